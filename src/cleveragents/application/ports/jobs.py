@@ -1,0 +1,91 @@
+"""Where jobs are kept, claimed and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from cleveragents.domain.job import Job, JobState, NewJob, WorkerIdentity
+from cleveragents.domain.json_value import JsonValue
+
+__all__ = ["Heartbeat", "JobStore", "Outcome"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What an owner learns by reporting that it lives."""
+
+    beat: int
+    cancel_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended. `retry_at` with state QUEUED asks for another attempt from then on."""
+
+    state: JobState
+    result: JsonValue = None
+    error: str | None = None
+    retry_at: datetime | None = None
+
+
+class JobStore(Protocol):
+    """The job table. Every method is one atomic step, from any thread and any process.
+
+    Each move is kept together with its event, in one transaction. What a method returned survives a
+    kill -9. `now` is always the caller's wall clock: it orders the queue and is shown to people; no
+    lease depends on it.
+    """
+
+    def submit(self, new: NewJob, *, now: datetime) -> Job:
+        """A queued job. A repeated `key` returns the first job; with other content, `DuplicateKey`."""
+        ...
+
+    def get(self, job_id: str) -> Job:
+        """The job as it stands. `UnknownJob`."""
+        ...
+
+    def list(
+        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+    ) -> Sequence[Job]:
+        """Jobs by id, oldest first, in any of the states (all, if none is named), after that id."""
+        ...
+
+    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+        """The most urgent queued job of these kinds whose `not_before` has come, now running and owned.
+
+        Highest priority first, then oldest. Fence and attempt are raised by one, beat is 0. At most
+        one caller ever gets a given fence. None: there is nothing to do.
+        """
+        ...
+
+    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
+        """Raises the beat by one. `StaleFence` when the job is no longer this fence's."""
+        ...
+
+    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+        """Ends the attempt. `StaleFence` when the job is no longer this fence's; then nothing changed.
+
+        A QUEUED outcome puts the job back for another attempt, unless none is left (then it is
+        failed) or a cancel was requested (then it is cancelled).
+        """
+        ...
+
+    def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
+        """A queued job is cancelled at once; a running one is marked for its owner to see.
+
+        The first reason stays. `JobAlreadyEnded` when there is nothing left to cancel; a second
+        request for a job still running changes nothing and returns it as it is.
+        """
+        ...
+
+    def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
+        """Takes a running job from an owner found dead or silent, provided it still stands at exactly
+        that fence and beat; otherwise `StaleFence`.
+
+        It is queued again at once, or failed with `error` if no attempt is left, or cancelled if a
+        cancel was requested. The old fence is worthless from then on.
+        """
+        ...

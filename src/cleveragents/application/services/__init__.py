@@ -1,0 +1,1 @@
+"""The use cases, one per file."""

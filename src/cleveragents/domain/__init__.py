@@ -1,0 +1,1 @@
+"""Pure decisions: values and state machines, with no I/O, clock, lock or framework."""

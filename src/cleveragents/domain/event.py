@@ -1,0 +1,63 @@
+"""Events: facts in the past tense, immutable, the same for every reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import get_close_matches
+from enum import Enum
+
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.errors import UnknownEventType
+
+__all__ = ["DomainEvent", "EventType"]
+
+
+class EventType(str, Enum):
+    """What can have happened. The value is what the audit log stores; it never changes meaning."""
+
+    JOB_SUBMITTED = "job.submitted"
+    JOB_CLAIMED = "job.claimed"
+    JOB_SUCCEEDED = "job.succeeded"
+    JOB_FAILED = "job.failed"
+    JOB_RETRIED = "job.retried"
+    JOB_RECLAIMED = "job.reclaimed"
+    JOB_CANCEL_REQUESTED = "job.cancel_requested"
+    JOB_CANCELLED = "job.cancelled"
+    CHANGESET_STARTED = "changeset.started"
+    CHANGESET_CLOSED = "changeset.closed"
+    BREAKER_OPENED = "breaker.opened"
+    BREAKER_CLOSED = "breaker.closed"
+    GRAPH_RUN_STARTED = "graph.run_started"
+    GRAPH_RUN_SUCCEEDED = "graph.run_succeeded"
+    GRAPH_RUN_FAILED = "graph.run_failed"
+    GRAPH_RUN_CANCELLED = "graph.run_cancelled"
+
+    @classmethod
+    def parse(cls, name: str) -> EventType:
+        """The type of that name; `UnknownEventType`, with the nearest known one, if there is none."""
+        try:
+            return cls(name)
+        except ValueError:
+            near = get_close_matches(str(name), [member.value for member in cls], n=1)
+            raise UnknownEventType(str(name), near[0] if near else None) from None
+
+
+@dataclass(frozen=True, slots=True)
+class DomainEvent:
+    """One fact. `subject` is the id of what it happened to; `sequence` is 0 until a bus emitted it."""
+
+    event_type: EventType
+    subject: str
+    event_id: str
+    occurred_at: datetime
+    payload: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    sequence: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.event_type, EventType):
+            object.__setattr__(self, "event_type", EventType.parse(self.event_type))
+        if not isinstance(self.payload, FrozenObject):
+            where = f"payload of {self.event_type.value}"
+            object.__setattr__(self, "payload", freeze(self.payload, where=where))

@@ -1,0 +1,104 @@
+"""Jobs: one piece of work for one worker at a time, as a state machine.
+
+    queued ──claim──▶ running ──▶ succeeded | failed | cancelled
+       ▲                 │
+       └─ retry, reclaim ┘         queued ──cancel──▶ cancelled
+
+The *fence* counts claims. Whoever holds the newest fence owns the job; a write under an older one is
+refused. The *beat* counts heartbeats under that fence, so that a peer can see a silent owner without
+comparing two machines' clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.errors import IllegalJobMove
+
+__all__ = ["Job", "JobState", "NewJob", "WorkerIdentity", "ensure_job_move"]
+
+
+class JobState(str, Enum):
+    """Where a job stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (JobState.QUEUED, JobState.RUNNING)
+
+
+_MOVES: Mapping[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED}),
+    JobState.RUNNING: frozenset({JobState.QUEUED, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}),
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+
+def ensure_job_move(job_id: str, state: JobState, wanted: JobState) -> None:
+    """Raises `IllegalJobMove` unless a job may go from `state` to `wanted`."""
+    if wanted not in _MOVES[state]:
+        raise IllegalJobMove(job_id, state.value, wanted.value)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """Who runs a job: enough to tell, on the same machine, whether that process is still alive.
+
+    `host` names a machine and its boot; `started_ticks` tells a process from a later one of the same pid.
+    """
+
+    id: str
+    host: str
+    pid: int
+    started_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be submitted. A `key` makes the submission idempotent."""
+
+    kind: str
+    payload: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    priority: int = 0
+    max_attempts: int = 3
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError("max_attempts must be at least 1")
+        if not isinstance(self.payload, FrozenObject):
+            object.__setattr__(self, "payload", freeze(self.payload, where=f"payload of a {self.kind} job"))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as the store holds it; a snapshot, never updated in place."""
+
+    id: str
+    kind: str
+    payload: Mapping[str, JsonValue]
+    state: JobState
+    priority: int
+    attempt: int
+    max_attempts: int
+    fence: int
+    beat: int
+    created_at: datetime
+    updated_at: datetime
+    not_before: datetime
+    owner: WorkerIdentity | None = None
+    cancel_reason: str | None = None
+    result: JsonValue = None
+    error: str | None = None
+    key: str | None = None

@@ -1,0 +1,89 @@
+"""JSON values that cannot be altered: what events, job payloads and results carry.
+
+Freezing once, where a value enters, replaces a deep copy per reader: whoever holds a frozen value
+may hand it to any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
+from typing import TypeAlias
+
+from cleveragents.errors import InvalidPayload
+
+__all__ = ["FrozenObject", "JsonValue", "freeze", "thaw"]
+
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+
+_DEPTH_LIMIT = 64
+
+
+class FrozenObject(Mapping[str, "JsonValue"]):
+    """A JSON object that nobody can change. Equal to any mapping with equal items; hashable; pickles."""
+
+    __slots__ = ("_items",)
+
+    _items: dict[str, JsonValue]
+
+    def __init__(self, items: Mapping[str, JsonValue]) -> None:
+        frozen = {key: freeze(value) for key, value in items.items()}
+        object.__setattr__(self, "_items", frozen)
+
+    def __getitem__(self, key: str) -> JsonValue:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return f"FrozenObject({self._items!r})"
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a FrozenObject cannot be changed")
+
+    def __reduce__(self) -> tuple[type[FrozenObject], tuple[dict[str, JsonValue]]]:
+        return FrozenObject, (self._items,)
+
+
+def freeze(value: object, *, where: str = "payload", depth: int = 0) -> JsonValue:
+    """The same JSON value, immutable all the way down; `InvalidPayload` for anything JSON cannot carry."""
+    if value is None or isinstance(value, (str, bool, int, FrozenObject)):
+        return value
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise InvalidPayload(where, f"{value!r} is not a JSON number")
+        return value
+    if depth >= _DEPTH_LIMIT:
+        raise InvalidPayload(where, f"nested deeper than {_DEPTH_LIMIT} levels")
+    if isinstance(value, Mapping):
+        return _freeze_object(value, where, depth)
+    if isinstance(value, (list, tuple)):
+        return tuple(freeze(item, where=where, depth=depth + 1) for item in value)
+    raise InvalidPayload(where, f"{type(value).__name__} is not a JSON value")
+
+
+def _freeze_object(value: Mapping[object, object], where: str, depth: int) -> FrozenObject:
+    items: dict[str, JsonValue] = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise InvalidPayload(where, f"key {key!r} is not text")
+        items[key] = freeze(item, where=where, depth=depth + 1)
+    frozen = FrozenObject.__new__(FrozenObject)
+    object.__setattr__(frozen, "_items", items)
+    return frozen
+
+
+def thaw(value: JsonValue) -> object:
+    """Plain dicts and lists again, for `json.dumps` and for callers that want to edit a copy."""
+    if isinstance(value, Mapping):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [thaw(item) for item in value]
+    return value

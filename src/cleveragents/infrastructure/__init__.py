@@ -1,0 +1,1 @@
+"""Adapters: the outside things that the application's ports stand for."""

@@ -1,0 +1,1 @@
+"""The `agents` command; one file per command group."""

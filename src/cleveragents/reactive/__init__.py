@@ -1,0 +1,1 @@
+"""The messages that streams carry into graphs and out of them."""

@@ -1,0 +1,22 @@
+"""For every suite: asyncio in debug mode, and a leak check around every module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.leaks import take_baseline
+
+# Catches a foreign thread's ensure_future, and tasks destroyed while pending. Read when a loop is made.
+os.environ["PYTHONASYNCIODEBUG"] = "1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Threads, children and descriptors are back at the baseline when a module's tests are over."""
+    before = take_baseline()
+    yield
+    leaks = before.leaks()
+    assert not leaks, f"{request.node.name} left behind: {'; '.join(leaks)}"

@@ -1,0 +1,187 @@
+"""Two independent explorers of thread interleavings behind one form of scenario.
+
+A `Scenario` builds fresh state, runs its workers at once, and reduces what happened to an *outcome*.
+`explore` runs it under every explorer this interpreter has and collects the set of outcomes:
+
+* frontrun's DPOR, over all orders of the workers, because its partial-order reduction is not symmetric
+  in them, and its random opcode schedules, which see what DPOR's conflict model does not;
+* interleave-test (CPython 3.12 and later): bounded-exhaustive depth-first search by line, and PCT by
+  opcode.
+
+Both replace what `threading` offers while a schedule runs, so code under test says `threading.Lock()`,
+never `from threading import Lock`, and takes executors as parameters.
+An exploration that did not reach the outcomes a scenario says are possible proved nothing: `reachable`
+makes that an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any, Generic, TypeVar
+
+import frontrun
+
+__all__ = ["Exploration", "Scenario", "assert_caught", "assert_holds", "explore"]
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class Scenario(Generic[State]):
+    """What runs at once, and what may come of it.
+
+    `outcome` sees the state after all workers ended. `allowed` decides; `reachable` are outcomes that
+    an exploration of correct code must really have met, each at least once.
+    """
+
+    name: str
+    setup: Callable[[], State]
+    workers: Sequence[Callable[[State], object]]
+    outcome: Callable[[State], Hashable]
+    allowed: Callable[[Any], bool]
+    reachable: frozenset[Hashable] = frozenset()
+
+
+@dataclass
+class Exploration:
+    """What an explorer saw."""
+
+    explorer: str
+    schedules: int = 0
+    outcomes: set[Hashable] = field(default_factory=set)
+    violation: str | None = None
+
+
+def explore(scenario: Scenario[Any], *, effort: int = 400) -> list[Exploration]:
+    """One exploration per explorer; each stops at its first violation."""
+    with _cooperative_locks():
+        found = [_dpor(scenario, effort), _random(scenario, effort)]
+    if sys.version_info >= (3, 12):
+        found.append(_interleave(scenario, "dfs", "line", effort * 5))
+        found.append(_interleave(scenario, "pct", "opcode", effort))
+    return found
+
+
+def assert_holds(scenario: Scenario[Any], *, effort: int = 400) -> None:
+    """No explorer finds a violation, and together they reach every outcome that is possible."""
+    explorations = explore(scenario, effort=effort)
+    for exploration in explorations:
+        who = f"{scenario.name}, {exploration.explorer}"
+        assert exploration.violation is None, f"{who}: {exploration.violation}"
+        assert exploration.schedules > 1, f"{who}: explored nothing"
+    met = set().union(*(e.outcomes for e in explorations))
+    assert scenario.reachable <= met, (
+        f"{scenario.name}: never reached {set(scenario.reachable) - met}; met only {met}"
+    )
+
+
+def assert_caught(scenario: Scenario[Any], *, effort: int = 400) -> dict[str, int]:
+    """At least one explorer finds a violation; returns the schedules it took, per explorer that did."""
+    caught = {e.explorer: e.schedules for e in explore(scenario, effort=effort) if e.violation is not None}
+    assert caught, f"{scenario.name}: no explorer caught it"
+    return caught
+
+
+@contextmanager
+def _cooperative_locks() -> Iterator[None]:
+    """frontrun's locks in place of `threading`'s, for its explorations alone.
+
+    Its own pytest option patches them for the whole run, and everything else would run on them, too.
+    """
+    from frontrun._cooperative import patch_locks, unpatch_locks
+
+    patch_locks()
+    try:
+        yield
+    finally:
+        unpatch_locks()
+
+
+def _dpor(scenario: Scenario[Any], effort: int) -> Exploration:
+    seen = Exploration("frontrun dpor")
+    orders = list(permutations(range(len(scenario.workers))))
+    for order in orders:
+        result = frontrun.explore(
+            setup=scenario.setup,
+            workers=[scenario.workers[i] for i in order],
+            invariant=_judge(scenario, seen),
+            max_executions=max(20, effort // len(orders)),
+            preemption_bound=2,
+            detect_io=False,
+            reproduce_on_failure=0,
+            total_timeout=60.0,
+        )
+        if _note(seen, result):
+            return seen
+    return seen
+
+
+def _random(scenario: Scenario[Any], effort: int) -> Exploration:
+    seen = Exploration("frontrun random")
+    result = frontrun.explore(
+        setup=scenario.setup,
+        workers=list(scenario.workers),
+        invariant=_judge(scenario, seen),
+        strategy="random",
+        max_attempts=max(50, effort // 4),
+        seed=7,
+        detect_io=False,
+        reproduce_on_failure=0,
+        total_timeout=60.0,
+    )
+    _note(seen, result)
+    return seen
+
+
+def _judge(scenario: Scenario[Any], seen: Exploration) -> Callable[[Any], bool]:
+    def invariant(state: Any) -> bool:
+        outcome = scenario.outcome(state)
+        seen.outcomes.add(outcome)
+        return bool(scenario.allowed(outcome))
+
+    return invariant
+
+
+def _note(seen: Exploration, result: Any) -> bool:
+    seen.schedules += result.num_explored
+    if result.property_holds is False:
+        seen.violation = result.explanation or f"outcomes {seen.outcomes}"
+        return True
+    assert result.property_holds is True, f"{seen.explorer}: inconclusive: {result.inconclusive_reason}"
+    return False
+
+
+def _interleave(scenario: Scenario[Any], strategy: str, granularity: str, iterations: int) -> Exploration:
+    import interleave_test
+
+    seen = Exploration(f"interleave-test {strategy}")
+
+    def model() -> None:
+        state = scenario.setup()
+        threads = [threading.Thread(target=worker, args=(state,)) for worker in scenario.workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with interleave_test.no_interleave():
+            outcome = scenario.outcome(state)
+            seen.outcomes.add(outcome)
+            assert scenario.allowed(outcome), f"outcome {outcome!r}"
+
+    result = interleave_test.explore(
+        model,
+        iterations=iterations,
+        seed=7,
+        strategy=strategy,
+        granularity=granularity,
+        raise_on_failure=False,
+    )
+    seen.schedules = result.schedules_run
+    if result.failure is not None:
+        seen.violation = str(result.failure)
+    return seen

@@ -1,0 +1,97 @@
+"""Is a concurrent history explained by some sequential order? (Wing and Gong's search, with memory.)
+
+A `History` records when each operation began and ended; the check looks for an order that respects real
+time (an operation that ended before another began comes first) and in which a sequential `Model` gives the
+same answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Call", "History", "Operation", "is_linearizable", "run_programs"]
+
+Model = Callable[[Any, "Call"], tuple[Any, Any]]
+"""`(state, call) -> (next state, answer)`; states are hashable."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is called, with what."""
+
+    name: str
+    args: tuple[Hashable, ...] = ()
+
+
+@dataclass
+class Operation:
+    """A call, and the moments between which it took effect."""
+
+    call: Call
+    began: int
+    ended: int = 0
+    answer: Any = None
+
+
+@dataclass
+class History:
+    """Operations in real-time order. Not for production: the counter's lock is the test's own."""
+
+    operations: list[Operation] = field(default_factory=list)
+    _moment: int = 0
+    _lock: Any = field(default_factory=threading.Lock)
+
+    def run(self, call: Call, act: Callable[[], Any]) -> None:
+        """Runs `act` and files it as an operation."""
+        operation = Operation(call, self._tick())
+        operation.answer = act()
+        operation.ended = self._tick()
+        with self._lock:
+            self.operations.append(operation)
+
+    def _tick(self) -> int:
+        with self._lock:
+            self._moment += 1
+            return self._moment
+
+
+def is_linearizable(history: Iterable[Operation], initial: Hashable, model: Model) -> bool:
+    """Whether some order of the operations, faithful to real time, makes the model give the same answers."""
+    operations = tuple(sorted(history, key=lambda o: o.began))
+    hopeless: set[tuple[frozenset[int], Hashable]] = set()
+
+    def search(left: frozenset[int], state: Hashable) -> bool:
+        if not left:
+            return True
+        if (left, state) in hopeless:
+            return False
+        first_end = min(operations[i].ended for i in left)
+        for i in sorted(left):
+            if operations[i].began > first_end:
+                break
+            next_state, answer = model(state, operations[i].call)
+            if answer == operations[i].answer and search(left - {i}, next_state):
+                return True
+        hopeless.add((left, state))
+        return False
+
+    return search(frozenset(range(len(operations))), initial)
+
+
+def run_programs(
+    programs: Sequence[Sequence[Call]], perform: Callable[[Any, Call], Any]
+) -> list[Callable[[tuple[Any, History]], None]]:
+    """One worker per program, for a `Scenario` whose state is `(object, History)`."""
+
+    def worker(program: Sequence[Call]) -> Callable[[tuple[Any, History]], None]:
+        def run(state: tuple[Any, History]) -> None:
+            subject, history = state
+            for call in program:
+                history.run(call, lambda call=call: perform(subject, call))
+
+        return run
+
+    return [worker(program) for program in programs]
