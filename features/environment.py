@@ -1,0 +1,19 @@
+"""Around every feature: nothing is left behind. asyncio runs in debug mode."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tests.leaks import take_baseline
+
+os.environ["PYTHONASYNCIODEBUG"] = "1"
+
+
+def before_feature(context: Any, feature: Any) -> None:
+    context.baseline = take_baseline()
+
+
+def after_feature(context: Any, feature: Any) -> None:
+    leaks = context.baseline.leaks()
+    assert not leaks, f"{feature.name} left behind: {'; '.join(leaks)}"
