@@ -19,7 +19,7 @@ from enum import Enum
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.errors import IllegalJobMove
 
-__all__ = ["Job", "JobState", "NewJob", "WorkerIdentity", "ensure_job_move"]
+__all__ = ["Job", "JobState", "NewJob", "Outcome", "WorkerIdentity", "ensure_job_move"]
 
 
 class JobState(str, Enum):
@@ -79,6 +79,16 @@ class NewJob:
             raise ValueError("max_attempts must be at least 1")
         if not isinstance(self.payload, FrozenObject):
             object.__setattr__(self, "payload", freeze(self.payload, where=f"payload of a {self.kind} job"))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended. `retry_at` with state QUEUED asks for another attempt from then on."""
+
+    state: JobState
+    result: JsonValue = None
+    error: str | None = None
+    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

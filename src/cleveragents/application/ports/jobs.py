@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from cleveragents.domain.job import Job, JobState, NewJob, WorkerIdentity
-from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
 
 __all__ = ["Heartbeat", "JobStore", "Outcome"]
 
@@ -19,16 +18,6 @@ class Heartbeat:
 
     beat: int
     cancel_reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How an attempt ended. `retry_at` with state QUEUED asks for another attempt from then on."""
-
-    state: JobState
-    result: JsonValue = None
-    error: str | None = None
-    retry_at: datetime | None = None
 
 
 class JobStore(Protocol):

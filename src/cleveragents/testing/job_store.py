@@ -1,0 +1,143 @@
+"""A job store without a database: passes the `JobStore` contract within one process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.application.ports.jobs import Heartbeat
+from cleveragents.domain.event import DomainEvent
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job_moves import (
+    Move,
+    claimed,
+    ensure_owned,
+    ensure_same,
+    finished,
+    reclaimed,
+    requested_cancel,
+    submitted,
+)
+from cleveragents.errors import UnknownJob
+
+__all__ = ["InMemoryJobStore"]
+
+
+class InMemoryJobStore:
+    """Jobs in a dict; `events()` tells of each move in order, `publish` gets it after the move.
+
+    Thread safety:
+        Owner: the test that made it; any thread may call any method.
+        Lock: `_lock` guards jobs and events, for arithmetic only; `publish` is called outside it, so two
+            threads' events may reach it in either order, as they may on a bus.
+        Guarantee: moves are atomic; each fence of a job is handed out once; each move adds one event.
+    Cancel safety: no call waits for anything but the lock.
+    """
+
+    def __init__(
+        self, identifiers: IdentifierSource, publish: Callable[[DomainEvent], object] | None = None
+    ) -> None:
+        self._identifiers = identifiers
+        self._publish = publish
+        self._lock = threading.Lock()
+        self._jobs: dict[str, Job] = {}
+        self._events: list[DomainEvent] = []
+
+    def events(self) -> Sequence[DomainEvent]:
+        """All moves so far, in the order in which they happened."""
+        with self._lock:
+            return tuple(self._events)
+
+    def submit(self, new: NewJob, *, now: datetime) -> Job:
+        job_id = self._identifiers.new()
+        move = submitted(new, job_id, now)
+        with self._lock:
+            first = self._of_key(new.key)
+            if first is None:
+                event = self._keep(move, now)
+        if first is not None:
+            ensure_same(first, new)
+            return first
+        return self._tell(move, event)
+
+    def get(self, job_id: str) -> Job:
+        with self._lock:
+            return self._find(job_id)
+
+    def list(
+        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+    ) -> Sequence[Job]:
+        with self._lock:
+            jobs = sorted(self._jobs.values(), key=lambda job: job.id)
+        wanted = (job for job in jobs if not states or job.state in states)
+        return [job for job in wanted if after is None or job.id > after][:limit]
+
+    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+        with self._lock:
+            # Jobs are kept in the order of their submission, and max() takes the first of equals.
+            ready = [job for job in self._jobs.values() if _is_ready(job, kinds, now)]
+            if not ready:
+                return None
+            move = claimed(max(ready, key=lambda job: job.priority), worker, now)
+            event = self._keep(move, now)
+        return self._tell(move, event)
+
+    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
+        with self._lock:
+            job = self._find(job_id)
+            ensure_owned(job, fence)
+            job = replace(job, beat=job.beat + 1, updated_at=now)
+            self._jobs[job_id] = job
+        return Heartbeat(job.beat, job.cancel_reason)
+
+    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+        with self._lock:
+            job = self._find(job_id)
+            ensure_owned(job, fence)
+            move = finished(job, outcome, now)
+            event = self._keep(move, now)
+        return self._tell(move, event)
+
+    def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
+        with self._lock:
+            job = self._find(job_id)
+            move = requested_cancel(job, reason, now)
+            if move is None:
+                return job
+            event = self._keep(move, now)
+        return self._tell(move, event)
+
+    def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
+        with self._lock:
+            job = self._find(job_id)
+            ensure_owned(job, fence, beat)
+            move = reclaimed(job, error, now)
+            event = self._keep(move, now)
+        return self._tell(move, event)
+
+    def _of_key(self, key: str | None) -> Job | None:
+        return next((job for job in self._jobs.values() if key is not None and job.key == key), None)
+
+    def _find(self, job_id: str) -> Job:
+        job = self._jobs.get(job_id)
+        if job is None:
+            raise UnknownJob(job_id)
+        return job
+
+    def _keep(self, move: Move, now: datetime) -> DomainEvent:
+        event = DomainEvent(move.event_type, move.job.id, self._identifiers.new(), now, move.facts)
+        self._jobs[move.job.id] = move.job
+        self._events.append(event)
+        return event
+
+    def _tell(self, move: Move, event: DomainEvent) -> Job:
+        if self._publish is not None:
+            self._publish(event)
+        return move.job
+
+
+def _is_ready(job: Job, kinds: Collection[str], now: datetime) -> bool:
+    return job.state is JobState.QUEUED and job.kind in kinds and job.not_before <= now
