@@ -1,0 +1,52 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both need Python >= 3.11, git and make, make their
+# own virtual environment in .venv, install exactly what requirements/*.lock says, and touch nothing else.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test bench lock clean
+.DEFAULT_GOAL := help
+
+help:  ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/.runtime  ## run real graphs as jobs, cancel one, kill one and recover it, verify the audit log
+	@$(BIN)/agents demo
+
+test: $(VENV)/.dev  ## everything that CI runs
+	@$(BIN)/nox
+
+bench: $(VENV)/.dev  ## the benchmarks, each beside its floor
+	@$(BIN)/nox -s bench
+
+lock:  ## resolve the dependencies anew
+	@test -x $(BIN)/uv || $(MAKE) --no-print-directory $(VENV)/.bootstrap
+	@./requirements/lock $(BIN)/uv
+
+clean:  ## remove what these commands made
+	rm -rf $(VENV) .venvs .nox .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov
+
+# The package itself, from this tree: edits take effect, and `agents` is on the environment's path.
+install-in-place = $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . \
+  && $(BIN)/python -m compileall -q src
+
+$(VENV)/.bootstrap: requirements/bootstrap.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "CleverAgents needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@echo "Making $(VENV) …"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/bootstrap.lock
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.bootstrap requirements/runtime.lock pyproject.toml
+	@./requirements/install $(BIN)/python requirements/runtime.lock
+	@$(install-in-place)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.bootstrap requirements/dev.lock pyproject.toml
+	@./requirements/install $(BIN)/python requirements/dev.lock
+	@$(install-in-place)
+	@touch $@ $(VENV)/.runtime

@@ -1,0 +1,182 @@
+"""Every check of the project. `nox` runs the default ones; `nox -l` lists all.
+
+Sessions share one environment per interpreter (`.venv` for the one that runs nox, `.venvs/<version>` for
+others), installed from the lock files. An interpreter that is not on this machine is named, never passed
+over silently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PRIMARY = f"{sys.version_info.major}.{sys.version_info.minor}"
+VERSIONS = ("3.11", "3.12", "3.13")
+FREE_THREADED = ("3.13t", "3.14t")
+
+nox.options.default_venv_backend = "none"
+nox.options.sessions = [
+    "lint",
+    "types",
+    "unit",
+    "races",
+    "crash",
+    "bdd",
+    "robot",
+    "coverage_report",
+    "docs",
+]
+
+by_version = nox.parametrize("version", [*VERSIONS, *FREE_THREADED], ids=[*VERSIONS, *FREE_THREADED])
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, formatting, layers."""
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy, strict."""
+    session.run("mypy")
+
+
+@nox.session
+@by_version
+def unit(session: nox.Session, version: str) -> None:
+    """Units, contracts of the ports over every adapter, and the rules of the house."""
+    suites = ["tests/unit", "tests/contracts", "tests/architecture"]
+    _pytest(session, version, suites, coverage=True)
+
+
+@nox.session
+@by_version
+def races(session: nox.Session, version: str) -> None:
+    """Explored interleavings, linearizability, hammers. Not traced: explorers and coverage share one hook."""
+    _pytest(session, version, ["tests/races"], coverage=False)
+
+
+@nox.session
+def crash(session: nox.Session) -> None:
+    """kill -9 and SIGSTOP of real processes."""
+    _pytest(session, PRIMARY, ["tests/crash"], coverage=True)
+
+
+@nox.session
+def bdd(session: nox.Session) -> None:
+    """Behave: one feature per capability."""
+    session.run("coverage", "run", "-m", "behave", "--format", "progress", "features", env=_environment())
+
+
+@nox.session
+def robot(session: nox.Session) -> None:
+    """Robot Framework: as a user would."""
+    output = ROOT / "robot" / "output"
+    options = ["--outputdir", str(output), "--console", "dotted"]
+    options += ["--pythonpath", "robot/libraries", "--pythonpath", "."]
+    session.run("coverage", "run", "-m", "robot", *options, "robot", env=_environment())
+
+
+@nox.session
+def coverage_report(session: nox.Session) -> None:
+    """Branch coverage of all suites together."""
+    session.run("coverage", "combine", "--quiet")
+    session.run("coverage", "report")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Links lead somewhere, commands shown exist, generated parts are up to date."""
+    session.run("python", "-m", "pytest", "-q", "tests/docs")
+
+
+@nox.session
+def models(session: nox.Session) -> None:
+    """The SPIN models hold, and each mutant of them fails."""
+    session.run("python", "models/check.py")
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Deletes every guard in turn; the tests must notice."""
+    session.run("python", "-m", "tests.mutants", *session.posargs, env=_environment())
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """The benchmarks, each beside its floor. `nox -s bench -- NAME` runs those whose name matches."""
+    _install_bench(session)
+    session.run("python", "-m", "benchmarks", *session.posargs, env=_environment())
+
+
+@nox.session
+def bench_compare(session: nox.Session) -> None:
+    """Ratios here against those of another revision (default: origin/main, else HEAD~1)."""
+    _install_bench(session)
+    session.run("python", "-m", "benchmarks.compare", *session.posargs, env=_environment())
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Minutes of jobs under random kill -9; counts what was lost. Takes seconds as its argument."""
+    session.run("python", "-m", "tests.crash.soak", *(session.posargs or ["120"]), env=_environment())
+
+
+def _pytest(session: nox.Session, version: str, suites: list[str], *, coverage: bool) -> None:
+    python = _python_for(session, version)
+    if version in FREE_THREADED:
+        # LangGraph does not install there; everything else must pass.
+        suites = [*suites, "--ignore-glob=*bridge*", "--ignore-glob=*cli*", "--ignore-glob=*stream_message*"]
+    measured = coverage and version == PRIMARY
+    runner = ["-m", "coverage", "run"] if measured else []
+    existing = [suite for suite in suites if suite.startswith("-") or (ROOT / suite).exists()]
+    session.run(python, *runner, "-m", "pytest", "-q", *existing, *session.posargs, env=_environment())
+
+
+def _environment() -> dict[str, str]:
+    return {"PYTHONASYNCIODEBUG": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+
+
+def _python_for(session: nox.Session, version: str) -> str:
+    """The interpreter's environment, made or brought up to date; skips the session where there is none."""
+    if version == PRIMARY:
+        return sys.executable
+    interpreter = _find_interpreter(version)
+    if interpreter is None:
+        session.skip(f"Python {version} is not on this machine: not tested with it")
+    lock = ROOT / "requirements" / ("core.lock" if version in FREE_THREADED else "dev.lock")
+    home = ROOT / ".venvs" / version
+    stamp = home / "lock.sha256"
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
+    if not stamp.exists() or stamp.read_text() != digest:
+        session.run("uv", "venv", "--quiet", "--clear", "--python", interpreter, str(home), external=True)
+        session.run("requirements/install", str(home / "bin" / "python"), str(lock), external=True)
+        stamp.write_text(digest)
+    return str(home / "bin" / "python")
+
+
+def _find_interpreter(version: str) -> str | None:
+    """On the path, or among pyenv's versions, whose shims answer only for the version that is selected."""
+    candidates = [shutil.which(f"python{version}")]
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    number = version.removesuffix("t")
+    found = sorted(pyenv.glob(f"{number}.*/bin/python{version}"), reverse=True)
+    candidates += [str(path) for path in found]
+    for candidate in candidates:
+        if candidate and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+def _install_bench(session: nox.Session) -> None:
+    session.run("requirements/install", sys.executable, "requirements/bench.lock", external=True)
