@@ -61,9 +61,8 @@ def main(words: list[str]) -> int:
             mutant = running[future]
             caught, seconds = future.result()
             verdict = "caught  " if caught else "SURVIVED"
-            _say(
-                f"{verdict} {seconds:5.1f} s  {mutant.module.name}:{mutant.line} {mutant.where}: {mutant.guard}"
-            )
+            place = f"{mutant.module.name}:{mutant.line} {mutant.where}"
+            _say(f"{verdict} {seconds:5.1f} s  {place}: {mutant.guard}")
             if not caught:
                 survivors.append(mutant)
     return _conclude(len(mutants), survivors)
