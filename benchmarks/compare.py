@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
 def _compare(base_source: Path, base: str) -> int:
     ours = revision("HEAD") or "0" * 40
     before, now = run(base_source, base, ["ratio"]), run(ROOT / "src", ours, ["ratio"])
-    suspects = [name for name in _worse(before, now)]
+    suspects = _worse(before, now)
     if suspects:
         # One run on a shared machine accuses; it takes two to convict.
         words = sorted({name.split("(")[0] for name in suspects})

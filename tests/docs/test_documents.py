@@ -1,0 +1,62 @@
+"""The documents speak of things that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from cleveragents.interfaces.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "models").glob("*.md")])
+LINK = re.compile(r"\[[^\]]+\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+@each_document
+def test_links_lead_somewhere(path: Path) -> None:
+    broken = [
+        target
+        for target in LINK.findall(path.read_text(encoding="utf-8"))
+        if not (path.parent / target).exists()
+    ]
+    assert not broken
+
+
+@each_document
+def test_commands_shown_exist(path: Path) -> None:
+    for line in _agents_lines(path.read_text(encoding="utf-8")):
+        command: click.Command = cli
+        for word in shlex.split(line, comments=True)[1:]:
+            if not isinstance(command, click.Group) or word.startswith("-"):
+                break
+            found = command.get_command(click.Context(command), word)
+            assert found is not None, f"{line!r}: no command {word!r}"
+            command = found
+
+
+def test_the_readme_fits_a_reader() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_every_interface_name_in_the_specification_exists() -> None:
+    """`module.path.Name` in the specification is importable as written."""
+    text = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
+    for file in re.findall(r"`((?:application|infrastructure|langgraph|domain|testing)/[\w/]+\.py)`", text):
+        assert (ROOT / "src" / "cleveragents" / file).exists(), file
+
+
+def _agents_lines(text: str) -> Iterator[str]:
+    for language, body in FENCE.findall(text):
+        if language in ("bash", "sh", "console"):
+            for line in body.splitlines():
+                bare = line.removeprefix("$ ")
+                if bare.startswith("agents ") and (language != "console" or line.startswith("$ ")):
+                    yield bare
