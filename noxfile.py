@@ -11,13 +11,23 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import nox
 
 ROOT = Path(__file__).parent
-PRIMARY = f"{sys.version_info.major}.{sys.version_info.minor}"
+BIN = ROOT / ".venv" / "bin"
+PYTHON = str(BIN / "python")
+
+# Whoever starts nox, and from wherever: everything runs in the environment that the Makefile keeps.
+subprocess.run(["make", "--silent", ".venv/.dev"], cwd=ROOT, check=True)
+os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+PRIMARY = subprocess.run(
+    [PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+    capture_output=True,
+    text=True,
+    check=True,
+).stdout.strip()
 VERSIONS = ("3.11", "3.12", "3.13")
 FREE_THREADED = ("3.13t", "3.14t")
 
@@ -150,7 +160,7 @@ def _environment() -> dict[str, str]:
 def _python_for(session: nox.Session, version: str) -> str:
     """The interpreter's environment, made or brought up to date; skips the session where there is none."""
     if version == PRIMARY:
-        return sys.executable
+        return PYTHON
     interpreter = _find_interpreter(version)
     if interpreter is None:
         session.skip(f"Python {version} is not on this machine: not tested with it")
@@ -179,4 +189,4 @@ def _find_interpreter(version: str) -> str | None:
 
 
 def _install_bench(session: nox.Session) -> None:
-    session.run("requirements/install", sys.executable, "requirements/bench.lock", external=True)
+    session.run("requirements/install", PYTHON, "requirements/bench.lock", external=True)
