@@ -5,6 +5,7 @@
     * PlanError: the plan cannot do this now
       * NoActiveChangeset
       * AmbiguousChangeset
+      * ForeignChangeset
     * ChangesetClosed
     * UnknownChangeset
     * DuplicateKey
@@ -22,6 +23,7 @@
   * Unavailable: wait, then try again
     * StoreBusy
     * StoreFull
+    * OutcomeUnknown
     * QueueFull
     * BreakerOpen
     * Closed
@@ -30,6 +32,7 @@
   * Fault: report it
     * AuditLogBroken
     * HandlerFailed
+    * DatabaseFailed
 
 Facts are fields; the message says what happened, to what, and what to do about it. Each error
 survives pickling, because it may have to cross from a job's process to its worker.
@@ -50,16 +53,19 @@ __all__ = [
     "Closed",
     "ConfigurationError",
     "Conflict",
+    "DatabaseFailed",
     "DatabaseUnusable",
     "DeadlineExceeded",
     "DuplicateKey",
     "Fault",
+    "ForeignChangeset",
     "HandlerFailed",
     "IllegalJobMove",
     "InvalidPayload",
     "InvalidRequest",
     "JobAlreadyEnded",
     "NoActiveChangeset",
+    "OutcomeUnknown",
     "PlanError",
     "QueueFull",
     "StaleFence",
@@ -139,6 +145,17 @@ class AmbiguousChangeset(PlanError):
             f"plan {self.plan_id}: {self.reason} ({', '.join(self.active)}); "
             "pass changeset=… to say which one is meant"
         )
+
+
+@dataclass(eq=False)
+class ForeignChangeset(PlanError):
+    """A plan records only into changesets of its own."""
+
+    reason: str = "the changeset belongs to another plan"
+    changeset_id: str = ""
+
+    def __str__(self) -> str:
+        return f"plan {self.plan_id}: {self.reason} ({self.changeset_id}); pass a handle of this plan"
 
 
 @dataclass(eq=False)
@@ -313,6 +330,28 @@ class StoreFull(Unavailable):
 
     def __str__(self) -> str:
         return f"no space left for {self.location}; nothing was written, free some and try again"
+
+
+@dataclass(eq=False)
+class OutcomeUnknown(Unavailable):
+    """A commit was under way and its answer never came: the write may have been kept, or not."""
+
+    location: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.problem}; the write may have been kept or not, look before trying again"
+
+
+@dataclass(eq=False)
+class DatabaseFailed(Fault):
+    """The database answered with an error that nobody foresaw."""
+
+    location: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.location} failed: {self.problem}; nothing was written, please report it"
 
 
 @dataclass(eq=False)

@@ -1,9 +1,15 @@
-"""Changes: what was done to which file, filed in the changeset it was made under."""
+"""Changes: what was done to which file, filed in the changeset it was made under.
+
+What recording and sealing mean is decided here, once for every store: a store adds only the critical
+section in which the decision is made and kept.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+
+from cleveragents.errors import ChangesetClosed, DuplicateKey
 
 __all__ = ["ChangeEntry", "ChangeKind", "Changeset", "RecordedChange"]
 
@@ -33,8 +39,9 @@ class ChangeEntry:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, ChangeKind):
             object.__setattr__(self, "kind", ChangeKind(self.kind))
-        if not self.path or "\0" in self.path:
-            raise ValueError(f"{self.path!r} is not a path")
+        for path in (self.path, self.old_path):
+            if path is not None and (not path or "\0" in path):
+                raise ValueError(f"{path!r} is not a path")
         if (self.kind is ChangeKind.RENAME) != (self.old_path is not None):
             raise ValueError("old_path belongs to renames, and every rename has one")
 
@@ -48,6 +55,12 @@ class RecordedChange:
     entry: ChangeEntry
     key: str | None = None
 
+    def repeated(self, entry: ChangeEntry) -> RecordedChange:
+        """The answer to a retry under the same key: this very record, or `DuplicateKey` for another entry."""
+        if entry != self.entry:  # guard: a key that came back with other content is not a retry
+            raise DuplicateKey(str(self.key))
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Changeset:
@@ -57,3 +70,14 @@ class Changeset:
     plan_id: str
     closed: bool = False
     length: int = 0
+
+    def appended(self, entry: ChangeEntry, key: str | None = None) -> tuple[Changeset, RecordedChange]:
+        """The changeset with one entry more, and that entry's record. `ChangesetClosed`."""
+        if self.closed:  # guard: sealed is immutable
+            raise ChangesetClosed(self.id)
+        longer = replace(self, length=self.length + 1)
+        return longer, RecordedChange(self.id, longer.length, entry, key)
+
+    def sealed(self) -> Changeset:
+        """The same changeset, closed; sealing twice is harmless."""
+        return replace(self, closed=True)

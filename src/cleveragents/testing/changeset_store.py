@@ -1,0 +1,79 @@
+"""Changesets in memory: passes the contract of the durable store, but nothing outlives the process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.domain.change import ChangeEntry, Changeset, RecordedChange
+from cleveragents.errors import UnknownChangeset
+from cleveragents.testing.identifiers import CountingIdentifiers
+
+__all__ = ["InMemoryChangesetStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A changeset and its entries, replaced as a whole: a reader sees both at one moment, without a lock."""
+
+    changeset: Changeset
+    entries: tuple[RecordedChange, ...] = ()
+
+
+class InMemoryChangesetStore:
+    """A `ChangesetStore` for tests and throw-away plans.
+
+    Thread safety:
+        Owner: whoever made it; any thread may share it.
+        Lock: `_lock` guards every change of `_held`, for arithmetic only; single look-ups need none.
+        Guarantee: an entry gets the next number of the changeset it names, or the call raises; a sealed
+            changeset never changes again.
+    Cancel safety: no call waits; an interrupted one has happened as a whole or not at all.
+    """
+
+    def __init__(self, identifiers: IdentifierSource | None = None) -> None:
+        self._identifiers = identifiers or CountingIdentifiers("changeset")
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+
+    def start(self, plan_id: str) -> str:
+        changeset = Changeset(self._identifiers.new(), plan_id)
+        with self._lock:
+            self._held[changeset.id] = _Held(changeset)
+        return changeset.id
+
+    def record(self, changeset_id: str, entry: ChangeEntry, *, key: str | None = None) -> RecordedChange:
+        with self._lock:
+            held = self._get(changeset_id)
+            if key is not None:
+                for earlier in held.entries:
+                    if earlier.key == key:  # guard: a retry appends nothing
+                        return earlier.repeated(entry)
+            longer, recorded = held.changeset.appended(entry, key)
+            self._held[changeset_id] = _Held(longer, (*held.entries, recorded))
+        return recorded
+
+    def close(self, changeset_id: str) -> Changeset:
+        with self._lock:
+            held = self._get(changeset_id)
+            sealed = held.changeset.sealed()
+            self._held[changeset_id] = _Held(sealed, held.entries)
+        return sealed
+
+    def get(self, changeset_id: str) -> Changeset:
+        return self._get(changeset_id).changeset
+
+    def entries(self, changeset_id: str) -> Sequence[RecordedChange]:
+        return self._get(changeset_id).entries
+
+    def of_plan(self, plan_id: str) -> Sequence[Changeset]:
+        with self._lock:
+            return tuple(h.changeset for h in self._held.values() if h.changeset.plan_id == plan_id)
+
+    def _get(self, changeset_id: str) -> _Held:
+        try:
+            return self._held[changeset_id]
+        except KeyError:
+            raise UnknownChangeset(changeset_id) from None
