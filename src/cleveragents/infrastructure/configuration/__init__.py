@@ -1,0 +1,1 @@
+"""Configuration: what can be set, who set it, and what holds."""

@@ -1,0 +1,83 @@
+"""Settings files: read within bounds, checked key by key, mistakes named with their line."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from pathlib import Path
+
+from cleveragents.errors import ConfigurationError
+from cleveragents.infrastructure.configuration.settings import known_keys
+from cleveragents.infrastructure.configuration.values import Layer, Origin, Values, find_key, parse_value
+
+__all__ = ["parse_document", "read_bounded"]
+
+_SIZE_LIMIT = 1 << 20
+
+
+def parse_document(text: str, path: Path, layer: Layer) -> Values:
+    """The settings of a TOML text, each checked; errors name the file and, where it can be told, the line."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(str(path), f"not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(str(path), "not valid TOML: nested too deeply") from None
+    values: Values = {}
+    for section, content in document.items():
+        if not isinstance(content, dict):
+            source = _place(path, text, "", section)
+            find_key(section, source)
+        elif not content:
+            _find_section(section, _place(path, text, section, ""))
+        for name, value in content.items():
+            source = _place(path, text, section, name)
+            key = find_key(f"{section}.{name}", source)
+            values[key.dotted] = (parse_value(key, value, source, strict=True), Origin(layer, source))
+    return values
+
+
+def read_bounded(path: Path) -> str | None:
+    """The file's text, or None if there is none; never blocks on a pipe, never swallows a huge file."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ConfigurationError(str(path), "is not a regular file; remove it or put a TOML file there")
+        content = file.read(_SIZE_LIMIT + 1)
+    if len(content) > _SIZE_LIMIT:
+        raise ConfigurationError(
+            str(path), f"is larger than {_SIZE_LIMIT // 1024} KiB; that is no settings file"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(str(path), f"is not UTF-8 text (byte {error.start}); TOML must be") from None
+
+
+def _find_section(section: str, source: str) -> None:
+    if not any(key.section == section for key in known_keys().values()):
+        find_key(section, source)
+
+
+def _place(path: Path, text: str, section: str, name: str) -> str:
+    """`path:line` of a setting; the path alone when the line cannot be told (dotted keys, inline tables)."""
+    header = re.compile(r"\s*\[\s*[\"']?([^\]\"']+?)[\"']?\s*\]")
+    wanted = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
+    dotted = re.compile(rf"\s*{re.escape(section)}\s*\.\s*{re.escape(name)}\s*=")
+    current = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        opened = header.match(line)
+        if opened:
+            current = opened.group(1)
+            if not name and current == section:
+                return f"{path}:{number}"
+        elif name and ((current == section and wanted.match(line)) or (not current and dotted.match(line))):
+            return f"{path}:{number}"
+    return str(path)

@@ -1,0 +1,113 @@
+"""Changing one setting in the user's file: comments kept, never half-written, two at once lose nothing.
+
+The new content is complete and valid before anything is touched; it goes to a file beside the old one, to
+the disk, and then takes its name. So a kill at any moment leaves the old file or the new one. Editors take
+turns by a lock on a file of its own: the settings file is replaced, and a lock on it would go with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.errors import ConfigurationError, StoreBusy, StoreFull
+from cleveragents.infrastructure.configuration.document import parse_document, read_bounded
+from cleveragents.infrastructure.configuration.settings import Key, Settings, known_keys
+from cleveragents.infrastructure.configuration.values import Layer, Scalar, parse_value, validate_settings
+
+__all__ = ["set_value"]
+
+_LOCK_SECONDS = 10.0
+_LOCK_PAUSE_SECONDS = 0.01
+
+
+def set_value(path: Path, key: Key, text: str, *, faults: FaultPoints | None = None) -> Scalar:
+    """Sets the key in the file at `path` to what `text` says; returns the value in its type.
+
+    When it returns, the file on disk holds it. `ConfigurationError` before anything is written if the value
+    or the file is wrong; `StoreBusy` if another editor kept the lock; `StoreFull`.
+    """
+    value = parse_value(key, text, "config set")
+    target = path.resolve()  # a link into somebody's collection of dotfiles stays a link
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _turn(target.parent / ".config.lock"):
+            content = _edited(target, key, value)
+            _replace(target, content.encode(), faults or NoFaults())
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(str(target)) from None
+        raise ConfigurationError(str(target), f"cannot be written: {error.strerror}") from None
+    return value
+
+
+def _edited(path: Path, key: Key, value: Scalar) -> str:
+    import tomlkit
+
+    text = read_bounded(path) or ""
+    values = parse_document(text, path, Layer.FILE)
+    document = tomlkit.parse(text)
+    section = document.setdefault(key.section, tomlkit.table())
+    section[key.name] = value
+    _check_together({dotted: found for dotted, (found, _) in values.items()} | {key.dotted: value})
+    return tomlkit.dumps(document)
+
+
+def _check_together(values: dict[str, Scalar]) -> None:
+    defaults = Settings()
+    complete: dict[str, Scalar] = {}
+    for key in known_keys().values():
+        complete[key.dotted] = getattr(getattr(defaults, key.section), key.name)
+    # Their defaults depend on where this runs; any valid ones do here.
+    complete["state.directory"] = "/"
+    complete["database.url"] = "sqlite:////state.db"
+    validate_settings(complete | values, source="config set")
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    give_up = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= give_up:
+                raise StoreBusy(_LOCK_SECONDS) from None
+        time.sleep(_LOCK_PAUSE_SECONDS)
+
+
+def _replace(path: Path, content: bytes, faults: FaultPoints) -> None:
+    # One name for all: the lock is held, so whatever bears it was left by an editor that was killed.
+    fresh = path.with_name(f".{path.name}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(fresh, flags, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        faults.reach("config.write.before")
+        file.write(content)
+        file.flush()
+        faults.reach("config.write.after")
+        os.fsync(descriptor)
+    faults.reach("config.rename.before")
+    fresh.replace(path)
+    faults.reach("config.rename.after")
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

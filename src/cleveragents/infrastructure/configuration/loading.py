@@ -1,0 +1,170 @@
+"""Who said what, and what holds.
+
+    defaults < ~/.config/cleveragents/config.toml < .cleveragents.toml < CLEVERAGENTS_* < --set key=value
+
+Each layer is checked by itself, so a mistake is named where it was made even when a stronger layer hides it.
+The repository's file is special: it may only tighten (`settings.Repository`), and between it and the user's
+file the tighter value wins. What it may not set is refused, not ignored: silence would look like obedience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.errors import ConfigurationError
+from cleveragents.infrastructure.configuration.document import parse_document, read_bounded
+from cleveragents.infrastructure.configuration.settings import (
+    Key,
+    Repository,
+    Settings,
+    known_keys,
+    nearest_key,
+)
+from cleveragents.infrastructure.configuration.values import (
+    Layer,
+    Origin,
+    Scalar,
+    Values,
+    find_key,
+    parse_value,
+    shorten,
+    validate_settings,
+)
+from cleveragents.infrastructure.redaction import redact_text
+
+__all__ = ["Configuration", "load_configuration", "user_file_path"]
+
+REPOSITORY_FILE = ".cleveragents.toml"
+
+# Set by us for the processes of a job; not settings.
+RESERVED_VARIABLES = ("CLEVERAGENTS_JOB", "CLEVERAGENTS_MARKER")
+
+_PREFIX = "CLEVERAGENTS_"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What holds, who decided it, and the files that were considered."""
+
+    settings: Settings
+    origins: Mapping[str, Origin]
+    user_file: Path
+    repository_file: Path | None
+
+    def value(self, key: Key) -> Scalar:
+        section = getattr(self.settings, key.section)
+        value: Scalar = getattr(section, key.name)
+        return value
+
+    def shown(self, key: Key) -> Scalar:
+        """The value as it may be shown: a password inside a URL is masked."""
+        value = self.value(key)
+        return redact_text(value) if isinstance(value, str) else value
+
+
+def load_configuration(
+    environment: Mapping[str, str], directory: Path, overrides: Sequence[str] = ()
+) -> Configuration:
+    """What holds for a command started in `directory`; `ConfigurationError` names the first mistake."""
+    user_file = user_file_path(environment)
+    repository_file = _find_repository_file(directory)
+    values = _defaults(environment)
+    values.update(_read_file(user_file, Layer.FILE))
+    if repository_file is not None:
+        _tighten(values, _read_file(repository_file, Layer.REPOSITORY))
+    values.update(_from_environment(environment))
+    values.update(_from_flags(overrides))
+    if not values["database.url"][0]:
+        values["database.url"] = (f"sqlite:///{values['state.directory'][0]}/state.db", Origin(Layer.DEFAULT))
+    settings = validate_settings({key: value for key, (value, _) in values.items()}, source="settings")
+    origins = {key: origin for key, (_, origin) in values.items()}
+    return Configuration(settings, origins, user_file, repository_file)
+
+
+def user_file_path(environment: Mapping[str, str]) -> Path:
+    """The user's own file: `$XDG_CONFIG_HOME/cleveragents/config.toml`."""
+    return _xdg(environment, "XDG_CONFIG_HOME", ".config") / "cleveragents" / "config.toml"
+
+
+def _defaults(environment: Mapping[str, str]) -> Values:
+    settings = Settings()
+    origin = Origin(Layer.DEFAULT)
+    values: Values = {}
+    for key in known_keys().values():
+        values[key.dotted] = (getattr(getattr(settings, key.section), key.name), origin)
+    directory = _xdg(environment, "XDG_DATA_HOME", ".local/share") / "cleveragents"
+    values["state.directory"] = (str(directory), origin)
+    return values
+
+
+def _read_file(path: Path, layer: Layer) -> Values:
+    text = read_bounded(path)
+    return {} if text is None else parse_document(text, path, layer)
+
+
+def _tighten(values: Values, wanted: Values) -> None:
+    for dotted, (value, origin) in wanted.items():
+        rule = known_keys()[dotted].repository
+        if rule is Repository.NEVER:
+            raise ConfigurationError(
+                origin.place,
+                f"a repository may not set {dotted}; if you want it, say so in your own file: "
+                f"agents config set {dotted} …",
+            )
+        if _is_tighter(rule, value, values[dotted][0]):
+            values[dotted] = (value, origin)
+
+
+def _is_tighter(rule: Repository, value: Scalar, than: Scalar) -> bool:
+    if rule is Repository.RAISE:
+        order = ("normal", "full")
+        return order.index(str(value)) > order.index(str(than))
+    return float(value) < float(than)
+
+
+def _from_environment(environment: Mapping[str, str]) -> Values:
+    by_variable = {key.variable: key for key in known_keys().values()}
+    values: Values = {}
+    for variable in sorted(environment):
+        if not variable.startswith(_PREFIX) or variable.startswith(RESERVED_VARIABLES):
+            continue
+        key = by_variable.get(variable)
+        if key is None:
+            nearest = nearest_key(variable.removeprefix(_PREFIX).lower().replace("_", ".", 1))
+            hint = f"; did you mean {known_keys()[nearest].variable}?" if nearest else ""
+            raise ConfigurationError("environment", f"{variable} is not a setting{hint}")
+        value = parse_value(key, environment[variable], variable)
+        values[key.dotted] = (value, Origin(Layer.ENVIRONMENT, variable))
+    return values
+
+
+def _from_flags(overrides: Sequence[str]) -> Values:
+    values: Values = {}
+    for override in overrides:
+        dotted, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigurationError("--set", f"{shorten(override)} is not key=value")
+        key = find_key(dotted.strip(), "--set")
+        values[key.dotted] = (parse_value(key, text.strip(), "--set"), Origin(Layer.FLAG, "--set"))
+    return values
+
+
+def _find_repository_file(directory: Path) -> Path | None:
+    """The nearest repository file from `directory` up to the repository's root; none outside a repository."""
+    found: Path | None = None
+    for folder in (directory, *directory.parents):
+        if found is None and (folder / REPOSITORY_FILE).exists():
+            found = folder / REPOSITORY_FILE
+        if (folder / ".git").exists():
+            return found
+    return None
+
+
+def _xdg(environment: Mapping[str, str], variable: str, fallback: str) -> Path:
+    # The XDG specification says that a relative path is to be ignored.
+    chosen = environment.get(variable, "")
+    if chosen.startswith("/"):
+        return Path(chosen)
+    return Path(environment.get("HOME") or Path.home()) / fallback

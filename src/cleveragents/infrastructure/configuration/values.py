@@ -1,0 +1,91 @@
+"""One setting's value: in its type, from a named place, or a clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+
+from pydantic import ValidationError
+
+from cleveragents.errors import ConfigurationError
+from cleveragents.infrastructure.configuration.settings import Key, Settings, known_keys, nearest_key
+from cleveragents.infrastructure.redaction import redact_text
+
+__all__ = ["Layer", "Origin", "Scalar", "Values", "find_key", "parse_value", "shorten", "validate_settings"]
+
+Scalar = str | int | float | bool
+
+
+class Layer(str, Enum):
+    """Where a value comes from, weakest first."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    REPOSITORY = "repository"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The layer that decided a setting, and the exact place in it."""
+
+    layer: Layer
+    place: str = ""
+
+    def __str__(self) -> str:
+        return self.place or self.layer.value
+
+
+Values = dict[str, tuple[Scalar, Origin]]
+
+
+def find_key(dotted: str, source: str) -> Key:
+    """The setting of that name; `ConfigurationError` with the nearest known one if there is none."""
+    key = known_keys().get(dotted)
+    if key is None:
+        raise ConfigurationError(source, f"there is no setting {shorten(dotted)}; {_hint(dotted)}")
+    return key
+
+
+def _hint(dotted: str) -> str:
+    nearest = nearest_key(dotted)
+    if nearest:
+        return f"did you mean {nearest!r}?"
+    sections = sorted({key.section for key in known_keys().values()})
+    close = get_close_matches(dotted.partition(".")[0], sections, n=1)
+    if close:
+        return f"did you mean the section [{close[0]}]? `agents config list` shows what is in it"
+    return "`agents config list` shows all settings"
+
+
+def parse_value(key: Key, value: object, source: str, *, strict: bool = False) -> Scalar:
+    """The value in the setting's type; strict for TOML, which has types, lax for text."""
+    try:
+        section = key.model.model_validate({key.name: value}, strict=strict)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        problem = problem.replace("Input should", "should", 1)
+        raise ConfigurationError(source, f"{key.dotted} is {shorten(value)}, but {problem}") from None
+    parsed: Scalar = getattr(section, key.name)
+    return parsed
+
+
+def validate_settings(values: Mapping[str, Scalar], source: str) -> Settings:
+    """All settings together; `ConfigurationError` when they contradict each other."""
+    nested: dict[str, dict[str, Scalar]] = {}
+    for dotted, value in values.items():
+        section, _, name = dotted.partition(".")
+        nested.setdefault(section, {})[name] = value
+    try:
+        return Settings.model_validate(nested)
+    except ValidationError as error:
+        raise ConfigurationError(source, error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+
+
+def shorten(value: object) -> str:
+    """The value for an error message: quoted, without secrets, never longer than a line."""
+    text = redact_text(repr(value))
+    return text if len(text) <= 80 else f"{text[:77]}…"
