@@ -1,0 +1,144 @@
+"""`agents config`: what can be set, what holds, and who said so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+__all__ = ["config"]
+
+_STDIN_LIMIT = 1 << 16
+
+
+@click.group()
+def config() -> None:
+    """Show and change settings.
+
+    A setting comes from, weakest first: its default, your file, the repository's .cleveragents.toml
+    (which may only tighten), the environment (CLEVERAGENTS_LOG_LEVEL for log.level), --set.
+
+    \b
+    Example:
+      agents config list
+    """
+
+
+@config.command("list")
+@format_option
+@pass_session
+def list_settings(session: Session, output: Output) -> None:
+    """Show every setting, its value, and where the value comes from.
+
+    \b
+    Example:
+      agents config list --format json
+    """
+    from cleveragents.infrastructure.configuration.settings import known_keys
+
+    configuration = session.configuration()
+    rows = [
+        {
+            "key": key.dotted,
+            "value": configuration.shown(key),
+            "from": str(configuration.origins[key.dotted]),
+            "layer": configuration.origins[key.dotted].layer.value,
+            "variable": key.variable,
+            "repository": key.repository.value,
+            "description": key.description,
+        }
+        for key in known_keys().values()
+    ]
+    output.table(rows, ["key", "value", "from", "description"], empty="there are no settings")
+
+
+@config.command("get")
+@click.argument("key")
+@format_option
+@pass_session
+def get_setting(session: Session, key: str, output: Output) -> None:
+    """Print the value of KEY; a password in it is masked.
+
+    \b
+    Example:
+      agents config get worker.concurrency
+    """
+    from cleveragents.infrastructure.configuration.values import find_key
+
+    found = find_key(key, "config get")
+    configuration = session.configuration()
+    value = configuration.shown(found)
+    if output.for_programs:
+        output.record({"key": key, "value": value, "from": str(configuration.origins[key])})
+    else:
+        click.echo(value)
+
+
+@config.command("set")
+@click.argument("key")
+@click.argument("value")
+@pass_session
+def set_setting(session: Session, key: str, value: str) -> None:
+    """Set KEY to VALUE in your own file; VALUE - reads it from standard input.
+
+    The file keeps its comments. A wrong value is refused before anything is written. Reading a value with a
+    password from standard input keeps it out of your shell's history.
+
+    \b
+    Example:
+      agents config set worker.concurrency 8
+      pass show db-url | agents config set database.url -
+    """
+    from cleveragents.infrastructure.configuration.editing import set_value
+    from cleveragents.infrastructure.configuration.values import find_key
+
+    found = find_key(key, "config set")
+    path = _user_file()
+    set_value(path, found, _from_stdin() if value == "-" else value)
+    progress(f"{key} is set in {path}")
+    _warn_if_hidden(session, key)
+
+
+@config.command("path")
+@format_option
+@pass_session
+def show_paths(session: Session, output: Output) -> None:
+    """Show which files are read and where state is kept.
+
+    \b
+    Example:
+      $EDITOR "$(agents config path --format json | jq -r .user)"
+    """
+    configuration = session.configuration()
+    repository = configuration.repository_file
+    output.record(
+        {
+            "user": str(configuration.user_file),
+            "repository": str(repository) if repository else None,
+            "state": configuration.settings.state.directory,
+        }
+    )
+
+
+def _user_file() -> Path:
+    # Not from the loaded configuration: a broken repository file must not keep anyone from mending their own.
+    from cleveragents.infrastructure.configuration.loading import user_file_path
+
+    return user_file_path(os.environ)
+
+
+def _from_stdin() -> str:
+    text: str = click.get_text_stream("stdin").read(_STDIN_LIMIT)
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _warn_if_hidden(session: Session, key: str) -> None:
+    from cleveragents.infrastructure.configuration.values import Layer
+
+    origin = session.configuration().origins[key]
+    if origin.layer not in (Layer.FILE, Layer.DEFAULT):
+        progress(f"note: here {origin} still decides it")
