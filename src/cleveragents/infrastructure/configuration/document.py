@@ -47,10 +47,13 @@ def read_bounded(path: Path) -> str | None:
         return None
     except OSError as error:
         raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigurationError(str(path), "is not a regular file; remove it or put a TOML file there")
-        content = file.read(_SIZE_LIMIT + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(_SIZE_LIMIT + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > _SIZE_LIMIT:
         raise ConfigurationError(
             str(path), f"is larger than {_SIZE_LIMIT // 1024} KiB; that is no settings file"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -132,7 +133,7 @@ def _user_file() -> Path:
 
 
 def _from_stdin() -> str:
-    text: str = click.get_text_stream("stdin").read(_STDIN_LIMIT)
+    text = sys.stdin.read(_STDIN_LIMIT)
     return text.removesuffix("\n").removesuffix("\r")
 
 

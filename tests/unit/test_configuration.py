@@ -1,0 +1,369 @@
+"""The stronger layer wins, a repository only tightens, every mistake is named where it stands."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleveragents.errors import CleverAgentsError, ConfigurationError, StoreFull
+from cleveragents.infrastructure.configuration import editing
+from cleveragents.infrastructure.configuration.document import parse_document
+from cleveragents.infrastructure.configuration.editing import set_value
+from cleveragents.infrastructure.configuration.loading import Configuration, load_configuration
+from cleveragents.infrastructure.configuration.settings import Repository, known_keys
+from cleveragents.infrastructure.configuration.values import Layer
+from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+
+KEYS = known_keys()
+
+
+class Place:
+    """A home, a repository in it, and a directory inside the repository."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = root / "home"
+        self.repository = self.home / "project"
+        self.inside = self.repository / "src" / "deep"
+        self.inside.mkdir(parents=True)
+        (self.repository / ".git").mkdir()
+        self.user_file = self.home / ".config" / "cleveragents" / "config.toml"
+        self.user_file.parent.mkdir(parents=True)
+        self.repository_file = self.repository / ".cleveragents.toml"
+        self.environment: dict[str, str] = {"HOME": str(self.home)}
+
+    def load(self, *overrides: str, at: Path | None = None) -> Configuration:
+        return load_configuration(self.environment, at or self.inside, overrides)
+
+    def refusal(self, *overrides: str) -> str:
+        with pytest.raises(ConfigurationError) as refused:
+            self.load(*overrides)
+        assert refused.value.exit_code == 2
+        return str(refused.value)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def value_and_layer(configuration: Configuration, key: str) -> tuple[object, Layer]:
+    return configuration.value(KEYS[key]), configuration.origins[key].layer
+
+
+# ── Precedence ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_layer_overrides_the_weaker_ones(place: Place) -> None:
+    assert value_and_layer(place.load(), "worker.concurrency") == (4, Layer.DEFAULT)
+    place.user_file.write_text("[worker]\nconcurrency = 9\n")
+    assert value_and_layer(place.load(), "worker.concurrency") == (9, Layer.FILE)
+    place.repository_file.write_text("[worker]\nconcurrency = 2\n")
+    assert value_and_layer(place.load(), "worker.concurrency") == (2, Layer.REPOSITORY)
+    place.environment["CLEVERAGENTS_WORKER_CONCURRENCY"] = "20"
+    assert value_and_layer(place.load(), "worker.concurrency") == (20, Layer.ENVIRONMENT)
+    assert value_and_layer(place.load("worker.concurrency=30"), "worker.concurrency") == (30, Layer.FLAG)
+
+
+def test_the_origin_names_file_and_line(place: Place) -> None:
+    place.user_file.write_text("# mine\n[log]\nlevel = 'info'\n[worker]\n\nconcurrency = 3\n")
+    origins = place.load().origins
+    assert str(origins["worker.concurrency"]) == f"{place.user_file}:6"
+    assert str(origins["log.level"]) == f"{place.user_file}:3"
+
+
+def test_state_and_database_follow_the_data_home(place: Place) -> None:
+    settings = place.load().settings
+    assert settings.state.directory == f"{place.home}/.local/share/cleveragents"
+    assert settings.database.url == f"sqlite:///{place.home}/.local/share/cleveragents/state.db"
+    place.environment["XDG_DATA_HOME"] = "/data"
+    place.environment["XDG_CONFIG_HOME"] = "relative/is/ignored"
+    configuration = place.load()
+    assert configuration.settings.database.url == "sqlite:////data/cleveragents/state.db"
+    assert configuration.user_file == place.user_file
+    assert place.load("state.directory=/else").settings.database.url == "sqlite:////else/state.db"
+
+
+# ── Repositories ──────────────────────────────────────────────────────────────────────────────────
+
+TIGHTER = {"database.durability": "full", "worker.concurrency": 1, "worker.cancel_grace_seconds": 0.5}
+LOOSER = {"worker.concurrency": 200, "worker.cancel_grace_seconds": 500}
+
+
+def toml(key: str, value: object) -> str:
+    section, _, name = key.partition(".")
+    return f"[{section}]\n{name} = {value!r}\n"
+
+
+def test_the_cases_cover_every_key_that_a_repository_may_touch() -> None:
+    assert set(TIGHTER) == {k for k, key in KEYS.items() if key.repository is not Repository.NEVER}
+
+
+@pytest.mark.parametrize("key", TIGHTER)
+def test_a_repository_may_tighten(place: Place, key: str) -> None:
+    place.repository_file.write_text(toml(key, TIGHTER[key]))
+    assert value_and_layer(place.load(), key) == (TIGHTER[key], Layer.REPOSITORY)
+
+
+@pytest.mark.parametrize("key", LOOSER)
+def test_a_repository_cannot_loosen(place: Place, key: str) -> None:
+    place.repository_file.write_text(toml(key, LOOSER[key]))
+    assert value_and_layer(place.load(), key)[1] is Layer.DEFAULT
+
+
+def test_a_repository_cannot_lower_the_users_durability(place: Place) -> None:
+    place.user_file.write_text("[database]\ndurability = 'full'\n")
+    place.repository_file.write_text("[database]\ndurability = 'normal'\n")
+    assert value_and_layer(place.load(), "database.durability") == ("full", Layer.FILE)
+
+
+@pytest.mark.parametrize("key", sorted(set(KEYS) - set(TIGHTER)))
+def test_a_repository_is_refused_whatever_else_it_sets(place: Place, key: str) -> None:
+    sample = place.load().value(KEYS[key])
+    place.repository_file.write_text(toml(key, sample))
+    assert f"{place.repository_file}:2: a repository may not set {key}" in place.refusal()
+
+
+def test_the_nearest_repository_file_counts_and_none_outside_a_repository(place: Place) -> None:
+    (place.home / ".cleveragents.toml").write_text("[worker]\nconcurrency = 1\n")
+    assert place.load().repository_file is None
+    assert place.load(at=place.home).repository_file is None
+    nearer = place.inside / ".cleveragents.toml"
+    nearer.write_text("[worker]\nconcurrency = 2\n")
+    place.repository_file.write_text("[worker]\nconcurrency = 3\n")
+    assert place.load().repository_file == nearer
+    assert place.load(at=place.repository).repository_file == place.repository_file
+
+
+# ── Mistakes ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[worker]\nconcurency = 3\n", ":2: there is no setting 'worker.concurency'; did you mean 'worker.c"),
+        ("worker.concurency = 3\n", ":1: there is no setting 'worker.concurency'"),
+        ("url = 'x'\n", ":1: there is no setting 'url'; did you mean 'database.url'?"),
+        ("[wroker]\n", ":1: there is no setting 'wroker'; did you mean the section [worker]?"),
+        ("qqq = 1\n", ":1: there is no setting 'qqq'; `agents config list` shows all settings"),
+        ("worker = 3\n", ":1: there is no setting 'worker'"),
+        ("[worker]\nconcurrency = '3'\n", ":2: worker.concurrency is '3', but should be a valid integer"),
+        ("[worker]\nconcurrency = true\n", ":2: worker.concurrency is True, but should be a valid integer"),
+        ("[worker]\nconcurrency = 0\n", ":2: worker.concurrency is 0, but should be greater than or eq"),
+        ("[worker.concurrency]\nx = 1\n", "worker.concurrency is {'x': 1}, but should be a valid integer"),
+        ("[worker]\nlease_seconds = nan\n", ":2: worker.lease_seconds is nan, but should be a finite number"),
+        ("[log]\nlevel = 'loud'\n", ":2: log.level is 'loud', but should be 'debug', 'info', 'warning'"),
+        ("[database]\nurl = 'sqlite:///here.db'\n", "should name an absolute file: sqlite:////absolute/path.db"),
+        ("[database]\nurl = 'mysql://h/x'\n", "should begin with sqlite:////, postgresql://"),
+        ("[database]\nurl = ''\n", "database.url is '', but should begin with"),
+        ("[state]\ndirectory = 'here'\n", "state.directory is 'here', but should be an absolute path"),
+        ("[worker]\nheartbeat_seconds = 20\n", "worker.heartbeat_seconds (20) should be at most half of"),
+        ("[worker\n", "not valid TOML: "),
+        ("a = " + "[" * 50_000, "not valid TOML: "),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_file_is_named(place: Place, text: str, problem: str) -> None:
+    place.user_file.write_text(text)
+    assert problem in place.refusal()
+
+
+def test_a_hidden_mistake_is_still_named(place: Place) -> None:
+    place.user_file.write_text("[worker]\nconcurrency = 'x'\n")
+    assert f"{place.user_file}:2" in place.refusal("worker.concurrency=3")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("CLEVERAGENTS_DATABSE_URL", "x", "is not a setting; did you mean CLEVERAGENTS_DATABASE_URL?"),
+        ("CLEVERAGENTS_QQQ", "x", "CLEVERAGENTS_QQQ is not a setting"),
+        ("CLEVERAGENTS_WORKER_CONCURRENCY", "", "worker.concurrency is '', but should be a valid integer"),
+        ("CLEVERAGENTS_WORKER_CONCURRENCY", "ℵ₀", "worker.concurrency is 'ℵ₀'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_environment_is_named(place: Place, variable: str, value: str, problem: str) -> None:
+    place.environment[variable] = value
+    assert problem in place.refusal()
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("log.level", "--set: 'log.level' is not key=value"),
+        ("log.levl=info", "--set: there is no setting 'log.levl'; did you mean 'log.level'?"),
+        ("log.level=loud", "--set: log.level is 'loud'"),
+        ("x" * 1_000_000 + "=1", "…; `agents config list` shows all settings"),
+    ],
+)
+def test_a_mistake_in_a_flag_is_named_in_one_line(place: Place, override: str, problem: str) -> None:
+    message = place.refusal(override)
+    assert problem in message
+    assert len(message) < 300
+
+
+def test_files_that_are_no_settings_files_are_refused(place: Place) -> None:
+    place.user_file.write_bytes(b"\xff\xfe\x00binary")
+    assert "is not UTF-8 text" in place.refusal()
+    place.user_file.write_text("#" * (1 << 20) + "\n")
+    assert "is larger than 1024 KiB" in place.refusal()
+    place.user_file.unlink()
+    place.user_file.mkdir()
+    assert "is not a regular file" in place.refusal()
+    place.user_file.rmdir()
+    os.mkfifo(place.repository_file)
+    assert f"{place.repository_file}: is not a regular file" in place.refusal()
+
+
+def test_an_empty_file_and_one_with_a_byte_order_mark_are_fine(place: Place) -> None:
+    place.user_file.write_text("")
+    assert value_and_layer(place.load(), "log.level") == ("warning", Layer.DEFAULT)
+    place.user_file.write_bytes(b"\xef\xbb\xbf[log]\nlevel = 'info'\n")
+    assert value_and_layer(place.load(), "log.level") == ("info", Layer.FILE)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_settings_or_a_clear_error(text: str) -> None:
+    refused = None
+    try:
+        parse_document(text, Path("/x.toml"), Layer.FILE)
+    except ConfigurationError as error:
+        refused = str(error)
+    assert refused is None or refused.startswith("/x.toml")
+
+
+# ── Secrets ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("password", ["s3cret", "p@ss/w:rd", "%70%40"])
+def test_a_password_is_never_shown(place: Place, password: str) -> None:
+    place.environment["CLEVERAGENTS_DATABASE_URL"] = f"postgresql://me:{password}@host/db"
+    configuration = place.load()
+    assert configuration.shown(KEYS["database.url"]) == "postgresql://me:***@host/db"
+    place.environment["CLEVERAGENTS_DATABASE_URL"] = f"mysql://me:{password}@host/db"
+    assert password not in place.refusal()
+
+
+# ── Editing ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_setting_a_value_keeps_comments_and_everything_else(place: Place) -> None:
+    place.user_file.write_text("# top\n[worker]\nconcurrency = 3  # enough\n\n[log]\nlevel = 'info'\n")
+    assert set_value(place.user_file, KEYS["worker.concurrency"], "5") == 5
+    assert (
+        place.user_file.read_text() == "# top\n[worker]\nconcurrency = 5  # enough\n\n[log]\nlevel = 'info'\n"
+    )
+    assert stat.S_IMODE(place.user_file.stat().st_mode) == 0o600
+
+
+def test_setting_a_value_makes_the_file_and_its_directory(tmp_path: Path) -> None:
+    path = tmp_path / "fresh" / "config.toml"
+    set_value(path, KEYS["database.url"], "sqlite:////x.db")
+    assert tomllib.loads(path.read_text()) == {"database": {"url": "sqlite:////x.db"}}
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_linked_file_stays_a_link(place: Place, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.toml"
+    real.write_text("")
+    place.user_file.symlink_to(real)
+    set_value(place.user_file, KEYS["log.level"], "info")
+    assert place.user_file.is_symlink()
+    assert tomllib.loads(real.read_text()) == {"log": {"level": "info"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "text"),
+    [
+        ("", "worker.concurrency", "many"),
+        ("", "worker.heartbeat_seconds", "29"),
+        ("[worker]\nlease_seconds = 4\nheartbeat_seconds = 1\n", "worker.heartbeat_seconds", "3"),
+        ("[worker]\nunknown = 4\n", "worker.concurrency", "3"),
+        ("[worker\n", "worker.concurrency", "3"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_is_written(
+    place: Place, content: str, key: str, text: str
+) -> None:
+    place.user_file.write_text(content)
+    with pytest.raises(ConfigurationError):
+        set_value(place.user_file, KEYS[key], text)
+    assert place.user_file.read_text() == content
+
+
+def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot be written: "):
+        set_value(tmp_path / "file" / "config.toml", KEYS["log.level"], "info")
+
+
+@pytest.mark.parametrize(("number", "expected"), [(28, StoreFull), (30, ConfigurationError)])
+def test_a_full_or_read_only_disk_leaves_the_old_file(
+    place: Place, number: int, expected: type[CleverAgentsError]
+) -> None:
+    place.user_file.write_text("[log]\nlevel = 'info'\n")
+    faults = RaiseAt("config.write.before", lambda: OSError(number, os.strerror(number)))
+    with pytest.raises(expected):
+        set_value(place.user_file, KEYS["log.level"], "debug", faults=faults)
+    assert tomllib.loads(place.user_file.read_text()) == {"log": {"level": "info"}}
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from cleveragents.infrastructure.configuration.document import parse_document
+from cleveragents.infrastructure.configuration.editing import set_value
+from cleveragents.infrastructure.configuration.settings import known_keys
+from cleveragents.testing.faults import CrashAt
+set_value(Path(sys.argv[1]), known_keys()["log.level"], "debug", faults=CrashAt(sys.argv[2]))
+"""
+
+
+def test_a_kill_at_any_step_leaves_the_old_file_or_the_new_one(place: Place) -> None:
+    steps = RecordFaultPoints()
+    set_value(place.user_file, KEYS["log.level"], "info", faults=steps)
+    assert steps.reached[-1] == "config.rename.after"
+    for step in steps.reached:
+        place.user_file.write_text("[log]\nlevel = 'info'\n")
+        ended = subprocess.run([sys.executable, "-c", KILLED, place.user_file, step], check=False)
+        assert ended.returncode == -9
+        expected = "debug" if step == "config.rename.after" else "info"
+        assert tomllib.loads(place.user_file.read_text()) == {"log": {"level": expected}}
+        set_value(place.user_file, KEYS["log.format"], "json")
+        assert [f.name for f in place.user_file.parent.iterdir() if f.name.endswith(".new")] == []
+
+
+def test_two_editors_at_once_lose_nothing(place: Place) -> None:
+    wanted = {
+        "worker.concurrency": ["7"] * 10,
+        "events.queue_bound": ["77"] * 10,
+        "log.level": ["debug"] * 10,
+        "log.format": ["json"] * 10,
+    }
+    edits = [
+        (key, text)
+        for row in zip(*([(k, t) for t in ts] for k, ts in wanted.items()), strict=True)
+        for key, text in row
+    ]
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(set_value, place.user_file, KEYS[key], text) for key, text in edits]
+        assert [future.exception() for future in done] == [None] * len(edits)
+    settings = place.load().settings
+    assert (settings.worker.concurrency, settings.events.queue_bound) == (7, 77)
+    assert (settings.log.level, settings.log.format) == ("debug", "json")
+
+
+def test_an_editor_that_keeps_the_lock_makes_others_give_up(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(editing, "_LOCK_SECONDS", 0.0)
+    with editing._turn(place.user_file.parent / ".config.lock"), pytest.raises(CleverAgentsError) as refused:
+        set_value(place.user_file, KEYS["log.level"], "debug")
+    assert refused.value.exit_code == 75
