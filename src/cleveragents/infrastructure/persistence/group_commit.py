@@ -1,0 +1,165 @@
+"""Leader and followers: writers that come at once share one commit, without a thread of their own.
+
+A commit costs about the same for one write as for many. Whoever finds no commit under way leads: it takes
+what is queued, commits it in one step and wakes the others with their answers. Then the first of those who
+came meanwhile leads. So nobody leads for longer than its own batch, and a lone writer waits for no one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from cleveragents.errors import Closed, OutcomeUnknown, StoreBusy
+
+__all__ = ["GroupCommit"]
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class _Ticket(Generic[Item, Answer]):
+    """A writer's place. `leads` and `taken` change under the lock; the answer is there once it is woken."""
+
+    __slots__ = ("answers", "error", "item", "leads", "taken", "woken")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.answers: tuple[Answer, ...] = ()
+        self.error: BaseException | None = None
+        self.leads = False
+        self.taken = False
+        self.woken = threading.Event()
+
+
+class GroupCommit(Generic[Item, Answer]):
+    """`run(item)` returns the item's answer once the commit that held it is over.
+
+    `commit` gets the items of a batch, in order, and returns one answer for each; if it raises, that is
+    the answer to all of them. It runs in one thread at a time.
+
+    Thread safety:
+        Owner: the database that built it closes it; any thread may run items.
+        Lock: `_lock` guards the queue and the leadership, for arithmetic only; leadership itself, held
+            while `commit` runs, admits one thread and makes nobody wait but writers.
+        Guarantee: each item is committed once, or its `run` raises; answers go to whom they belong; there
+            is a leader whenever the queue is not empty.
+    Cancel safety: a writer interrupted while it waits leaves the queue, or passes the leadership on; one
+        interrupted while it leads makes `OutcomeUnknown` the answer to its followers.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Sequence[Item]], Sequence[Answer]],
+        *,
+        location: str,
+        batch: int = 256,
+        patience_seconds: float = 60.0,
+    ) -> None:
+        self._commit = commit
+        self._location = location
+        self._batch = batch
+        self._patience_seconds = patience_seconds
+        self._lock = threading.Lock()
+        self._queue: deque[_Ticket[Item, Answer]] = deque()
+        self._leading = False
+        self._leader_thread = 0
+        self._drained: threading.Event | None = None
+
+    def run(self, item: Item) -> Answer:
+        """Commits the item with whatever else is waiting. `Closed`, `StoreBusy`, `OutcomeUnknown`."""
+        if self._leader_thread == threading.get_ident():  # guard: it would wait for itself
+            raise RuntimeError("a write inside a write; use the connection that the outer one was given")
+        ticket: _Ticket[Item, Answer] = _Ticket(item)
+        with self._lock:
+            if self._drained is not None:  # guard: closed means nothing is committed any more
+                raise Closed("the database")
+            self._queue.append(ticket)
+            if not self._leading:  # guard: one leader at a time
+                self._leading = True
+                ticket.leads = True
+        if not ticket.leads:
+            self._wait(ticket)
+        if ticket.leads:
+            self._lead()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.answers[0]
+
+    def close(self) -> None:
+        """Takes nothing new; returns when what was queued is committed. `StoreBusy` if that lasts."""
+        with self._lock:
+            if self._drained is None:
+                self._drained = threading.Event()
+            drained = self._drained
+            if not self._leading:
+                drained.set()
+        if not drained.wait(self._patience_seconds):
+            raise StoreBusy(self._patience_seconds)
+
+    def _wait(self, ticket: _Ticket[Item, Answer]) -> None:
+        """Returns when the ticket has its answer, or leads."""
+        try:
+            woken = ticket.woken.wait(self._patience_seconds)
+        except BaseException:
+            if self._withdraw(ticket) and ticket.leads:
+                self._pass_on()
+            raise
+        if woken:
+            return
+        if self._withdraw(ticket):
+            if ticket.leads:
+                self._pass_on()
+            raise StoreBusy(self._patience_seconds)
+        # A leader has taken it: what becomes of it is decided by a commit that is under way.
+        if not ticket.woken.wait(self._patience_seconds):
+            raise OutcomeUnknown(self._location, f"no answer within {2 * self._patience_seconds:g} s")
+
+    def _withdraw(self, ticket: _Ticket[Item, Answer]) -> bool:
+        with self._lock:
+            if ticket.taken:  # guard: what a leader has taken cannot be called back
+                return False
+            self._queue.remove(ticket)
+            return True
+
+    def _lead(self) -> None:
+        batch = self._take()
+        try:
+            self._leader_thread = threading.get_ident()
+            answers = self._commit([ticket.item for ticket in batch])
+            for ticket, answer in zip(batch, answers, strict=True):
+                ticket.answers = (answer,)
+        except BaseException as error:
+            interrupted = not isinstance(error, Exception)
+            unknown = OutcomeUnknown(self._location, "the commit was interrupted")
+            for ticket in batch:
+                ticket.error = unknown if interrupted else error
+            if interrupted:
+                raise
+        finally:
+            self._leader_thread = 0
+            self._pass_on()
+            for ticket in batch:
+                ticket.woken.set()
+
+    def _take(self) -> list[_Ticket[Item, Answer]]:
+        with self._lock:
+            batch = [self._queue.popleft() for _ in range(min(self._batch, len(self._queue)))]
+            for ticket in batch:
+                ticket.taken = True
+        return batch
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            if self._queue:
+                heir = self._queue[0]
+                heir.leads = True
+            else:
+                heir = None
+                self._leading = False
+                if self._drained is not None:
+                    self._drained.set()
+        if heir is not None:
+            heir.woken.set()
