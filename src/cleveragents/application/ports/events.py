@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cleveragents.domain.event import DomainEvent
 
-__all__ = ["AuditRecord", "AuditSink", "EventPublisher", "Receipt"]
+__all__ = ["AuditRecord", "AuditSink", "EventHandler", "EventPublisher", "PreparedEvent", "Receipt"]
+
+EventHandler = Callable[[DomainEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,41 @@ class Receipt(Protocol):
         ...
 
 
-class AuditSink(Protocol):
-    """The durable end of an event bus. Any thread may append; an append never runs foreign code."""
+class PreparedEvent(NamedTuple):
+    """An event in the form in which it is kept: all text, already found fit to be stored."""
 
-    def append(self, event: DomainEvent) -> Receipt:
-        """Queues the event to be kept; waits only while the bounded queue is full. `Closed`."""
+    event_id: str
+    event_type: str
+    subject: str
+    occurred_at: str
+    payload: str
+
+
+class AuditSink(Protocol):
+    """The durable end of an event bus. Any thread may append; an append never runs foreign code.
+
+    What was appended is kept in that order. `append` is `prepare`, then `append_nowait`, then
+    `wait_for_room` as often as need be; a bus calls the parts, because it orders events under a lock in
+    which nobody may wait.
+    """
+
+    def append(self, event: DomainEvent, timeout: float | None = None) -> Receipt:
+        """Queues the event to be kept; waits only while the bounded queue is full.
+
+        `QueueFull` if it stayed full, `Closed`, `InvalidPayload`; then the event is not kept.
+        """
+        ...
+
+    def prepare(self, event: DomainEvent) -> PreparedEvent:
+        """The event as it will be kept; `InvalidPayload` if it cannot be."""
+        ...
+
+    def append_nowait(self, prepared: PreparedEvent) -> Receipt:
+        """Queues a prepared event. `QueueFull`, `Closed`."""
+        ...
+
+    def wait_for_room(self, timeout: float) -> None:
+        """Returns when the queue is not full, or is closed. `QueueFull` if it stayed full."""
         ...
 
     def flush(self, timeout: float | None = None) -> None:
@@ -51,6 +83,3 @@ class EventPublisher(Protocol):
     def emit(self, event: DomainEvent) -> int:
         """Publishes the event; returns its sequence number in this process."""
         ...
-
-
-EventHandler = Callable[[DomainEvent], None]
