@@ -1,11 +1,25 @@
-"""What the context pipeline asks for, what strategies give, and what became of each of them."""
+"""What the context pipeline asks for, what strategies give, and what became of each of them.
+
+A strategy is foreign code: what it returns is believed only after `keep_within` has looked at it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["ContextFragment", "ContextRequest", "ExecutionReport", "StrategyReport", "StrategyStatus"]
+__all__ = [
+    "ContextFragment",
+    "ContextRequest",
+    "ExecutionReport",
+    "FragmentLimits",
+    "KeptFragments",
+    "StrategyReport",
+    "StrategyStatus",
+    "keep_within",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +41,10 @@ class ContextFragment:
 
 
 class StrategyStatus(str, Enum):
-    """What became of one strategy in one execution."""
+    """What became of one strategy in one execution.
+
+    `late` was begun and did not end in time; `saturated` was never begun, because no thread was free.
+    """
 
     USED = "used"
     EMPTY = "empty"
@@ -40,13 +57,17 @@ class StrategyStatus(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class StrategyReport:
-    """The account of one strategy: what became of it, how long it took, what it said."""
+    """The account of one strategy: what became of it, how long it ran, what it said.
+
+    `truncated`: it returned more than the limits allow, and only its best, which come first, were kept.
+    """
 
     name: str
     status: StrategyStatus
     fragments: tuple[ContextFragment, ...] = ()
     seconds: float = 0.0
     error: str | None = None
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +79,56 @@ class ExecutionReport:
     @property
     def fragments(self) -> tuple[ContextFragment, ...]:
         return tuple(f for report in self.strategies for f in report.fragments)
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentLimits:
+    """The most that is kept of one strategy's answer."""
+
+    fragments: int = 1000
+    characters: int = 4_000_000
+
+    def __post_init__(self) -> None:
+        if self.fragments < 1 or self.characters < 1:
+            raise ValueError("limits are at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFragments:
+    """What was kept, and whether there was more."""
+
+    fragments: tuple[ContextFragment, ...]
+    truncated: bool
+
+
+def keep_within(answer: object, limits: FragmentLimits) -> KeptFragments:
+    """The leading fragments of `answer` that fit, at most one more being looked at.
+
+    So an endless generator ends, and a text of gigabytes is not kept. `TypeError` or `ValueError` when the
+    answer is not fragments, or when nothing of it fits.
+    """
+    if not isinstance(answer, Iterable):
+        raise TypeError(f"returned {type(answer).__name__}, not a sequence of fragments")
+    kept: list[ContextFragment] = []
+    characters = 0
+    for fragment in answer:
+        size = _size(fragment)
+        if len(kept) == limits.fragments or characters + size > limits.characters:
+            if not kept:
+                raise ValueError(f"its first fragment has {size} characters, over {limits.characters}")
+            return KeptFragments(tuple(kept), truncated=True)
+        kept.append(fragment)
+        characters += size
+    return KeptFragments(tuple(kept), truncated=False)
+
+
+def _size(fragment: object) -> int:
+    """Its characters. Exact types, because a subclass could run code whenever somebody reads a field."""
+    if type(fragment) is not ContextFragment:
+        raise TypeError(f"returned {type(fragment).__name__} where a ContextFragment belongs")
+    texts = (fragment.path, fragment.text, fragment.strategy)
+    if not all(type(text) is str for text in texts):
+        raise TypeError("returned a fragment whose path, text or strategy is not text")
+    if type(fragment.score) not in (int, float) or not math.isfinite(fragment.score):
+        raise ValueError("returned a fragment whose score is not a finite number")
+    return sum(len(text) for text in texts)
