@@ -1,0 +1,111 @@
+"""Jobs as rows of `jobs`, and back.
+
+Payloads and results are kept as ASCII JSON: it carries any text JSON can, on every database.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import RowMapping
+
+from cleveragents.domain.job import Job, JobState, WorkerIdentity
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
+
+__all__ = ["MUTABLE", "job_of", "microseconds", "row_of"]
+
+MUTABLE = (
+    "state",
+    "attempt",
+    "fence",
+    "beat",
+    "owner_id",
+    "owner_host",
+    "owner_pid",
+    "owner_started_ticks",
+    "cancel_reason",
+    "result",
+    "error",
+    "updated_at",
+    "not_before",
+)
+"""The columns that a move may change."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def row_of(job: Job) -> dict[str, object]:
+    """All columns but `number`, which the database gives."""
+    owner = job.owner
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "payload": _encoded(job.payload),
+        "state": job.state.value,
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "fence": job.fence,
+        "beat": job.beat,
+        "owner_id": owner and owner.id,
+        "owner_host": owner and owner.host,
+        "owner_pid": owner and owner.pid,
+        "owner_started_ticks": owner and owner.started_ticks,
+        "cancel_reason": job.cancel_reason,
+        "result": None if job.result is None else _encoded(job.result),
+        "error": job.error,
+        "key": job.key,
+        "created_at": microseconds(job.created_at),
+        "updated_at": microseconds(job.updated_at),
+        "not_before": microseconds(job.not_before),
+    }
+
+
+def job_of(row: RowMapping) -> Job:
+    """The job that the row holds."""
+    payload = _decoded(row["payload"])
+    assert isinstance(payload, FrozenObject)
+    return Job(
+        id=row["id"],
+        kind=row["kind"],
+        payload=payload,
+        state=JobState(row["state"]),
+        priority=row["priority"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        fence=row["fence"],
+        beat=row["beat"],
+        created_at=_moment(row["created_at"]),
+        updated_at=_moment(row["updated_at"]),
+        not_before=_moment(row["not_before"]),
+        owner=_owner(row),
+        cancel_reason=row["cancel_reason"],
+        result=None if row["result"] is None else _decoded(row["result"]),
+        error=row["error"],
+        key=row["key"],
+    )
+
+
+def microseconds(moment: datetime) -> int:
+    """Since 1970, exactly."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _moment(number: int) -> datetime:
+    return _EPOCH + number * _MICROSECOND
+
+
+def _owner(row: RowMapping) -> WorkerIdentity | None:
+    if row["owner_id"] is None:
+        return None
+    return WorkerIdentity(row["owner_id"], row["owner_host"], row["owner_pid"], row["owner_started_ticks"])
+
+
+def _encoded(value: JsonValue) -> str:
+    return json.dumps(thaw(value), separators=(",", ":"))
+
+
+def _decoded(text: str) -> JsonValue:
+    return freeze(json.loads(text))

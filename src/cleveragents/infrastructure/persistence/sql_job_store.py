@@ -1,0 +1,167 @@
+"""The job table on a database: every move one transaction, with its event in the outbox.
+
+Whoever moves a job holds it: on SQLite the transaction is the only one that writes, on PostgreSQL the row
+is locked, and a claim skips rows that others hold. So a decision is never made on what is out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, literal_column, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.application.ports.jobs import Heartbeat
+from cleveragents.domain.event import DomainEvent
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job_moves import (
+    Move,
+    claimed,
+    ensure_owned,
+    ensure_same,
+    finished,
+    reclaimed,
+    requested_cancel,
+    submitted,
+)
+from cleveragents.errors import UnknownJob
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_rows import MUTABLE, job_of, microseconds, row_of
+from cleveragents.infrastructure.persistence.outbox import append_to_outbox
+from cleveragents.infrastructure.persistence.tables import jobs
+
+__all__ = ["SqlJobStore"]
+
+_BY_ID = select(jobs).where(jobs.c.id == bindparam("job_id"))
+_HELD_BY_ID = _BY_ID.with_for_update()
+_BY_KEY = select(jobs).where(jobs.c.key == bindparam("job_key"))
+# The literal lets the planner see that the partial index answers this.
+_MOST_URGENT = (
+    select(jobs)
+    .where(
+        jobs.c.state == literal_column("'queued'"),
+        jobs.c.kind.in_(bindparam("kinds", expanding=True)),
+        jobs.c.not_before <= bindparam("now"),
+    )
+    .order_by(jobs.c.priority.desc(), jobs.c.number)
+    .limit(1)
+    .with_for_update(skip_locked=True)
+)
+_MOVE = (
+    update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(name) for name in MUTABLE})
+)
+# A submission that comes second at the very same time finds the first one's key, and inserts nothing.
+_SUBMIT = {
+    "sqlite": sqlite.insert(jobs).on_conflict_do_nothing(index_elements=["key"]),
+    "postgresql": postgresql.insert(jobs).on_conflict_do_nothing(index_elements=["key"]),
+}
+
+
+class SqlJobStore:
+    """`JobStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._submit = _SUBMIT[database.dialect]
+
+    def submit(self, new: NewJob, *, now: datetime) -> Job:
+        move = submitted(new, self._identifiers.new(), now)
+
+        def unit(connection: Connection) -> Job:
+            if connection.execute(self._submit, row_of(move.job)).rowcount == 1:
+                return self._tell(connection, move, now)
+            first = job_of(connection.execute(_BY_KEY, {"job_key": new.key}).mappings().one())
+            ensure_same(first, new)
+            return first
+
+        return self._database.write(unit)
+
+    def get(self, job_id: str) -> Job:
+        with self._database.read() as connection:
+            row = connection.execute(_BY_ID, {"job_id": job_id}).mappings().first()
+        if row is None:
+            raise UnknownJob(job_id)
+        return job_of(row)
+
+    def list(
+        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+    ) -> Sequence[Job]:
+        query = select(jobs).order_by(jobs.c.id).limit(limit)
+        if states:
+            query = query.where(jobs.c.state.in_([state.value for state in states]))
+        if after is not None:
+            query = query.where(jobs.c.id > after)
+        with self._database.read() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [job_of(row) for row in rows]
+
+    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+        wanted = {"kinds": sorted(kinds), "now": microseconds(now)}
+
+        def unit(connection: Connection) -> Job | None:
+            row = connection.execute(_MOST_URGENT, wanted).mappings().first()
+            if row is None:
+                return None
+            return self._keep(connection, claimed(job_of(row), worker, now), now)
+
+        return self._database.write(unit)
+
+    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
+        def unit(connection: Connection) -> Heartbeat:
+            job = _held(connection, job_id)
+            ensure_owned(job, fence)
+            job = replace(job, beat=job.beat + 1, updated_at=now)
+            _update(connection, job)
+            return Heartbeat(job.beat, job.cancel_reason)
+
+        return self._database.write(unit)
+
+    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+        def decide(job: Job) -> Move:
+            ensure_owned(job, fence)
+            return finished(job, outcome, now)
+
+        return self._move(job_id, decide, now)
+
+    def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
+        return self._move(job_id, lambda job: requested_cancel(job, reason, now), now)
+
+    def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
+        def decide(job: Job) -> Move:
+            ensure_owned(job, fence, beat)
+            return reclaimed(job, error, now)
+
+        return self._move(job_id, decide, now)
+
+    def _move(self, job_id: str, decide: Callable[[Job], Move | None], now: datetime) -> Job:
+        def unit(connection: Connection) -> Job:
+            job = _held(connection, job_id)
+            move = decide(job)
+            return job if move is None else self._keep(connection, move, now)
+
+        return self._database.write(unit)
+
+    def _keep(self, connection: Connection, move: Move, now: datetime) -> Job:
+        _update(connection, move.job)
+        return self._tell(connection, move, now)
+
+    def _tell(self, connection: Connection, move: Move, now: datetime) -> Job:
+        event = DomainEvent(move.event_type, move.job.id, self._identifiers.new(), now, move.facts)
+        append_to_outbox(connection, event)
+        return move.job
+
+
+def _held(connection: Connection, job_id: str) -> Job:
+    row = connection.execute(_HELD_BY_ID, {"job_id": job_id}).mappings().first()
+    if row is None:
+        raise UnknownJob(job_id)
+    return job_of(row)
+
+
+def _update(connection: Connection, job: Job) -> None:
+    row = row_of(job)
+    connection.execute(_MOVE, {"job_id": job.id, **{name: row[name] for name in MUTABLE}})
