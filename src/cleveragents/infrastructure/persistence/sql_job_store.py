@@ -55,8 +55,10 @@ _MOVE = (
 )
 # A submission that comes second at the very same time finds the first one's key, and inserts nothing.
 _SUBMIT = {
-    "sqlite": sqlite.insert(jobs).on_conflict_do_nothing(index_elements=["key"]),
-    "postgresql": postgresql.insert(jobs).on_conflict_do_nothing(index_elements=["key"]),
+    "sqlite": sqlite.insert(jobs).on_conflict_do_nothing(index_elements=["key"]).returning(jobs.c.number),
+    "postgresql": postgresql.insert(jobs)
+    .on_conflict_do_nothing(index_elements=["key"])
+    .returning(jobs.c.number),
 }
 
 
@@ -72,7 +74,7 @@ class SqlJobStore:
         move = submitted(new, self._identifiers.new(), now)
 
         def unit(connection: Connection) -> Job:
-            if connection.execute(self._submit, row_of(move.job)).rowcount == 1:
+            if connection.execute(self._submit, row_of(move.job)).first() is not None:
                 return self._tell(connection, move, now)
             first = job_of(connection.execute(_BY_KEY, {"job_key": new.key}).mappings().one())
             ensure_same(first, new)

@@ -1,0 +1,41 @@
+"""Every adapter of a port, for the suite that all of them must pass.
+
+PostgreSQL runs for the whole of the contracts: started before the first leak check, stopped after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from tests.postgres import PostgresServer, postgres_server
+
+DATABASES = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgres)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def postgres() -> Iterator[PostgresServer]:
+    """The server; autouse, because the leak check of a module would otherwise see it start."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer) -> Iterator[str]:
+    """The URL of an empty database, once of each product."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/store.db"
+        return
+    url = postgres.url()
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """An open, migrated database, once of each product."""
+    with open_database(database_url) as opened:
+        yield opened
