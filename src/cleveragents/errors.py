@@ -266,6 +266,8 @@ class IllegalJobMove(InvalidRequest):
 class JobAlreadyEnded(Conflict):
     """The job had ended before the request came; nothing was changed."""
 
+    exit_code = 1  # trying again will not help
+
     job_id: str
     state: str
 

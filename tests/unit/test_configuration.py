@@ -165,7 +165,7 @@ def test_the_nearest_repository_file_counts_and_none_outside_a_repository(place:
         ("[database]\nurl = 'mysql://h/x'\n", "should begin with sqlite:////, postgresql://"),
         ("[database]\nurl = ''\n", "database.url is '', but should begin with"),
         ("[state]\ndirectory = 'here'\n", "state.directory is 'here', but should be an absolute path"),
-        ("[worker]\nheartbeat_seconds = 20\n", "worker.heartbeat_seconds (20) should be at most half of"),
+        ("[worker]\nheartbeat_seconds = 20\n", "worker.heartbeat_seconds (20) should be at most 0.4 of"),
         ("[worker\n", "not valid TOML: "),
         ("a = " + "[" * 50_000, "not valid TOML: "),
     ],
@@ -284,7 +284,7 @@ def test_a_linked_file_stays_a_link(place: Place, tmp_path: Path) -> None:
     [
         ("", "worker.concurrency", "many"),
         ("", "worker.heartbeat_seconds", "29"),
-        ("[worker]\nlease_seconds = 4\nheartbeat_seconds = 1\n", "worker.heartbeat_seconds", "3"),
+        ("[worker]\nlease_seconds = 4\nheartbeat_seconds = 1\n", "worker.heartbeat_seconds", "2"),
         ("[worker]\nunknown = 4\n", "worker.concurrency", "3"),
         ("[worker\n", "worker.concurrency", "3"),
     ],

@@ -77,7 +77,7 @@ class DatabaseSettings(_Section):
         json_schema_extra=_RAISE,
     )
     busy_timeout_seconds: _Seconds = Field(
-        default=30.0, description="how long a write waits for a busy database before it gives up"
+        default=60.0, description="how long a write waits for a busy database before it gives up"
     )
 
     @field_validator("url")
@@ -97,14 +97,14 @@ class WorkerSettings(_Section):
     concurrency: int = Field(
         default=4, ge=1, le=256, description="jobs one worker runs at a time", json_schema_extra=_LOWER
     )
-    lease_seconds: _Seconds = Field(default=30.0, description="silence after which a peer takes a job over")
+    lease_seconds: _Seconds = Field(default=15.0, description="silence after which a peer takes a job over")
     heartbeat_seconds: _Seconds = Field(default=5.0, description="how often an owner says that it lives")
     cancel_grace_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = Field(
         default=5.0,
         description="how long a cancelled job may tidy up before its processes are ended",
         json_schema_extra=_LOWER,
     )
-    poll_seconds: _Seconds = Field(default=0.25, description="how often an idle worker looks for jobs")
+    poll_seconds: _Seconds = Field(default=0.5, description="how often an idle worker looks for jobs")
 
 
 class EventSettings(_Section):
@@ -139,9 +139,9 @@ class Settings(_Section):
     @model_validator(mode="after")
     def _heartbeats_fit_the_lease(self) -> Settings:
         worker = self.worker
-        if worker.heartbeat_seconds * 2 > worker.lease_seconds:
+        if worker.heartbeat_seconds > 0.4 * worker.lease_seconds:
             raise ValueError(
-                f"worker.heartbeat_seconds ({worker.heartbeat_seconds:g}) should be at most half of "
+                f"worker.heartbeat_seconds ({worker.heartbeat_seconds:g}) should be at most 0.4 of "
                 f"worker.lease_seconds ({worker.lease_seconds:g}), or one late beat loses the job"
             )
         return self

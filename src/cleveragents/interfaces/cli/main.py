@@ -16,7 +16,7 @@ import click
 from cleveragents import __version__
 from cleveragents.interfaces.cli.lazy import LazyGroup
 
-__all__ = ["agents", "run"]
+__all__ = ["cli", "run"]
 
 _HERE = "cleveragents.interfaces.cli"
 
@@ -49,7 +49,7 @@ _EXIT_TERMINATED = 128 + signal.SIGTERM
     help="Override a setting for this command; may be repeated. `agents config list` shows them all.",
 )
 @click.pass_context
-def agents(ctx: click.Context, overrides: tuple[str, ...]) -> None:
+def cli(ctx: click.Context, overrides: tuple[str, ...]) -> None:
     """Runs many AI agent plans at once on real repositories, and loses nothing.
 
     \b
@@ -79,9 +79,9 @@ def _invoke() -> int:
     try:
         if "_AGENTS_COMPLETE" in os.environ:
             return _complete(os.environ["_AGENTS_COMPLETE"])
-        # Not `agents.main()`: it answers a broken pipe with "failed" and an interrupt with its own words.
-        with agents.make_context("agents", sys.argv[1:]) as context:
-            agents.invoke(context)
+        # Not `cli.main()`: it answers a broken pipe with "failed" and an interrupt with its own words.
+        with cli.make_context("agents", sys.argv[1:]) as context:
+            cli.invoke(context)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
@@ -102,7 +102,7 @@ def _invoke() -> int:
 def _complete(instruction: str) -> int:
     from click.shell_completion import shell_complete
 
-    return shell_complete(agents, {}, "agents", "_AGENTS_COMPLETE", instruction)
+    return shell_complete(cli, {}, "agents", "_AGENTS_COMPLETE", instruction)
 
 
 def _on_terminate(signum: int, frame: object) -> None:

@@ -1,0 +1,151 @@
+"""The one place that joins adapters to ports.
+
+A plain composition root: each part is built when it is first asked for, once, and all are closed in the
+reverse order. No part knows another's class; what it needs comes in through its constructor, from here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from cleveragents.errors import Closed
+from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.infrastructure.identifiers import UlidSource
+
+if TYPE_CHECKING:
+    from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+    from cleveragents.infrastructure.persistence.database import Database
+    from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+
+__all__ = ["Container", "Part", "Scope"]
+
+T = TypeVar("T")
+
+
+class Scope:
+    """How long parts live: built once, closed together, the last one built first.
+
+    Thread safety:
+        Owner: who made it closes it; any thread may ask for parts.
+        Lock: `_lock` guards the closed flag and the stack of what to close. Unlike other locks of ours it is
+            held while a part is built: whoever asks for the same part has to wait for it anyway, and two
+            half-built ones would be worse. It is reentrant, because building a part asks for those below it.
+        Guarantee: a part is built at most once; a part that was built is closed exactly once; after `close`
+            began, nobody gets a part.
+    Cancel safety: a build that is interrupted or fails leaves nothing behind, and the next caller tries
+        again. `close` goes on to the other parts when one fails, and raises afterwards.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.RLock()
+        self._closers = ExitStack()
+        self._closed = False
+
+    def close(self) -> None:
+        """Closes what was built, the last one first; what goes wrong is raised when all had their turn."""
+        with self._lock:
+            if self._closed:  # guard: each part is closed once
+                return
+            self._closed = True
+        # Outside the lock, because closing waits; nobody adds to it any more.
+        self._closers.close()
+
+
+class Part(Generic[T]):
+    """Something that a scope builds on first use. Thread and cancel safety are the scope's."""
+
+    def __init__(
+        self, scope: Scope, build: Callable[[], T], close: Callable[[T], object] | None = None
+    ) -> None:
+        self._scope = scope
+        self._scope_lock = scope._lock
+        self._build = build
+        self._close = close
+        self._built: list[T] = []
+
+    def get(self) -> T:
+        """The part. `Closed` once the scope was closed."""
+        with self._scope_lock:
+            if self._scope._closed:  # guard: what is built now would never be closed
+                raise Closed(self._scope._name)
+            if not self._built:  # guard: built once
+                self._built.append(self._construct())
+            return self._built[0]
+
+    def _construct(self) -> T:
+        part = self._build()
+        close = self._close
+        if close is not None:
+            self._scope._closers.callback(close, part)
+        return part
+
+
+class Container:
+    """The parts of one process, joined as the settings say. Use it as a context manager.
+
+    Any thread may ask for any part; `Scope` says what that guarantees.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.clock = SystemClock()
+        self.identifiers = UlidSource()
+        self._scope = Scope("the container")
+        self._database = Part(self._scope, self._open_database, lambda database: database.close())
+        self._jobs = Part(self._scope, self._build_jobs)
+        self._processes = Part(self._scope, _build_processes)
+
+    @property
+    def database(self) -> Database:
+        return self._database.get()
+
+    @property
+    def jobs(self) -> SqlJobStore:
+        return self._jobs.get()
+
+    @property
+    def processes(self) -> PsutilProcessSupervisor:
+        return self._processes.get()
+
+    @property
+    def state_directory(self) -> Path:
+        return Path(self.settings.state.directory)
+
+    def close(self) -> None:
+        """Closes every part that was built, in reverse order."""
+        self._scope.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_database(self) -> Database:
+        from cleveragents.infrastructure.persistence.database import open_database
+
+        settings = self.settings.database
+        return open_database(
+            settings.url, durability=settings.durability, patience_seconds=settings.busy_timeout_seconds
+        )
+
+    def _build_jobs(self) -> SqlJobStore:
+        from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+
+        return SqlJobStore(self.database, self.identifiers)
+
+
+def _build_processes() -> PsutilProcessSupervisor:
+    from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+
+    return PsutilProcessSupervisor()
+

@@ -1,0 +1,167 @@
+"""What `agents doctor` looks at. Each check says what it found and, if that is not right, what to do.
+
+A check never raises for what it was made to find, and one that cannot be made is a failure, not a pass.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from cleveragents.errors import CleverAgentsError
+from cleveragents.infrastructure.redaction import redact_text
+
+__all__ = [
+    "Check",
+    "Verdict",
+    "bubblewrap",
+    "disk_space",
+    "git",
+    "perform",
+    "python",
+    "sqlite",
+    "state_directory",
+]
+
+PYTHON_NEEDED = (3, 11)
+GIT_NEEDED = (2, 38)  # the first with `merge-tree --write-tree`
+SQLITE_NEEDED = (3, 35)  # the first with RETURNING
+
+_COMMAND_SECONDS = 10.0
+_MEBIBYTE = 1 << 20
+_SPACE_NEEDED = 50 * _MEBIBYTE
+_SPACE_WANTED = 1024 * _MEBIBYTE
+
+
+class Verdict(str, Enum):
+    """`warn`: it works, less well than it could. `fail`: something will not work."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What one check found."""
+
+    name: str
+    verdict: Verdict
+    finding: str
+    remedy: str | None = None
+
+
+def perform(name: str, check: Callable[[], Check]) -> Check:
+    """The check's finding; a check that breaks is a finding, too."""
+    try:
+        return check()
+    except (CleverAgentsError, OSError, subprocess.SubprocessError) as error:
+        return Check(name, Verdict.FAIL, redact_text(str(error)), "mend that, then run `agents doctor` again")
+
+
+def python() -> Check:
+    """The interpreter that runs us."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < PYTHON_NEEDED:
+        return Check("python", Verdict.FAIL, found, f"install Python {_dotted(PYTHON_NEEDED)} or later")
+    return Check("python", Verdict.OK, f"{found} ({sys.executable})")
+
+
+def git() -> Check:
+    """The git command."""
+    remedy = f"install git {_dotted(GIT_NEEDED)} or later and put it on PATH"
+    path = shutil.which("git")
+    if path is None:
+        return Check("git", Verdict.FAIL, "not found", remedy)
+    asked = subprocess.run(
+        ["/usr/bin/env", "git", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=_COMMAND_SECONDS,
+        check=False,
+    )
+    said = asked.stdout.strip()
+    version = re.search(r"(\d+)\.(\d+)", said)
+    if version is None:
+        return Check("git", Verdict.FAIL, f"{path} does not say its version", remedy)
+    if (int(version[1]), int(version[2])) < GIT_NEEDED:
+        return Check("git", Verdict.FAIL, f"{said} is too old", remedy)
+    return Check("git", Verdict.OK, f"{said} ({path})")
+
+
+def bubblewrap() -> Check:
+    """Whether commands can be given a system of their own."""
+    path = shutil.which("bwrap")
+    if path is None:
+        remedy = "install bubblewrap: commands of agents are confined better with it"
+        return Check("bubblewrap", Verdict.WARN, "not found", remedy)
+    tried = subprocess.run(
+        ["/usr/bin/env", "bwrap", "--ro-bind", "/", "/", "--unshare-pid", "true"],
+        capture_output=True,
+        text=True,
+        timeout=_COMMAND_SECONDS,
+        check=False,
+    )
+    if tried.returncode != 0:
+        remedy = "allow unprivileged user namespaces; without them commands are confined less"
+        return Check("bubblewrap", Verdict.WARN, f"{path} fails: {tried.stderr.strip()[:200]}", remedy)
+    return Check("bubblewrap", Verdict.OK, path)
+
+
+def sqlite() -> Check:
+    """The SQLite library inside Python."""
+    if sqlite3.sqlite_version_info < SQLITE_NEEDED:
+        remedy = f"use a Python that was built with SQLite {_dotted(SQLITE_NEEDED)} or later"
+        return Check("sqlite", Verdict.FAIL, sqlite3.sqlite_version, remedy)
+    return Check("sqlite", Verdict.OK, sqlite3.sqlite_version)
+
+
+def state_directory(path: Path) -> Check:
+    """Where state is kept: ours, writable, and nobody else's to read."""
+    name = "state directory"
+    if not path.exists():
+        above = _nearest_existing(path)
+        if not os.access(above, os.W_OK | os.X_OK):
+            remedy = f"make {above} writable, or set state.directory to a place that is"
+            return Check(name, Verdict.FAIL, f"{path} is missing and cannot be made", remedy)
+        return Check(name, Verdict.OK, f"{path} (made at first use)")
+    facts = path.stat()
+    if not stat.S_ISDIR(facts.st_mode):
+        return Check(name, Verdict.FAIL, f"{path} is not a directory", "move it away, or set state.directory")
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        return Check(name, Verdict.FAIL, f"{path} is not writable", f"chmod u+rwx {path}")
+    if facts.st_uid != os.geteuid():
+        return Check(name, Verdict.WARN, f"{path} belongs to another user", f"sudo chown -R $USER {path}")
+    if stat.S_IMODE(facts.st_mode) & 0o077:
+        mode = f"{stat.S_IMODE(facts.st_mode):o}"
+        return Check(name, Verdict.WARN, f"{path} is open to others (mode {mode})", f"chmod 700 {path}")
+    return Check(name, Verdict.OK, str(path))
+
+
+def disk_space(path: Path) -> Check:
+    """Room for the state to grow."""
+    free = shutil.disk_usage(_nearest_existing(path)).free
+    finding = f"{free // _MEBIBYTE:,} MiB free"
+    remedy = f"free some space on the disk of {path}"
+    if free < _SPACE_NEEDED:
+        return Check("disk space", Verdict.FAIL, finding, remedy)
+    if free < _SPACE_WANTED:
+        return Check("disk space", Verdict.WARN, finding, remedy)
+    return Check("disk space", Verdict.OK, finding)
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,73 @@
+"""`agents doctor`: is everything there, and is it sound?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from cleveragents.interfaces.cli.checks import (
+    Check,
+    Verdict,
+    bubblewrap,
+    disk_space,
+    git,
+    perform,
+    python,
+    sqlite,
+    state_directory,
+)
+from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.cli.state_checks import state_findings
+
+__all__ = ["doctor"]
+
+
+@click.command()
+@format_option
+@pass_session
+@click.pass_context
+def doctor(ctx: click.Context, session: Session, output: Output) -> None:
+    """Check that everything needed is there and sound.
+
+    Each check is ok, warn (it works, less well than it could) or fail, with what to do about it. Nothing is
+    changed. Exits with 1 if any check failed.
+
+    \b
+    Example:
+      agents doctor
+      agents doctor --format json
+    """
+    findings = list(_findings(session))
+    rows = [
+        {"check": c.name, "verdict": c.verdict.value, "finding": c.finding, "remedy": c.remedy}
+        for c in findings
+    ]
+    output.table(rows, ["check", "verdict", "finding", "remedy"], empty="")
+    failed = [c.name for c in findings if c.verdict is Verdict.FAIL]
+    if failed:
+        progress(f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}")
+        ctx.exit(1)
+
+
+def _findings(session: Session) -> Iterator[Check]:
+    yield perform("python", python)
+    yield perform("git", git)
+    yield perform("sqlite", sqlite)
+    yield perform("bubblewrap", bubblewrap)
+    configuration = perform("configuration", lambda: _configuration(session))
+    yield configuration
+    if configuration.verdict is Verdict.FAIL:
+        return
+    directory = Path(session.configuration().settings.state.directory)
+    yield perform("state directory", lambda: state_directory(directory))
+    yield perform("disk space", lambda: disk_space(directory))
+    yield from state_findings(session.container())
+
+
+def _configuration(session: Session) -> Check:
+    loaded = session.configuration()
+    files = [str(f) for f in (loaded.user_file, loaded.repository_file) if f is not None and f.exists()]
+    return Check("configuration", Verdict.OK, ", ".join(files) or "defaults; there is no file yet")

@@ -1,0 +1,142 @@
+"""`agents jobs`: what is queued, running and done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.infrastructure.redaction import redact
+from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.domain.job import Job
+
+__all__ = ["fields_of", "jobs"]
+
+_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
+
+
+@click.group()
+def jobs() -> None:
+    """List, inspect and cancel jobs.
+
+    \b
+    Example:
+      agents jobs list --state running
+    """
+
+
+@jobs.command("list")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated."
+)
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many."
+)
+@click.option("--after", metavar="ID", help="Only jobs after this one, to go on where a list ended.")
+@format_option
+@pass_session
+def list_jobs(
+    session: Session, states: tuple[str, ...], limit: int, after: str | None, output: Output
+) -> None:
+    """List jobs, oldest first.
+
+    \b
+    Example:
+      agents jobs list --state queued --state running --format json
+    """
+    from cleveragents.domain.job import JobState
+
+    wanted = [JobState(state) for state in states]
+    found = session.container().jobs.list(states=wanted, limit=limit, after=after)
+    rows = [fields_of(job) for job in found]
+    output.table(
+        rows, ["id", "kind", "state", "attempt", "worker", "updated", "error"], empty="there are no such jobs"
+    )
+    if len(found) == limit:
+        progress(f"there may be more: --after {found[-1].id}")
+
+
+@jobs.command("show")
+@click.argument("job_id", metavar="ID")
+@format_option
+@pass_session
+def show_job(session: Session, job_id: str, output: Output) -> None:
+    """Show everything about one job.
+
+    \b
+    Example:
+      agents jobs show 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
+    """
+    output.record(fields_of(session.container().jobs.get(job_id)))
+
+
+@jobs.command("cancel")
+@click.argument("job_id", metavar="ID")
+@click.option("--reason", default="cancelled by the user", show_default=True, help="Why; kept with the job.")
+@format_option
+@pass_session
+def cancel_job(session: Session, job_id: str, reason: str, output: Output) -> None:
+    """Cancel a job.
+
+    A queued job is cancelled at once. A running one is told to stop by its worker, which ends all its
+    processes after the grace (worker.cancel_grace_seconds). A second cancel changes nothing and says so.
+    A job that succeeded or failed stays as it is, and the exit code is 1.
+
+    \b
+    Example:
+      agents jobs cancel 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C --reason "wrong branch"
+    """
+    from cleveragents.domain.job import JobState
+    from cleveragents.errors import JobAlreadyEnded
+
+    container = session.container()
+    before = container.jobs.get(job_id)
+    try:
+        after = container.jobs.request_cancel(job_id, reason, now=container.clock.now())
+    except JobAlreadyEnded as ended:
+        if ended.state != JobState.CANCELLED.value:
+            raise
+        after = container.jobs.get(job_id)
+    progress(_what_cancel_did(before, after))
+    output.record(fields_of(after))
+
+
+def _what_cancel_did(before: Job, after: Job) -> str:
+    why = f"({after.cancel_reason})"
+    if before.state.ended:
+        return f"job {after.id} was cancelled already {why}; nothing was changed"
+    if before.cancel_reason is not None:
+        return f"cancelling job {after.id} was requested already {why}; nothing was changed"
+    if after.state.ended:
+        return f"job {after.id} is cancelled"
+    return f"job {after.id} was told to stop; `agents jobs show {after.id}` says when it has"
+
+
+def fields_of(job: Job) -> dict[str, JsonValue]:
+    """A job as rows and JSON show it."""
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "state": job.state.value,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "priority": job.priority,
+        "worker": job.owner.id if job.owner else None,
+        "created": job.created_at.isoformat(timespec="seconds"),
+        "updated": job.updated_at.isoformat(timespec="seconds"),
+        "not_before": job.not_before.isoformat(timespec="seconds"),
+        "cancel_reason": _shown(job.cancel_reason),
+        "error": _shown(job.error),
+        "key": job.key,
+        "payload": _shown(job.payload),
+        "result": _shown(job.result),
+    }
+
+
+def _shown(value: JsonValue) -> JsonValue:
+    # What a job was given or said may hold a secret; a list of jobs is read over shoulders and pasted.
+    return freeze(redact(value))

@@ -1,0 +1,72 @@
+"""What `agents doctor` looks at inside the state: the database, the audit log, jobs and their processes.
+
+A database that is not there yet is fine and stays that way: looking must not make one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.interfaces.cli.checks import Check, Verdict, perform
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+
+__all__ = ["state_findings"]
+
+
+def state_findings(container: Container) -> Iterator[Check]:
+    """The findings about the database and, if that can be used, about what is in it."""
+    missing = _missing_file(container.settings.database.url)
+    if missing is not None:
+        yield Check("database", Verdict.OK, f"{missing} (made at first use)")
+        return
+    database = perform("database", lambda: _database(container))
+    yield database
+    if database.verdict is Verdict.FAIL:
+        return
+    yield perform("jobs", lambda: _jobs(container))
+
+
+def _missing_file(url: str) -> Path | None:
+    scheme, _, path = url.partition(":///")
+    if scheme != "sqlite" or Path(path).exists():
+        return None
+    return Path(path)
+
+
+def _database(container: Container) -> Check:
+    from sqlalchemy import text
+
+    from cleveragents.infrastructure.persistence.schema import HEAD
+
+    database = container.database
+    database.write(lambda connection: None)
+    finding = f"{database.location}, schema {HEAD}, writable"
+    if database.dialect != "sqlite":
+        return Check("database", Verdict.OK, finding)
+    with database.read() as connection:
+        mode = connection.execute(text("PRAGMA journal_mode")).scalar()
+        damage = connection.execute(text("PRAGMA quick_check(1)")).scalar()
+    if damage != "ok":
+        remedy = "restore a backup, or move the file away; `sqlite3 FILE .recover` saves what can be read"
+        return Check("database", Verdict.FAIL, f"{database.location} is damaged: {damage}", remedy)
+    if mode != "wal":
+        remedy = "keep the state on a local disk: write-ahead logging does not work on network file systems"
+        return Check("database", Verdict.WARN, f"{finding}, journal mode {mode}", remedy)
+    return Check("database", Verdict.OK, f"{finding}, WAL")
+
+
+def _jobs(container: Container) -> Check:
+    from cleveragents.domain.job import JobState
+
+    running = container.jobs.list(states=[JobState.RUNNING], limit=10_000)
+    queued = container.jobs.list(states=[JobState.QUEUED], limit=10_000)
+    finding = f"{len(queued)} queued, {len(running)} running"
+    dead = [job for job in running if job.owner and container.processes.is_alive(job.owner) is False]
+    if dead:
+        finding += f"; the workers of {len(dead)} died: {', '.join(job.id for job in dead[:5])}"
+        return Check("jobs", Verdict.WARN, finding, "start a worker: it takes them over by itself")
+    return Check("jobs", Verdict.OK, finding)
