@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Self
 
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.application.ports.jobs import JobStore
+from cleveragents.application.ports.processes import ProcessSupervisor
+from cleveragents.application.services.attempt_run import AttemptRunner
+from cleveragents.application.services.attempt_table import AttemptTable
 from cleveragents.application.services.cancellation import CancellationView, Registration
+from cleveragents.application.services.job_attempt import Attempt, marker_of
+from cleveragents.application.services.job_handlers import JobHandler, handler_for
+from cleveragents.application.services.job_lease import LeaseKeeper
+from cleveragents.application.services.job_outcome import StopCause
+from cleveragents.application.services.job_recovery import JobRecovery
+from cleveragents.application.services.service_thread import ServiceThread, start_daemon
+from cleveragents.application.services.worker_options import WorkerOptions, WorkerStatistics
+from cleveragents.domain.job import Job, JobState, NewJob
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.errors import DeadlineExceeded
 
-__all__ = ["CancellationToken"]
+__all__ = ["AsyncJob", "AsyncWorker", "CancellationToken"]
+
+_CLOSE_SECONDS = 10.0
 
 
 class CancellationToken:
@@ -54,10 +73,11 @@ class CancellationToken:
             fresh = CancellationView(self._lock, before.generation + 1)
             if parent is not None:
                 fresh.attach(parent)
+            born_cancelled = fresh.is_cancelled
             self._cancelled = fresh
         if parent is not None and self._parent is None:  # guard: closed meanwhile
             fresh.detach(parent)
-        return not fresh.is_cancelled
+        return not born_cancelled
 
     def view(self) -> CancellationView:
         """The current generation, for a run to hold: a reset cannot un-cancel it."""
@@ -107,3 +127,188 @@ class CancellationToken:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@dataclass(eq=False)
+class AsyncJob:
+    """One attempt at a job, as its handler sees it. `token` is this attempt's own and never reset.
+
+    Whoever starts a process passes `environment` on to it, so that the process ends with the attempt.
+    """
+
+    id: str
+    kind: str
+    payload: Mapping[str, JsonValue]
+    attempt: int
+    fence: int
+    token: CancellationToken
+    markers: Mapping[str, str]
+    environment_taken: bool = False
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        # Remembered, because looking for processes costs more than a small job: most never ask.
+        self.environment_taken = True
+        return self.markers
+
+
+class AsyncWorker:
+    """Runs jobs of the kinds it has handlers for: claims, keeps, retries, cancels and recovers them.
+
+    A job has one owner at a time: heartbeats keep its lease, every write carries the fencing token of its
+    claim, and a worker that lost the lease stops the run, says so and writes nothing.
+
+    Thread safety:
+        Owner: whoever made it starts and closes it; any thread may submit, cancel, drain and close.
+        Lock: none of its own; what its threads share is in the table of attempts and in each attempt.
+        Guarantee: no more attempts at once than `concurrency`; each ends with at most one write; nothing is
+            claimed after `drain`; after `close` none of its threads runs, counted stragglers excepted.
+    Cancel safety: an interrupted `drain`, `run_until_idle` or `close` may be called again.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        handlers: Mapping[str, JobHandler],
+        clock: Clock,
+        supervisor: ProcessSupervisor,
+        options: WorkerOptions | None = None,
+        *,
+        faults: FaultPoints | None = None,
+        spawn: Callable[[str, Callable[[], None]], None] = start_daemon,
+    ) -> None:
+        options = options or WorkerOptions()
+        faults = faults or NoFaults()
+        self._store = store
+        self._handlers = dict(handlers)
+        self._clock = clock
+        self._supervisor = supervisor
+        self._options = options
+        self._faults = faults
+        self._spawn = spawn
+        self._identity = supervisor.identity(options.name)
+        self._table = AttemptTable(options)
+        self._keeper = LeaseKeeper(store, clock, self._table, options, faults)
+        self._recovery = JobRecovery(store, clock, supervisor, self._table, options=options, faults=faults)
+        self._claims = self._service("claims", self._claim_ready)
+        self._beats = self._service("heartbeats", self._beat)
+        self._watch = self._service("watch", lambda: self._keeper.watch(self._escalate))
+        self._sweeps = self._service("recovery", self._sweep)
+        self._runner = AttemptRunner(
+            store, clock, supervisor, self._table, self._handlers, options, faults, self._claims.wake
+        )
+
+    def start(self) -> None:
+        """Begins to claim, and takes up what dead workers left. Once only."""
+        for service in self._services():
+            service.start()
+
+    def submit(self, new: NewJob) -> Job:
+        """Queues a job for this worker or its peers. `UnknownJobKind`."""
+        handler_for(new.kind, self._handlers)
+        job = self._store.submit(new, now=self._clock.now())
+        self._claims.wake()
+        return job
+
+    def cancel(self, job_id: str, reason: str = "cancelled by request") -> Job:
+        """Has the job cancelled, wherever it runs; if here, its token is cancelled at once.
+
+        Returns it as it stands: cancelled if it was queued, else running until its owner has ended it.
+        `JobAlreadyEnded` when there is nothing left to cancel, `UnknownJob`.
+        """
+        job = self._store.request_cancel(job_id, reason, now=self._clock.now())
+        for attempt in self._table.running():
+            if attempt.job.id == job_id:
+                attempt.stop(StopCause.CANCEL, job.cancel_reason or reason, self._clock.monotonic())
+        self._watch.wake()
+        return job
+
+    def drain(self, timeout: float) -> bool:
+        """Claims nothing more and lets running jobs end; True if all did within the time.
+
+        Past it, the rest are told to stop and are given back, for another worker to go on with. A handler
+        thread that does not stop keeps its job until the lease is over.
+        """
+        self._table.stop_accepting()
+        if self._table.wait_idle(timeout):
+            return True
+        for attempt in self._table.abandon():
+            self._give_back(attempt)
+        self._watch.wake()
+        self._table.wait_idle(self._options.cancel_grace_seconds + _CLOSE_SECONDS)
+        return False
+
+    def run_until_idle(self, timeout: float) -> None:
+        """Returns when no job of this worker's kinds is queued or running anywhere. `DeadlineExceeded`."""
+        deadline = self._clock.monotonic() + timeout
+        while self._unfinished():
+            if self._clock.monotonic() >= deadline:
+                raise DeadlineExceeded("running all jobs", timeout)
+            self._table.wait_change(self._options.poll_seconds)
+
+    def close(self) -> None:
+        """Drains without waiting and ends the worker's threads. A second call changes nothing."""
+        self.drain(0)
+        for service in self._services():
+            service.stop()
+        for service in self._services():
+            if not service.join(_CLOSE_SECONDS):
+                raise DeadlineExceeded(f"closing the worker ({service.name})", _CLOSE_SECONDS)
+
+    def statistics(self) -> WorkerStatistics:
+        return self._table.statistics()
+
+    def _services(self) -> tuple[ServiceThread, ...]:
+        return self._claims, self._beats, self._watch, self._sweeps
+
+    def _service(self, name: str, step: Callable[[], float]) -> ServiceThread:
+        full_name = f"{self._options.name}-{name}"
+        return ServiceThread(full_name, step, pause_seconds=self._options.poll_seconds)
+
+    def _claim_ready(self) -> float:
+        while self._table.reserve():
+            if not self._claim_one():
+                break
+        return self._options.poll_seconds
+
+    def _claim_one(self) -> bool:
+        """Claims a job into the reserved slot and sets it going; False if there was none."""
+        claimed_at = self._clock.monotonic()
+        job: Job | None = None
+        try:
+            job = self._store.claim(self._identity, self._handlers, now=self._clock.now())
+            self._faults.reach("job.claim.after")
+        finally:
+            if job is None:
+                self._table.release()
+        if job is None:
+            return False
+        attempt = self._attempt(job, claimed_at)
+        if not self._table.admit(attempt):  # guard: the worker gave up its attempts while this was claimed
+            self._give_back(attempt)
+        self._spawn(f"job-{job.id}", lambda: self._runner.run(attempt))
+        return True
+
+    def _attempt(self, job: Job, claimed_at: float) -> Attempt:
+        markers = self._supervisor.environment(marker_of(job.id, job.fence))
+        view = AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, CancellationToken(), markers)
+        return Attempt(job, view, claimed_at=claimed_at, lease_seconds=self._options.owner_lease_seconds)
+
+    def _give_back(self, attempt: Attempt) -> None:
+        attempt.stop(StopCause.DRAIN, "the worker shuts down", self._clock.monotonic())
+
+    def _escalate(self, attempt: Attempt) -> None:
+        self._spawn(f"end-{attempt.job.id}", lambda: self._runner.escalate(attempt))
+
+    def _beat(self) -> float:
+        self._keeper.beat()
+        return min(self._options.heartbeat_seconds, self._options.cancel_poll_seconds)
+
+    def _sweep(self) -> float:
+        if self._recovery.sweep():
+            self._claims.wake()
+        return self._options.heartbeat_seconds
+
+    def _unfinished(self) -> bool:
+        unfinished = self._store.list(states=(JobState.QUEUED, JobState.RUNNING), limit=1_000_000)
+        return any(job.kind in self._handlers for job in unfinished)

@@ -1,0 +1,185 @@
+"""Running an attempt to its end: the handler, its processes, the one write that reports it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.jobs import JobStore
+from cleveragents.application.ports.processes import JobProgram, ProcessSupervisor, Raised, Returned
+from cleveragents.application.services.attempt_table import AttemptTable
+from cleveragents.application.services.job_attempt import Attempt, marker_of
+from cleveragents.application.services.job_handlers import JobHandler, handler_for
+from cleveragents.application.services.job_outcome import StopCause, backoff_seconds, outcome_of, raised
+from cleveragents.application.services.worker_log import worker_log
+from cleveragents.application.services.worker_options import WorkerOptions
+from cleveragents.domain.job import JobState, Outcome
+from cleveragents.errors import DeadlineExceeded, StaleFence, Unavailable
+
+__all__ = ["AttemptRunner"]
+
+_WAIT_SECONDS = 1.0
+_STORE_PAUSE_SECONDS = 0.1
+_LAST_CALL_SECONDS = 2.0
+_COUNTED = {
+    JobState.SUCCEEDED: "succeeded",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "cancelled",
+    JobState.QUEUED: "retried",
+}
+
+
+@dataclass(frozen=True)
+class AttemptRunner:
+    """`run` is an attempt's thread; `escalate` comes to it from another when it does not stop.
+
+    Immutable: what the threads share is in the attempt and the table.
+    """
+
+    store: JobStore
+    clock: Clock
+    supervisor: ProcessSupervisor
+    table: AttemptTable
+    handlers: Mapping[str, JobHandler]
+    options: WorkerOptions
+    faults: FaultPoints
+    on_slot_free: Callable[[], None] = lambda: None
+    jitter: Callable[[], float] = field(default_factory=lambda: secrets.SystemRandom().random)
+
+    def run(self, attempt: Attempt) -> None:
+        """Calls the handler and reports how it ended. Never raises: it is a thread's whole life."""
+        try:
+            self._end_older(attempt)
+            self.faults.reach("job.run.before")
+            verdict = self._call(attempt)
+            self.faults.reach("job.run.after")
+            self._end_processes(attempt, self.options.leftover_grace_seconds)
+            self._conclude(attempt, verdict)
+        except Exception:
+            # The job stays ours and silent; a peer, or this worker, takes it up when the lease is over.
+            logger = worker_log()
+            logger.exception("job.attempt_broke", job_id=attempt.job.id, fence=attempt.job.fence)
+        finally:
+            attempt.ended.set()
+            self.table.leave(attempt)
+            self.on_slot_free()
+
+    def escalate(self, attempt: Attempt) -> None:
+        """Ends the attempt's processes by force, and then leaves behind a thread that still does not stop."""
+        stop = attempt.stopped
+        if stop is None or stop.cause is StopCause.LEASE_LOST:
+            left = 0.0
+        else:
+            left = max(0.0, stop.at + self.options.cancel_grace_seconds - self.clock.monotonic())
+        began = self.clock.monotonic()
+        self._end_processes(attempt, left)
+        left -= self.clock.monotonic() - began
+        # What was just killed needs a moment to be noticed by the thread that waits for it.
+        if attempt.ended.wait(max(left, _LAST_CALL_SECONDS if self._has_processes(attempt) else 0.0)):
+            return
+        self._strand(attempt)
+
+    def _call(self, attempt: Attempt) -> Returned | Raised:
+        try:
+            handler = handler_for(attempt.job.kind, self.handlers)
+            if handler.isolation == "process":
+                return self._call_elsewhere(attempt, handler.target or "")
+            assert handler.run is not None
+            return Returned(handler.run(attempt.view))
+        except (Exception, SystemExit) as error:
+            logger = worker_log()
+            logger.info("job.handler_raised", job_id=attempt.job.id, kind=attempt.job.kind, exc_info=True)
+            return raised(error)
+
+    def _call_elsewhere(self, attempt: Attempt, target: str) -> Returned | Raised:
+        program = JobProgram(attempt.job, target, attempt.lease_until)
+        process = self.supervisor.launch(attempt.marker, program)
+        try:
+            attempt.attach(process)
+            while True:
+                # However long it takes: the lease, a cancel or the drain end it, each with its own deadline.
+                verdict = process.wait(_WAIT_SECONDS)
+                if verdict is not None:
+                    return verdict
+        finally:
+            attempt.detach()
+            process.close()
+
+    def _conclude(self, attempt: Attempt, verdict: Returned | Raised) -> None:
+        settled = attempt.settle()
+        if settled is None:  # guard: it was reported while the handler still ran
+            return
+        stop = settled[0]
+        backoff = backoff_seconds(attempt.job.attempt, self.options, self.jitter())
+        outcome = outcome_of(attempt.job, verdict, stop, self.clock.now(), backoff)
+        if outcome is None:
+            self._lost(attempt, stop.reason if stop is not None else "")
+        else:
+            self._write(attempt, outcome)
+
+    def _strand(self, attempt: Attempt) -> None:
+        settled = attempt.settle()
+        if settled is None or settled[0] is None:  # guard: it ended by itself at the last moment
+            return
+        stop = settled[0]
+        if stop.cause is StopCause.LEASE_LOST:
+            self._lost(attempt, stop.reason)
+        elif stop.cause is StopCause.CANCEL:
+            text = f"cancelled ({stop.reason}); its thread did not stop and was left behind, fenced off"
+            self._write(attempt, Outcome(JobState.CANCELLED, error=text))
+        # A drain writes nothing: given back at once, the job might run beside its own straggler. Its
+        # heartbeats stop, so a peer takes it when this process is gone or the lease is over.
+        self.table.strand(attempt)
+        worker_log().warning(
+            "job.straggler", job_id=attempt.job.id, fence=attempt.job.fence, reason=stop.reason
+        )
+        self.on_slot_free()
+
+    def _write(self, attempt: Attempt, outcome: Outcome) -> None:
+        job = attempt.job
+        self.faults.reach("job.finish.before")
+        while True:
+            try:
+                after = self.store.finish(job.id, job.fence, outcome, now=self.clock.now())
+            except StaleFence as error:
+                self._lost(attempt, str(error))
+                return
+            except Unavailable as error:
+                if self.clock.monotonic() >= attempt.lease_until:  # guard: it is not ours to write any more
+                    self._lost(attempt, str(error))
+                    return
+                threading.Event().wait(_STORE_PAUSE_SECONDS)
+            else:
+                break
+        self.faults.reach("job.finish.after")
+        self.table.count(_COUNTED[after.state])
+        worker_log().info("job.finished", job_id=job.id, state=after.state.value, attempt=job.attempt)
+
+    def _lost(self, attempt: Attempt, why: str) -> None:
+        self.table.count("lease_lost")
+        worker_log().warning("job.lease_lost", job_id=attempt.job.id, fence=attempt.job.fence, why=why)
+
+    def _end_older(self, attempt: Attempt) -> None:
+        """Ends what earlier attempts left on this machine, so that nothing of them runs beside this one."""
+        for fence in range(1, attempt.job.fence):
+            self.supervisor.end(marker_of(attempt.job.id, fence), grace_seconds=0)
+
+    def _end_processes(self, attempt: Attempt, grace_seconds: float) -> None:
+        if not self._has_processes(attempt):
+            return
+        try:
+            ended = self.supervisor.end(attempt.marker, grace_seconds=grace_seconds)
+        except DeadlineExceeded as error:
+            worker_log().error("job.processes_left", job_id=attempt.job.id, problem=str(error))
+            return
+        if ended:
+            worker_log().info("job.processes_ended", job_id=attempt.job.id, count=len(ended))
+
+    def _has_processes(self, attempt: Attempt) -> bool:
+        handler = self.handlers.get(attempt.job.kind)
+        isolated = handler is not None and handler.isolation == "process"
+        return isolated or attempt.view.environment_taken

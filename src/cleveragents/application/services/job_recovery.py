@@ -1,0 +1,104 @@
+"""Taking jobs from owners that died or fell silent.
+
+A dead owner on this machine is known at once, by its pid and start. Any other is judged by observation: the
+same fence and beat for a whole lease on *our* monotonic clock, counted from after we first saw them. What a
+job's timestamps say is shown to people and decides nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.jobs import JobStore
+from cleveragents.application.ports.processes import ProcessSupervisor
+from cleveragents.application.services.attempt_table import AttemptTable
+from cleveragents.application.services.worker_log import worker_log
+from cleveragents.application.services.worker_options import WorkerOptions
+from cleveragents.domain.job import Job, JobState
+from cleveragents.errors import StaleFence
+
+__all__ = ["JobRecovery"]
+
+_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    fence: int
+    beat: int
+    since: float
+
+
+class JobRecovery:
+    """Sweeps over the running jobs and reclaims those that nobody works on.
+
+    Not thread-safe: one thread of the worker sweeps. Its peers do the same at the same time; of all who
+    find the same silent owner one reclaims, and an owner that beats in the last moment keeps its job, both
+    by the store's compare-and-set on fence and beat.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        clock: Clock,
+        supervisor: ProcessSupervisor,
+        table: AttemptTable,
+        *,
+        options: WorkerOptions,
+        faults: FaultPoints,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._supervisor = supervisor
+        self._table = table
+        self._lease_seconds = options.lease_seconds
+        self._faults = faults
+        self._seen: dict[str, _Sight] = {}
+
+    def sweep(self) -> int:
+        """Looks at every running job once; returns how many were reclaimed."""
+        before = self._seen
+        self._seen = {}
+        return sum(self._reclaim(job, why) for job, why in self._unattended(before))
+
+    def _unattended(self, before: dict[str, _Sight]) -> Iterator[tuple[Job, str]]:
+        after: str | None = None
+        while True:
+            asked_at = self._clock.monotonic()
+            page = self._store.list(states=(JobState.RUNNING,), limit=_PAGE, after=after)
+            seen_at = self._clock.monotonic()
+            for job in page:
+                if self._table.holds(job.id):  # guard: a second attempt must not join one of our own threads
+                    continue
+                why = self._why_unattended(job, before.get(job.id), asked_at, seen_at)
+                if why is not None:
+                    yield job, why
+            if len(page) < _PAGE:
+                return
+            after = page[-1].id
+
+    def _why_unattended(self, job: Job, sight: _Sight | None, asked_at: float, seen_at: float) -> str | None:
+        if job.owner is not None and self._supervisor.is_alive(job.owner) is False:
+            return f"its worker {job.owner.id} (pid {job.owner.pid}) died"
+        if sight is None or (sight.fence, sight.beat) != (job.fence, job.beat):  # guard: a sign of life
+            self._seen[job.id] = _Sight(job.fence, job.beat, seen_at)
+            return None
+        self._seen[job.id] = sight
+        if asked_at - sight.since < self._lease_seconds:  # guard: a whole lease, by our own clock
+            return None
+        name = job.owner.id if job.owner is not None else "unknown"
+        return f"its worker {name} was silent for {self._lease_seconds:g} s"
+
+    def _reclaim(self, job: Job, why: str) -> bool:
+        self._faults.reach("job.reclaim.before")
+        try:
+            self._store.reclaim(job.id, job.fence, job.beat, error=why, now=self._clock.now())
+        except StaleFence:
+            return False  # a peer was faster, or the owner lives
+        self._faults.reach("job.reclaim.after")
+        self._table.count("reclaimed")
+        worker_log().warning("job.reclaimed", job_id=job.id, fence=job.fence, why=why)
+        return True

@@ -1,0 +1,126 @@
+"""The worker's end of a job's runner: a control pipe to it, one report back.
+
+Down the control pipe go lines of JSON: the program first, then `{"lease_until": …}` after every heartbeat
+and at most one `{"cancel": …}`. The pipe's end-of-file is the worker's death. Up the other pipe comes one
+line, when the handler and everything it started have ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+
+from cleveragents.application.ports.processes import JobProgram, Raised, Returned
+from cleveragents.domain.json_value import thaw
+
+__all__ = ["REPORT_LIMIT_BYTES", "RunnerProcess"]
+
+REPORT_LIMIT_BYTES = 4 * 1024 * 1024
+_REASON_LIMIT = 500
+_EXIT_SECONDS = 5.0
+
+
+class RunnerProcess:
+    """`JobProcess` over `python -m cleveragents.infrastructure.jobs.runner`.
+
+    Thread safety:
+        Owner: the attempt that launched it, whose thread waits; heartbeats and cancels come from others.
+        Lock: `_lock` guards the control pipe, held for one write that never waits.
+        Guarantee: lines never mix, and none is written after `close`.
+    Cancel safety: `wait` may be given up and called again; what was read so far is kept.
+    """
+
+    def __init__(self, program: JobProgram, environment: Mapping[str, str]) -> None:
+        self._lock = threading.Lock()
+        self._closed = False
+        self._report = bytearray()
+        # A session of its own: a Ctrl-C at the worker's terminal is the worker's to interpret.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "cleveragents.infrastructure.jobs.runner"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._control = self._process.stdin
+        self._reports = self._process.stdout
+        self._send_program(program)
+
+    def renew(self, lease_until: float) -> None:
+        self._send({"lease_until": lease_until})
+
+    def cancel(self, reason: str) -> None:
+        self._send({"cancel": reason[:_REASON_LIMIT]})
+
+    def wait(self, timeout: float) -> Returned | Raised | None:
+        ready, _, _ = select.select([self._reports], [], [], timeout)
+        if not ready:
+            return None
+        chunk = os.read(self._reports.fileno(), 65536)
+        self._report += chunk
+        if chunk and len(self._report) <= REPORT_LIMIT_BYTES:
+            return None
+        return self._read_report(bytes(self._report))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:  # guard: a descriptor that was closed may be somebody else's by now
+                return
+            self._closed = True
+            self._control.close()
+        self._reports.close()
+        try:
+            self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_EXIT_SECONDS)
+
+    def _send_program(self, program: JobProgram) -> None:
+        job = program.job
+        line = {
+            "target": program.target,
+            "job_id": job.id,
+            "kind": job.kind,
+            "payload": thaw(job.payload),
+            "attempt": job.attempt,
+            "fence": job.fence,
+            "lease_until": program.lease_until,
+            "path": sys.path,
+        }
+        with contextlib.suppress(BrokenPipeError):  # it died already: `wait` tells how
+            self._control.write(json.dumps(line).encode() + b"\n")
+        os.set_blocking(self._control.fileno(), False)
+
+    def _send(self, message: Mapping[str, object]) -> None:
+        line = json.dumps(message).encode() + b"\n"
+        with self._lock:
+            if self._closed:  # guard: the descriptor is gone
+                return
+            # A runner that is gone needs no news; one that does not read lets its lease run out.
+            with contextlib.suppress(BrokenPipeError, BlockingIOError):
+                os.write(self._control.fileno(), line)
+
+    def _read_report(self, line: bytes) -> Returned | Raised:
+        try:
+            report = json.loads(line)
+        except ValueError:
+            return Raised(f"its process {self._how_it_ended()} without a report")
+        if report["returned"]:
+            return Returned(report["value"])
+        return Raised(report["problem"], report["permanent"], report["cancelled"])
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "went silent"
+        return f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"

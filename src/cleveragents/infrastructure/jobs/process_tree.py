@@ -1,0 +1,122 @@
+"""Finding every process of a tree, and ending it for good.
+
+A tree is found by two signs, because each alone can be shed: the *marker* in the environment survives a
+double fork and `setsid` but not `env -i`; *descent* survives `env -i` but not a parent's death, unless a
+subreaper stands above, and then the orphan stays below that. Hence the order of ending: all are stopped
+first, so that none can fork while we look, then killed from the leaves up, the roots (a subreaper is one)
+last, because they keep the others findable.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+
+import psutil
+
+from cleveragents.errors import DeadlineExceeded
+
+__all__ = ["Tree", "descendants", "end_tree", "marked"]
+
+Tree = Mapping[int, psutil.Process]
+
+_FORCE_SECONDS = 10.0
+_LOOK_AGAIN_SECONDS = 0.02
+_WAIT_SECONDS = 0.5
+
+
+def descendants(root: int) -> Tree:
+    """Living processes below `root`, without it."""
+    try:
+        below = psutil.Process(root).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return {}
+    return {process.pid: process for process in below if _lives(process)}
+
+
+def marked(variable: str, value: str) -> Tree:
+    """Living processes that carry the variable, and their descendants; never this process itself."""
+    found: dict[int, psutil.Process] = {}
+    for pid in psutil.pids():
+        if pid in found:
+            continue
+        process = _carrier(pid, variable, value)
+        if process is not None:
+            found[pid] = process
+            found.update(descendants(pid))
+    found.pop(os.getpid(), None)
+    return found
+
+
+def end_tree(find: Callable[[], Tree], *, grace_seconds: float) -> Collection[int]:
+    """Ends all that `find` finds, newcomers included; returns their pids. `DeadlineExceeded`."""
+    ended = _end_politely(find, time.monotonic() + grace_seconds) if grace_seconds > 0 else set()
+    give_up = time.monotonic() + _FORCE_SECONDS
+    while True:
+        found = find()
+        if not found:
+            return ended
+        if time.monotonic() > give_up:
+            raise DeadlineExceeded(f"ending {len(found)} processes", _FORCE_SECONDS)
+        ended |= found.keys()
+        _signal(found.values(), psutil.Process.suspend)
+        if find().keys() <= found.keys():
+            _kill_leaves_first(found)
+
+
+def _end_politely(find: Callable[[], Tree], deadline: float) -> set[int]:
+    asked: set[int] = set()
+    found = find()
+    while found:
+        newcomers = [process for pid, process in found.items() if pid not in asked]
+        _signal(newcomers, psutil.Process.terminate)
+        asked |= found.keys()
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        psutil.wait_procs(list(found.values()), timeout=min(left, _LOOK_AGAIN_SECONDS))
+        found = find()
+    return asked
+
+
+def _kill_leaves_first(found: Tree) -> None:
+    roots = {pid for pid, process in found.items() if _parent(process) not in found}
+    victims = [process for pid, process in found.items() if pid not in roots] or list(found.values())
+    _signal(victims, psutil.Process.kill)
+    give_up = time.monotonic() + _WAIT_SECONDS
+    # A stopped parent does not reap, so a killed child may stay as a zombie: that is dead enough.
+    while any(_lives(process) for process in victims) and time.monotonic() < give_up:
+        time.sleep(0.001)
+
+
+def _signal(processes: Collection[psutil.Process], send: Callable[[psutil.Process], None]) -> None:
+    for process in processes:
+        try:
+            send(process)
+        except psutil.Error:
+            continue  # it ended by itself
+
+
+def _carrier(pid: int, variable: str, value: str) -> psutil.Process | None:
+    try:
+        process = psutil.Process(pid)
+        if process.environ().get(variable) == value and _lives(process):
+            return process
+    except (psutil.Error, OSError):
+        pass  # it ended meanwhile, or belongs to somebody whose environment is none of our business
+    return None
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return None
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,55 @@
+"""Watching processes that a test started: their pids come through a named pipe."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from pathlib import Path
+
+import psutil
+
+__all__ = ["PidPipe", "lives", "wait_gone"]
+
+
+class PidPipe:
+    """A named pipe into which processes write their pids, a line each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "pids"
+        os.mkfifo(self.path)
+        # Open for both, so that it never ends while writers come and go.
+        self._descriptor = os.open(self.path, os.O_RDWR)
+        self._buffer = b""
+
+    def read(self, count: int, *, timeout: float = 20.0) -> list[int]:
+        """The next pids, as soon as that many have come."""
+        deadline = time.monotonic() + timeout
+        while self._buffer.count(b"\n") < count:
+            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"only {self._buffer!r} came within {timeout} s"
+            self._buffer += os.read(self._descriptor, 4096)
+        *lines, rest = self._buffer.split(b"\n")
+        self._buffer = b"\n".join([*lines[count:], rest])
+        return [int(line) for line in lines[:count]]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def lives(pid: int) -> bool:
+    """Whether that process still runs."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_gone(pids: list[int], *, timeout: float = 20.0) -> list[int]:
+    """Those that are still alive when all should have ended: none, as soon as there is none."""
+    deadline = time.monotonic() + timeout
+    left = [pid for pid in pids if lives(pid)]
+    while left and time.monotonic() < deadline:
+        psutil.wait_procs([psutil.Process(pid) for pid in left if psutil.pid_exists(pid)], timeout=0.1)
+        left = [pid for pid in left if lives(pid)]
+    return left
