@@ -13,6 +13,8 @@
     * InvalidPayload
     * UnknownJob
     * UnknownJobKind
+    * UnknownGraph
+    * BlockingOnLoop
     * IllegalJobMove
     * ConfigurationError
     * DatabaseUnusable
@@ -32,6 +34,8 @@
   * Fault: report it
     * AuditLogBroken
     * HandlerFailed
+    * GraphFailed
+    * LoopStopped
     * DatabaseFailed
 
 Facts are fields; the message says what happened, to what, and what to do about it. Each error
@@ -46,6 +50,7 @@ from typing import Any, ClassVar
 __all__ = [
     "AmbiguousChangeset",
     "AuditLogBroken",
+    "BlockingOnLoop",
     "BreakerOpen",
     "Cancelled",
     "ChangesetClosed",
@@ -59,11 +64,13 @@ __all__ = [
     "DuplicateKey",
     "Fault",
     "ForeignChangeset",
+    "GraphFailed",
     "HandlerFailed",
     "IllegalJobMove",
     "InvalidPayload",
     "InvalidRequest",
     "JobAlreadyEnded",
+    "LoopStopped",
     "NoActiveChangeset",
     "OutcomeUnknown",
     "PlanError",
@@ -75,6 +82,7 @@ __all__ = [
     "Unavailable",
     "UnknownChangeset",
     "UnknownEventType",
+    "UnknownGraph",
     "UnknownJob",
     "UnknownJobKind",
 ]
@@ -298,6 +306,52 @@ class HandlerFailed(Fault):
 
     def __str__(self) -> str:
         return f"the {self.kind} handler failed: {self.problem}"
+
+
+# ── Graph runs ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(eq=False)
+class UnknownGraph(InvalidRequest):
+    """No graph of that name was given to the bridge."""
+
+    name: str
+    known: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        known = ", ".join(self.known) or "none"
+        return f"there is no graph {self.name!r} (known: {known})"
+
+
+@dataclass(eq=False)
+class BlockingOnLoop(InvalidRequest):
+    """A wait on an event loop's own thread for something that only this loop can do."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what} on the event loop's own thread would wait for itself; await it instead"
+
+
+@dataclass(eq=False)
+class GraphFailed(Fault):
+    """A graph run ended with an error that is not ours; the original is its `__cause__`."""
+
+    graph: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"graph {self.graph!r} failed: {self.problem}"
+
+
+@dataclass(eq=False)
+class LoopStopped(Fault):
+    """Somebody stopped the event loop under the runs it was serving."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"the event loop of {self.what} was stopped from outside; close it and make a new one"
 
 
 # ── Stores, queues, time ──────────────────────────────────────────────────────────────────────────
