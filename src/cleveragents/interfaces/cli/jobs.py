@@ -8,7 +8,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.infrastructure.redaction import redact
-from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.output import Output, format_option, progress, timestamp
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -126,9 +126,9 @@ def fields_of(job: Job) -> dict[str, JsonValue]:
         "max_attempts": job.max_attempts,
         "priority": job.priority,
         "worker": job.owner.id if job.owner else None,
-        "created": job.created_at.isoformat(timespec="seconds"),
-        "updated": job.updated_at.isoformat(timespec="seconds"),
-        "not_before": job.not_before.isoformat(timespec="seconds"),
+        "created": timestamp(job.created_at),
+        "updated": timestamp(job.updated_at),
+        "not_before": timestamp(job.not_before),
         "cancel_reason": _shown(job.cancel_reason),
         "error": _shown(job.error),
         "key": job.key,

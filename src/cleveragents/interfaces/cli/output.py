@@ -12,13 +12,14 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
 from cleveragents.domain.json_value import JsonValue, thaw
 
-__all__ = ["Output", "format_option", "printable", "progress"]
+__all__ = ["Output", "format_option", "printable", "progress", "timestamp"]
 
 FORMATS = ("rich", "plain", "json", "stream-json")
 
@@ -59,6 +60,11 @@ def progress(message: str) -> None:
     click.echo(printable(message), err=True)
 
 
+def timestamp(moment: datetime) -> str:
+    """The moment in UTC, to the second, as people and programs both read it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 class Output:
     """Prints results in one format."""
 
@@ -72,7 +78,7 @@ class Output:
     def table(self, rows: Sequence[Row], columns: Sequence[str], *, empty: str) -> None:
         """Rows as a table of these columns; programs get every field. `empty` is said if there are none."""
         if self.format == "json":
-            _write(_dumps([dict(row) for row in rows], indent=2))
+            _write(_dumps(tuple(rows), indent=2))
         elif self.format == "stream-json":
             for row in rows:
                 _write(_dumps(row))
@@ -107,8 +113,9 @@ class Output:
         from rich.text import Text
 
         table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(column.replace("_", " "), overflow="fold")
+        for number, column in enumerate(columns):
+            # The first is what one copies: it is never broken.
+            table.add_column(column.replace("_", " "), overflow="fold", no_wrap=number == 0)
         for row in rows:
             cells = [_cell(row.get(column)) for column in columns]
             table.add_row(*[Text(cell, style=_STYLES.get(cell, "")) for cell in cells])

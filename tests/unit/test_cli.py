@@ -1,0 +1,453 @@
+"""The command line as a whole: every mistake ends in a sentence and an exit code, never in a trace-back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+
+import click
+import pytest
+
+from cleveragents import __version__
+from cleveragents.application.container import Container
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
+from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.interfaces.cli import main
+from cleveragents.interfaces.cli.main import cli
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> object:
+        return json.loads(self.out)
+
+
+Agents = Callable[..., Ended]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home to run in; nothing of the real one is seen or touched."""
+    for name in [*os.environ]:
+        if name.startswith(("CLEVERAGENTS_", "XDG_", "_AGENTS")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def agents(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    """Runs a command line from end to end in this process."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str, stdin: str = "") -> Ended:
+        monkeypatch.setattr(sys, "argv", ["agents", *arguments])
+        monkeypatch.setattr(sys, "stdin", StringIO(stdin))
+        with pytest.raises(SystemExit) as ended:
+            main.run()
+        captured = capfd.readouterr()
+        assert "Traceback" not in captured.err
+        return Ended(
+            ended.value.code if isinstance(ended.value.code, int) else -1, captured.out, captured.err
+        )
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def container(home: Path) -> Iterator[Container]:
+    with Container(load_configuration(os.environ, home).settings) as built:
+        yield built
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands(below, (*path, name))
+
+
+# ── Help ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("path", list(commands(cli)), ids=" ".join)
+def test_every_command_explains_itself_with_an_example(agents: Agents, path: tuple[str, ...]) -> None:
+    shown = agents(*path, "--help")
+    assert shown.code == 0
+    assert shown.out.startswith(f"Usage: {' '.join(('agents', *path))}")
+    assert "Example:" in shown.out
+    assert shown.err == ""
+
+
+def test_the_one_line_of_each_command_is_its_own(agents: Agents) -> None:
+    listed = agents("--help").out
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str(limit=200) in " ".join(listed.split())
+
+
+def test_help_imports_no_heavy_library() -> None:
+    import subprocess
+
+    probe = "import sys; from cleveragents.interfaces.cli import main; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
+    heavy = {"rich", "pydantic", "sqlalchemy", "structlog", "langgraph", "reactivex", "psutil", "tomlkit"}
+    assert not heavy & set(loaded.split())
+
+
+def test_the_version_is_the_packages(agents: Agents) -> None:
+    assert agents("--version").out == f"cleveragents {__version__}\n"
+
+
+def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
+    ended = agents()
+    assert (ended.code, "Commands:" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (["confg"], "Did you mean 'config'?"),
+        (["config", "lst"], "'list'"),
+        (["jobs", "list", "--stat", "queued"], "--state"),
+        (["jobs", "list", "--state", "qeued"], "'queued'"),
+        (["--sett", "x"], "--set"),
+    ],
+)
+def test_a_mistyped_word_is_answered_with_the_nearest(agents: Agents, wrong: list[str], hint: str) -> None:
+    ended = agents(*wrong)
+    assert ended.code == 2
+    assert hint in ended.err
+    assert ended.out == ""
+
+
+def test_completion_is_offered_to_shells(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_AGENTS_COMPLETE", "bash_source")
+    assert "_agents_completion" in agents().out
+
+
+# ── Failures ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    command = click.Command("doctor", callback=fail)
+    monkeypatch.setattr(cli, "get_command", lambda context, name: command)
+
+
+def test_an_unexpected_error_is_kept_without_its_secrets(
+    agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(monkeypatch, RuntimeError("no route to postgresql://me:s3cret@host/db"))
+    ended = agents("doctor")
+    log = home / ".local/share/cleveragents/errors.log"
+    assert ended.code == 1
+    assert ended.err == (
+        f"error: something went wrong that should not have (RuntimeError); the details are in {log}\n"
+    )
+    kept = log.read_text()
+    assert "RuntimeError: no route to postgresql://me:***@host/db" in kept
+    assert "s3cret" not in kept
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_the_error_log_is_bounded(agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = home / ".local/share/cleveragents/errors.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("x" * (2 << 20))
+    fail_with(monkeypatch, RuntimeError("again"))
+    agents("doctor")
+    assert log.stat().st_size < 10_000
+    assert log.with_suffix(".log.1").stat().st_size == 2 << 20
+
+
+def test_details_go_elsewhere_if_the_state_directory_is_no_directory(
+    agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / ".local").write_text("in the way")
+    fail_with(monkeypatch, RuntimeError("oops"))
+    monkeypatch.setenv("TMPDIR", str(home))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert agents("doctor").code == 1
+    kept = next(home.glob("cleveragents-error-*.log"))
+    assert "RuntimeError: oops" in kept.read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (MemoryError(), 75, "error: there is not enough memory\n"),
+        (SystemExit(143), 143, ""),
+    ],
+)
+def test_an_ending_has_its_exit_code(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+) -> None:
+    fail_with(monkeypatch, error)
+    ended = agents("doctor")
+    assert (ended.code, ended.err) == (code, said)
+
+
+def test_a_directory_that_is_gone_is_a_sentence(
+    agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = home / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ended = agents("config", "list")
+    assert (ended.code, "does not exist any more" in ended.err) == (2, True)
+
+
+# ── Config ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_config_set_then_get(agents: Agents, home: Path) -> None:
+    ended = agents("config", "set", "worker.concurrency", "8")
+    assert (ended.code, ended.out) == (0, "")
+    assert agents("config", "get", "worker.concurrency").out == "8\n"
+    rows = agents("config", "list", "--format", "json").json
+    assert isinstance(rows, list)
+    [row] = [row for row in rows if row["key"] == "worker.concurrency"]
+    assert (row["value"], row["layer"]) == (8, "file")
+    assert row["from"] == f"{home}/.config/cleveragents/config.toml:2"
+
+
+def test_config_set_says_when_something_stronger_decides(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEVERAGENTS_LOG_LEVEL", "error")
+    assert "CLEVERAGENTS_LOG_LEVEL still decides it" in agents("config", "set", "log.level", "info").err
+
+
+def test_a_password_comes_from_stdin_and_is_never_shown(agents: Agents) -> None:
+    assert agents("config", "set", "database.url", "-", stdin="postgresql://me:s3cret@h/db\n").code == 0
+    for shown in (
+        agents("config", "get", "database.url"),
+        agents("config", "get", "database.url", "--format", "json"),
+        agents("config", "list"),
+        agents("config", "list", "--format", "stream-json"),
+        agents("doctor"),
+    ):
+        assert "s3cret" not in shown.out + shown.err
+        assert shown.code in (0, 1)
+    assert agents("config", "get", "database.url").out == "postgresql://me:***@h/db\n"
+
+
+def test_a_broken_file_stops_every_command_but_can_be_diagnosed(agents: Agents, home: Path) -> None:
+    file = home / ".config/cleveragents/config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\xff\xfe")
+    for command in (["config", "list"], ["jobs", "list"], ["config", "set", "log.level", "info"]):
+        ended = agents(*command)
+        assert (ended.code, ended.err) == (2, f"error: {file}: is not UTF-8 text (byte 0); TOML must be\n")
+    assert agents("doctor").code == 1
+
+
+def test_config_path_names_the_files(agents: Agents, home: Path) -> None:
+    (home / ".git").mkdir()
+    (home / ".cleveragents.toml").write_text("")
+    assert agents("config", "path", "--format", "json").json == {
+        "user": f"{home}/.config/cleveragents/config.toml",
+        "repository": f"{home}/.cleveragents.toml",
+        "state": f"{home}/.local/share/cleveragents",
+    }
+
+
+def test_a_flag_reaches_the_command(agents: Agents) -> None:
+    assert agents("--set", "log.level=debug", "config", "get", "log.level").out == "debug\n"
+    assert agents("--set", "log.levl=debug", "config", "get", "log.level").code == 2
+
+
+# ── Jobs ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def submitted(container: Container, kind: str = "demo") -> Job:
+    return container.jobs.submit(NewJob(kind, {"n": 1}), now=NOW)
+
+
+def claimed(container: Container) -> Job:
+    job = container.jobs.claim(container.processes.identity("worker-1"), ["demo"], now=NOW)
+    assert job is not None
+    return job
+
+
+def test_jobs_are_listed_by_state(agents: Agents, container: Container) -> None:
+    first, second = submitted(container), submitted(container)
+    claimed(container)
+    rows = agents("jobs", "list", "--format", "json").json
+    assert isinstance(rows, list)
+    assert [(row["id"], row["state"], row["worker"]) for row in rows] == [
+        (first.id, "running", "worker-1"),
+        (second.id, "queued", None),
+    ]
+    queued = agents("jobs", "list", "--state", "queued", "--format", "stream-json")
+    assert json.loads(queued.out)["id"] == second.id
+    page = agents("jobs", "list", "--limit", "1")
+    assert first.id in page.out
+    assert page.err == f"there may be more: --after {first.id}\n"
+    assert second.id in agents("jobs", "list", "--after", first.id).out
+
+
+def test_an_empty_list_is_said_on_stderr_and_is_an_empty_list_to_programs(agents: Agents) -> None:
+    assert agents("jobs", "list") == Ended(0, "", "there are no such jobs\n")
+    assert agents("jobs", "list", "--format", "json").json == []
+    assert agents("jobs", "list", "--format", "stream-json").out == ""
+
+
+def test_what_a_job_says_cannot_steer_the_terminal_or_leak(agents: Agents, container: Container) -> None:
+    hostile = NewJob("demo", {"password": "hunter2", "text": "\x1b]0;owned\x07\u202e", "n": [1, None, True]})
+    job = container.jobs.submit(hostile, now=NOW)
+    for format_name in ("plain", "rich", "json"):
+        shown = agents("jobs", "show", job.id, "--format", format_name)
+        assert shown.code == 0
+        assert "hunter2" not in shown.out
+        assert "\x07" not in shown.out
+        assert "\u202e" not in shown.out or format_name == "json"
+    listed = agents("jobs", "list", "--format", "rich").out
+    assert job.id in listed.replace("\n", "")
+
+
+def test_a_queued_job_is_cancelled_once(agents: Agents, container: Container) -> None:
+    job = submitted(container)
+    first = agents("jobs", "cancel", job.id, "--reason", "wrong branch")
+    assert (first.code, first.err) == (0, f"job {job.id} is cancelled\n")
+    second = agents("jobs", "cancel", job.id)
+    assert (second.code, second.err) == (
+        0,
+        f"job {job.id} was cancelled already (wrong branch); nothing was changed\n",
+    )
+    assert container.jobs.get(job.id).cancel_reason == "wrong branch"
+
+
+def test_a_running_job_is_told_to_stop_once(agents: Agents, container: Container) -> None:
+    job = submitted(container)
+    claimed(container)
+    assert "was told to stop" in agents("jobs", "cancel", job.id).err
+    assert "was requested already" in agents("jobs", "cancel", job.id).err
+    assert container.jobs.get(job.id).state is JobState.RUNNING
+
+
+def test_a_job_that_has_ended_cannot_be_cancelled(agents: Agents, container: Container) -> None:
+    job = submitted(container)
+    fence = claimed(container).fence
+    container.jobs.finish(job.id, fence, Outcome(JobState.SUCCEEDED), now=NOW)
+    ended = agents("jobs", "cancel", job.id)
+    assert (ended.code, ended.err) == (1, f"error: job {job.id} already succeeded; nothing was changed\n")
+
+
+@pytest.mark.parametrize("job_id", ["", "nope", "ü" * 1000, "'; DROP TABLE jobs; --"])
+def test_an_unknown_job_is_a_sentence(agents: Agents, job_id: str) -> None:
+    for command in ("show", "cancel"):
+        ended = agents("jobs", command, job_id)
+        assert (ended.code, "there is no job" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database, but longer than a header of one" * 10, b"SQLite format 3\0"]
+)
+def test_a_file_that_is_no_database_is_a_sentence(agents: Agents, home: Path, content: bytes) -> None:
+    file = home / "state.db"
+    file.write_bytes(content)
+    ended = agents("--set", f"database.url=sqlite:///{file}", "jobs", "list")
+    assert ended.code == 2
+    assert ended.err.startswith(f"error: cannot use {file} as the database: ")
+    assert file.read_bytes() == content
+    assert agents("--set", f"database.url=sqlite:///{file}", "doctor").code == 1
+
+
+def test_a_directory_in_place_of_the_database_is_a_sentence(agents: Agents, home: Path) -> None:
+    ended = agents("--set", f"database.url=sqlite:///{home}", "jobs", "list")
+    assert (ended.code, "it is a directory" in ended.err) == (2, True)
+
+
+# ── Doctor ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def verdicts(ended: Ended) -> dict[str, str]:
+    assert isinstance(ended.json, list)
+    return {row["check"]: row["verdict"] for row in ended.json}
+
+
+def test_doctor_changes_nothing_and_is_content_with_a_fresh_home(agents: Agents, home: Path) -> None:
+    ended = agents("doctor", "--format", "json")
+    assert ended.code == 0
+    assert {"python", "git", "sqlite", "configuration", "state directory", "database"} <= set(verdicts(ended))
+    assert "fail" not in verdicts(ended).values()
+    assert list(home.iterdir()) == []
+
+
+def test_doctor_looks_into_the_state(agents: Agents, container: Container) -> None:
+    submitted(container)
+    submitted(container)
+    claimed(container)
+    dead = container.processes.identity("worker-2")
+    dead = type(dead)(dead.id, dead.host, dead.pid, dead.started_ticks + 1)
+    assert container.jobs.claim(dead, ["demo"], now=NOW) is not None
+    ended = agents("doctor", "--format", "json")
+    assert (ended.code, verdicts(ended)["jobs"]) == (0, "warn")
+    assert "the workers of 1 died" in ended.out
+    assert "schema 0001, writable, WAL" in ended.out
+
+
+def executable(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_doctor_names_what_is_missing_and_what_to_do(
+    agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = home / "bin"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    ended = agents("doctor", "--format", "json")
+    assert (ended.code, verdicts(ended)["git"], verdicts(ended)["bubblewrap"]) == (1, "fail", "warn")
+    assert "install git 2.38 or later" in ended.out
+    assert ended.err.endswith("checks failed: git\n")
+    executable(tools / "git", "echo git version 2.20.1")
+    executable(tools / "bwrap", "echo no permissions >&2; exit 1")
+    ended = agents("doctor", "--format", "json")
+    assert (verdicts(ended)["git"], verdicts(ended)["bubblewrap"]) == ("fail", "warn")
+    assert "git version 2.20.1 is too old" in ended.out
+    assert "no permissions" in ended.out
+    executable(tools / "git", "echo what")
+    assert "does not say its version" in agents("doctor").out
+
+
+def test_doctor_minds_the_state_directory(agents: Agents, home: Path) -> None:
+    state = home / ".local/share/cleveragents"
+    state.mkdir(parents=True, mode=0o755)
+    assert verdicts(agents("doctor", "--format", "json"))["state directory"] == "warn"
+    state.rmdir()
+    state.write_text("")
+    assert verdicts(agents("doctor", "--format", "json"))["state directory"] == "fail"
