@@ -20,7 +20,7 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import QueueFull
 from cleveragents.infrastructure.events.subscription import DeliveryTally, Detach, Subscription
 
-__all__ = ["OrderedQueue", "OrderedSubscription", "Overflow", "Spawn", "spawn_daemon"]
+__all__ = ["OrderedQueue", "OrderedSubscription", "Overflow", "Route", "Spawn", "spawn_daemon"]
 
 _BATCH = 256
 _IDLE_SECONDS = 60.0
@@ -190,3 +190,17 @@ class OrderedSubscription(Subscription):
 
     def _name(self) -> str:
         return getattr(self.handler, "__qualname__", repr(self.handler))
+
+
+class Route(NamedTuple):
+    """Who gets events of one type, in the order in which they subscribed."""
+
+    inline: tuple[Subscription, ...]
+    ordered: tuple[OrderedSubscription, ...]
+
+    def first_full(self) -> OrderedSubscription | None:
+        """An ordered subscriber that has no room, if there is one."""
+        for queue in self.ordered:
+            if not queue.has_room():
+                return queue
+        return None

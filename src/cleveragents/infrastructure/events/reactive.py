@@ -15,10 +15,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from cleveragents.application.ports.events import AuditSink, EventHandler, PreparedEvent, Receipt
 from cleveragents.domain.event import DomainEvent, EventType
@@ -27,35 +26,18 @@ from cleveragents.infrastructure.events.dispatch import (
     OrderedQueue,
     OrderedSubscription,
     Overflow,
+    Route,
     Spawn,
     spawn_daemon,
 )
-from cleveragents.infrastructure.events.subscription import DeliveryTally, Subscription
+from cleveragents.infrastructure.events.subscription import BusStatistics, DeliveryTally, Subscription
 
 if TYPE_CHECKING:
     from reactivex import Observable
 
-__all__ = ["BusStatistics", "ReactiveEventBus"]
+__all__ = ["ReactiveEventBus"]
 
 _NAME = "the event bus"
-
-
-@dataclass(frozen=True, slots=True)
-class BusStatistics:
-    """A snapshot. `failures` and `dropped` count since the bus was made, `waiting` is now."""
-
-    emitted: int
-    subscriptions: int
-    failures: int
-    dropped: int
-    waiting: int
-
-
-class _Route(NamedTuple):
-    """Who gets events of one type, in the order in which they subscribed."""
-
-    inline: tuple[Subscription, ...]
-    ordered: tuple[OrderedSubscription, ...]
 
 
 class _Full(Protocol):
@@ -97,7 +79,7 @@ class ReactiveEventBus:
         self._subscribed = 0
         self._audit_log: deque[DomainEvent] = deque(maxlen=audit_log_limit)
         self._subscriptions: dict[EventType | None, tuple[Subscription, ...]] = {}
-        self._routes: dict[EventType, _Route] = {}
+        self._routes: dict[EventType, Route] = {}
         self._ordered: tuple[OrderedSubscription, ...] = ()
         self._flights: list[int] = []
         self._closed = False
@@ -105,22 +87,24 @@ class ReactiveEventBus:
 
     # ── Emitting ──────────────────────────────────────────────────────────────────────────────────
 
-    def emit(self, event: DomainEvent, receipts: list[Receipt] | None = None) -> int:
+    def emit(self, event: DomainEvent, receipts: list[Receipt] | None = None, *, kept: bool = False) -> int:
         """Publishes the event; returns its sequence number when all inline handlers have returned.
 
-        `receipts`, if given, gets the sink's receipt, to wait on whenever it suits. `Closed`; `QueueFull`
-        when an ordered subscriber or the sink had no room in time; `InvalidPayload` when the sink could not
-        keep it: in these cases nothing was emitted.
+        `receipts`, if given, gets the sink's receipt, to wait on whenever it suits. `kept` says that the
+        event is in the outbox already, so the sink is passed over. `Closed`; `QueueFull` when an ordered
+        subscriber or the sink had no room in time; `InvalidPayload` when the sink could not keep it: in
+        these cases nothing was emitted.
         """
         me = get_ident()
-        prepared = None if self._sink is None else self._sink.prepare(event)
+        prepared = None if kept or self._sink is None else self._sink.prepare(event)
         give_up: float | None = None
         while True:
             with self._lock:
                 if self._closed:  # guard: a closed bus emits nothing
                     raise Closed(_NAME)
-                inline, ordered = self._routes.get(event.event_type) or self._route(event.event_type)
-                full = self._first_full(ordered) if ordered else None
+                route = self._routes.get(event.event_type) or self._route(event.event_type)
+                inline, ordered = route
+                full: _Full | None = route.first_full() if ordered else None
                 if full is None and prepared is not None:
                     full = self._append(prepared, receipts)
                 if full is None:
@@ -144,6 +128,11 @@ class ReactiveEventBus:
                 self._announce_landing()
         return sequence
 
+    def relay(self, events: Sequence[DomainEvent]) -> None:
+        """Emits what a transaction has left in the outbox: made to be a commit listener of the database."""
+        for event in events:
+            self.emit(event, kept=True)
+
     def emit_durably(self, event: DomainEvent, *, timeout: float = 30.0) -> int:
         """As `emit`, then waits until the sink has kept the event; returns its position in the audit log.
 
@@ -154,13 +143,6 @@ class ReactiveEventBus:
         receipts: list[Receipt] = []
         self.emit(event, receipts)
         return receipts[0].wait(timeout)
-
-    @staticmethod
-    def _first_full(ordered: tuple[OrderedSubscription, ...]) -> _Full | None:
-        for queue in ordered:
-            if not queue.has_room():
-                return queue
-        return None
 
     def _append(self, prepared: PreparedEvent, receipts: list[Receipt] | None) -> _Full | None:
         # Under the lock, so that events are kept in the order of their numbers.
@@ -179,11 +161,11 @@ class ReactiveEventBus:
         full.wait_for_room(max(0.0, deadline - now))
         return deadline
 
-    def _route(self, event_type: EventType) -> _Route:
+    def _route(self, event_type: EventType) -> Route:
         # Under the lock: derived from the table, and thrown away at each change of it.
         wanted = self._subscriptions.get(event_type, ()) + self._subscriptions.get(None, ())
         in_turn = sorted(wanted, key=lambda subscription: subscription.number)
-        route = _Route(
+        route = Route(
             tuple(s for s in in_turn if not isinstance(s, OrderedSubscription)),
             tuple(s for s in in_turn if isinstance(s, OrderedSubscription)),
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import get_ident
 
 import structlog
@@ -18,9 +19,20 @@ import structlog
 from cleveragents.application.ports.events import EventHandler
 from cleveragents.domain.event import DomainEvent, EventType
 
-__all__ = ["DeliveryTally", "Detach", "Subscription"]
+__all__ = ["BusStatistics", "DeliveryTally", "Detach", "Subscription"]
 
 _log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BusStatistics:
+    """A snapshot. `failures` and `dropped` count since the bus was made, `waiting` is now."""
+
+    emitted: int
+    subscriptions: int
+    failures: int
+    dropped: int
+    waiting: int
 
 
 class DeliveryTally:

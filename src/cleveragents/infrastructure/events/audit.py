@@ -1,0 +1,133 @@
+"""The audit log of all processes: durable, in one order, verifiable.
+
+Events enter it in two ways: as rows of the `outbox`, in the transaction of what they report, or through
+a `DurableAuditSink` (see `sink`). Either way the `Sequencer` gives them their place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Protocol
+
+from cleveragents.application.ports.events import AuditRecord, PreparedEvent
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.json_value import FrozenObject
+from cleveragents.errors import AuditLogBroken
+from cleveragents.infrastructure.events.chain import ChainedRow, Tip
+from cleveragents.infrastructure.events.head import HeadFile
+from cleveragents.infrastructure.events.sequencer import Placed, Sequencer, rows_after
+from cleveragents.infrastructure.events.verification import AuditReport, find_problems
+from cleveragents.infrastructure.persistence.database import Database
+
+__all__ = ["DurableAuditLog", "StopSignal"]
+
+
+class StopSignal(Protocol):
+    """What ends a `follow`: a `threading.Event`, or a cancellation token."""
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+class DurableAuditLog:
+    """The log in `database`, whose head and key are in `directory`.
+
+    Any thread and any process may use it at once; it has no state of its own. With `durability` "full",
+    as the database's, the head survives a power cut, too. Nobody waits for another sequencer for longer
+    than `timeout` seconds.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        directory: Path,
+        *,
+        durability: Literal["normal", "full"] = "normal",
+        timeout: float = 30.0,
+        faults: FaultPoints | None = None,
+    ) -> None:
+        self._faults = faults or NoFaults()
+        self._database = database
+        self._head = HeadFile(directory, fsync=durability == "full", faults=self._faults)
+        self._sequencer = Sequencer(database, self._head, timeout=timeout, faults=self._faults)
+
+    @property
+    def database(self) -> Database:
+        """Where the log is."""
+        return self._database
+
+    def sequence(self, batch: Sequence[PreparedEvent]) -> list[Placed]:
+        """Places the outbox, then the batch. See `Sequencer.sequence`."""
+        return self._sequencer.sequence(batch)
+
+    def sequence_pending(self) -> None:
+        """Places what waits in the outbox, and attests what a crash left unattested. `AuditLogBroken`."""
+        if not self._sequencer.is_idle():
+            self._sequencer.sequence()
+
+    def read(self, *, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
+        """Up to `limit` records with a position above `after`, in order: a cursor never skips or repeats."""
+        records: list[AuditRecord] = []
+        with self._database.read() as connection:
+            for row in rows_after(connection, after, page=max(1, min(limit, 1000))):
+                if len(records) >= limit:
+                    break
+                records.append(_record(row))
+        return records
+
+    def follow(
+        self, *, after: int = 0, stop: StopSignal, interval_seconds: float = 0.2
+    ) -> Iterator[AuditRecord]:
+        """All records above `after`, those to come included, until `stop` is set; looks at that interval."""
+        while True:
+            self.sequence_pending()
+            records = self.read(after=after)
+            for record in records:
+                yield record
+                after = record.position
+            if stop.wait(0 if records else interval_seconds):
+                return
+
+    def verify(self) -> AuditReport:
+        """Goes through the whole log and names every row that is not what it was when it was written.
+
+        What waits in the outbox is placed first, so that nothing is passed over. The log may grow
+        meanwhile; one snapshot of it is verified.
+        """
+        with suppress(AuditLogBroken):  # found again, and named with all the rest, below
+            self.sequence_pending()
+        head = self._attested()
+        with self._database.read() as connection:
+            return find_problems(connection, head)
+
+    def adopt(self) -> int:
+        """Attests the log as it stands, after a restored backup or a lost head; returns its rows.
+
+        `AuditLogBroken` if it is not even a chain: nobody should attest that.
+        """
+        return self._sequencer.adopt().rows
+
+    def _attested(self) -> Tip | AuditLogBroken:
+        try:
+            return self._sequencer.attested()
+        except AuditLogBroken:
+            pass
+        try:
+            return self._head.load()
+        except AuditLogBroken as error:
+            return error
+
+
+def _record(row: ChainedRow) -> AuditRecord:
+    event_type = EventType.parse(row.event_type)
+    try:
+        occurred_at = datetime.fromisoformat(row.occurred_at)
+        payload = FrozenObject(json.loads(row.payload))
+    except (ValueError, AttributeError) as error:
+        raise AuditLogBroken(row.position, "its content was changed after it was written") from error
+    event = DomainEvent(event_type, row.subject, row.event_id, occurred_at, payload)
+    return AuditRecord(row.position, event, row.previous_hash, row.hash)

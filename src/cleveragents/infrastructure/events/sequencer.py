@@ -1,0 +1,234 @@
+"""One sequencer at a time: gives events their place in the order that all processes share.
+
+Database sequences are handed out before they are committed, so readers by such a number miss what commits
+late. Here positions are given inside the transaction that makes them visible, by whoever holds the lock: a
+reader who has seen position n has seen, or can read, everything up to n.
+
+The order of steps is the guarantee: commit the rows, then attest them in the head file, then release the
+lock, then acknowledge. A crash after the commit leaves rows that no head attests; the next sequencer checks
+that they chain on from the head and attests them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import structlog
+from sqlalchemy import Connection, bindparam, delete, select, text
+from sqlalchemy.exc import IntegrityError
+
+from cleveragents.application.ports.events import PreparedEvent
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.errors import AuditLogBroken, CleverAgentsError, DuplicateKey
+from cleveragents.infrastructure.events.chain import EMPTY, ChainedRow, Tip, extend, follow_chain
+from cleveragents.infrastructure.events.head import HeadFile
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.tables import events, outbox
+
+__all__ = ["Placed", "Sequencer", "rows_after"]
+
+Placed = int | CleverAgentsError
+"""A position, or why there is none."""
+
+_OUTBOX_BATCH = 1000
+_PAGE = 1000
+_ADVISORY_LOCK = 0x41756469  # "Audi": one number for every process of ours
+_INSERT = events.insert()
+_DELETE = delete(outbox).where(outbox.c.number == bindparam("sequenced"))
+_log = structlog.get_logger(__name__)
+
+
+class _Repeated(Exception):
+    """Some event of the batch is in the log already."""
+
+
+class _Pending(NamedTuple):
+    number: int
+    event: PreparedEvent
+
+
+class _Sequenced(NamedTuple):
+    tip: Tip
+    placed: list[Placed]
+    more: bool
+
+
+class Sequencer:
+    """Moves the outbox, and events handed to it, into the audit log.
+
+    Thread safety:
+        Owner: the audit log that built it; any thread and any number of processes may sequence at once.
+        Lock: the head's file lock, from before the transaction until the head is written; PostgreSQL's
+            advisory lock besides, in the transaction, for sequencers of other machines. It has no state.
+        Guarantee: positions count 1, 2, 3… without a gap, become visible in that order, and what
+            `sequence` returned is attested.
+    Cancel safety: interrupted anywhere, it leaves a log that the next call brings in order.
+    """
+
+    def __init__(self, database: Database, head: HeadFile, *, timeout: float, faults: FaultPoints) -> None:
+        self._database = database
+        self._head = head
+        self._timeout = timeout
+        self._faults = faults
+
+    def sequence(self, batch: Sequence[PreparedEvent] = ()) -> list[Placed]:
+        """Places what waits in the outbox, then the batch; returns where each of the batch is.
+
+        An event that is in the log already keeps its place; if its content differs, it gets `DuplicateKey`
+        for an answer. `AuditLogBroken` when the log is not what its head attests: then nothing is placed.
+        """
+        while True:
+            done = self._sequence_some(batch)
+            if not done.more:
+                return done.placed
+
+    def is_idle(self) -> bool:
+        """Whether there is nothing to place and nothing to attest, at this moment."""
+        head = self._load()
+        with self._database.read() as connection:
+            waiting = connection.execute(select(outbox.c.number).limit(1)).first()
+            return waiting is None and _last(connection) == (head or EMPTY)
+
+    def attested(self) -> Tip:
+        """The head, once it attests what a crash left unattested. `AuditLogBroken`."""
+        with self._head.exclusively(self._timeout):
+            head = self._load()
+            with self._database.read() as connection:
+                tip = self._tip(connection, head)
+            if tip != head:
+                self._head.store(tip)
+            return tip
+
+    def adopt(self) -> Tip:
+        """Attests the log as it stands, if it is a chain at all: for a restored database or a lost head."""
+        with self._head.exclusively(self._timeout), self._database.read() as connection:
+            tip = follow_chain(EMPTY, rows_after(connection, 0))
+            self._head.store(tip)
+            _log.warning("audit.log_adopted", rows=tip.rows)
+            return tip
+
+    def _sequence_some(self, batch: Sequence[PreparedEvent]) -> _Sequenced:
+        with self._head.exclusively(self._timeout):
+            head = self._load()
+            done = self._write(head, batch)
+            self._faults.reach("audit.sequence.after_commit")
+            if done.tip != head:
+                self._head.store(done.tip)
+        return done
+
+    def _load(self) -> Tip | None:
+        return self._head.load() if self._head.exists() else None
+
+    def _write(self, head: Tip | None, batch: Sequence[PreparedEvent]) -> _Sequenced:
+        try:
+            return self._database.write(lambda connection: self._append(connection, head, batch))
+        except _Repeated:
+            return self._database.write(lambda connection: self._append_new(connection, head, batch))
+
+    def _append(self, connection: Connection, head: Tip | None, batch: Sequence[PreparedEvent]) -> _Sequenced:
+        pending, more = self._begin(connection)
+        tip = self._tip(connection, head)
+        wanted = _wanted(pending, batch, more)
+        rows = extend(tip, wanted)
+        placed: list[Placed] = [row.position for row in rows[len(pending) :]]
+        self._finish(connection, pending, rows)
+        return _Sequenced(_end(tip, rows), placed, more)
+
+    def _append_new(
+        self, connection: Connection, head: Tip | None, batch: Sequence[PreparedEvent]
+    ) -> _Sequenced:
+        """As `_append`, and slower: looks for each event whether the log has it."""
+        pending, more = self._begin(connection)
+        tip = self._tip(connection, head)
+        wanted = _wanted(pending, batch, more)
+        known = _known(connection, wanted)
+        new: dict[str, PreparedEvent] = {}
+        for event in wanted:
+            if event.event_id not in known:
+                new.setdefault(event.event_id, event)
+        rows = extend(tip, new.values())
+        known.update({row.event_id: row for row in rows})
+        placed = [_place(known[event.event_id], event) for event in wanted]
+        for refused in (place for place in placed[: len(pending)] if not isinstance(place, int)):
+            _log.error("audit.event_refused", error=str(refused))
+        self._finish(connection, pending, rows)
+        return _Sequenced(_end(tip, rows), placed[len(pending) :], more)
+
+    def _begin(self, connection: Connection) -> tuple[list[_Pending], bool]:
+        if self._database.dialect != "sqlite":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
+        waiting = select(outbox).order_by(outbox.c.number).limit(_OUTBOX_BATCH)
+        pending = [_Pending(row[0], PreparedEvent(*row[1:])) for row in connection.execute(waiting)]
+        return pending, len(pending) == _OUTBOX_BATCH
+
+    def _tip(self, connection: Connection, head: Tip | None) -> Tip:
+        last = _last(connection)
+        if last == head:
+            return last
+        if head is None and last != EMPTY and self._database.dialect == "sqlite":
+            # A machine that joins others on one server has rows and no head; here, it was lost.
+            raise AuditLogBroken(last.rows, f"the head file {self._head.path} is missing")
+        return _chain_on(connection, head or EMPTY, last)
+
+    def _finish(self, connection: Connection, pending: list[_Pending], rows: list[ChainedRow]) -> None:
+        if rows:
+            try:
+                connection.execute(_INSERT, [row._asdict() for row in rows])
+            except IntegrityError as error:
+                raise _Repeated from error
+        if pending:
+            # One by one: below the highest number there may be rows of transactions that commit later.
+            connection.execute(_DELETE, [{"sequenced": number} for number, _ in pending])
+        self._faults.reach("audit.sequence.before_commit")
+
+
+def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> Iterator[ChainedRow]:
+    """The rows above that position, in order, a page at a time."""
+    while True:
+        query = select(events).where(events.c.position > position).order_by(events.c.position).limit(page)
+        rows = [ChainedRow(*row) for row in connection.execute(query)]
+        yield from rows
+        if len(rows) < page:
+            return
+        position = rows[-1].position
+
+
+def _last(connection: Connection) -> Tip:
+    query = select(events.c.position, events.c.hash).order_by(events.c.position.desc()).limit(1)
+    row = connection.execute(query).first()
+    return EMPTY if row is None else Tip(*row)
+
+
+def _chain_on(connection: Connection, head: Tip, last: Tip) -> Tip:
+    if last.rows < head.rows:
+        raise AuditLogBroken(last.rows + 1, f"it is missing; the head attests {head.rows} rows")
+    if head != EMPTY:
+        query = select(events.c.hash).where(events.c.position == head.rows)
+        if connection.execute(query).scalar() != head.hash:
+            raise AuditLogBroken(head.rows, "it is not the row that the head attests")
+    return follow_chain(head, rows_after(connection, head.rows))
+
+
+def _wanted(pending: list[_Pending], batch: Sequence[PreparedEvent], more: bool) -> list[PreparedEvent]:
+    # What its process put into the outbox before it appended the batch comes first, all of it.
+    events_pending = [event for _, event in pending]
+    return events_pending if more else [*events_pending, *batch]
+
+
+def _known(connection: Connection, wanted: Sequence[PreparedEvent]) -> dict[str, ChainedRow]:
+    found: dict[str, ChainedRow] = {}
+    for start in range(0, len(wanted), 500):
+        ids = [event.event_id for event in wanted[start : start + 500]]
+        query = select(events).where(events.c.event_id.in_(ids))
+        found.update({row.event_id: ChainedRow(*row) for row in connection.execute(query)})
+    return found
+
+
+def _place(row: ChainedRow, event: PreparedEvent) -> Placed:
+    same = PreparedEvent(*row[1:6]) == event
+    return row.position if same else DuplicateKey(event.event_id)
+
+
+def _end(tip: Tip, rows: list[ChainedRow]) -> Tip:
+    return Tip(rows[-1].position, rows[-1].hash) if rows else tip
