@@ -38,8 +38,8 @@ __all__ = ["SqliteBackend"]
 T = TypeVar("T")
 
 _READ_BUSY_SECONDS = 10.0
-_FIRST_PAUSE_SECONDS = 0.0002
-_LONGEST_PAUSE_SECONDS = 0.004
+_FIRST_PAUSE_SECONDS = 0.001
+_LONGEST_PAUSE_SECONDS = 0.008
 _SYNCHRONOUS = {"normal": "NORMAL", "full": "FULL"}
 _JITTER = SystemRandom()
 
