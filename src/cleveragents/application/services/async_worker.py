@@ -274,19 +274,24 @@ class AsyncWorker:
     def _claim_one(self) -> bool:
         """Claims a job into the reserved slot and sets it going; False if there was none."""
         claimed_at = self._clock.monotonic()
-        job: Job | None = None
         try:
             job = self._store.claim(self._identity, self._handlers, now=self._clock.now())
             self._faults.reach("job.claim.after")
-        finally:
-            if job is None:
-                self._table.release()
+        except BaseException:
+            # If the claim was kept after all, the job is ours and silent, and will be reclaimed.
+            self._table.release()
+            raise
         if job is None:
+            self._table.release()
             return False
         attempt = self._attempt(job, claimed_at)
         if not self._table.admit(attempt):  # guard: the worker gave up its attempts while this was claimed
             self._give_back(attempt)
-        self._spawn(f"job-{job.id}", lambda: self._runner.run(attempt))
+        try:
+            self._spawn(f"job-{job.id}", lambda: self._runner.run(attempt))
+        except BaseException:
+            self._table.leave(attempt)
+            raise
         return True
 
     def _attempt(self, job: Job, claimed_at: float) -> Attempt:
@@ -310,5 +315,9 @@ class AsyncWorker:
         return self._options.heartbeat_seconds
 
     def _unfinished(self) -> bool:
-        unfinished = self._store.list(states=(JobState.QUEUED, JobState.RUNNING), limit=1_000_000)
-        return any(job.kind in self._handlers for job in unfinished)
+        after: str | None = None
+        while page := self._store.list(states=(JobState.QUEUED, JobState.RUNNING), after=after):
+            if any(job.kind in self._handlers for job in page):
+                return True
+            after = page[-1].id
+        return False

@@ -17,14 +17,14 @@ from cleveragents.application.services.job_handlers import JobHandler, handler_f
 from cleveragents.application.services.job_outcome import StopCause, backoff_seconds, outcome_of, raised
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import JobState, Outcome
+from cleveragents.domain.job import Job, JobState, Outcome
 from cleveragents.errors import DeadlineExceeded, StaleFence, Unavailable
 
 __all__ = ["AttemptRunner"]
 
 _WAIT_SECONDS = 1.0
 _STORE_PAUSE_SECONDS = 0.1
-_LAST_CALL_SECONDS = 2.0
+_LAST_CALL_SECONDS = 1.0
 _COUNTED = {
     JobState.SUCCEEDED: "succeeded",
     JobState.FAILED: "failed",
@@ -142,22 +142,33 @@ class AttemptRunner:
     def _write(self, attempt: Attempt, outcome: Outcome) -> None:
         job = attempt.job
         self.faults.reach("job.finish.before")
-        while True:
-            try:
-                after = self.store.finish(job.id, job.fence, outcome, now=self.clock.now())
-            except StaleFence as error:
-                self._lost(attempt, str(error))
-                return
-            except Unavailable as error:
-                if self.clock.monotonic() >= attempt.lease_until:  # guard: it is not ours to write any more
-                    self._lost(attempt, str(error))
-                    return
-                threading.Event().wait(_STORE_PAUSE_SECONDS)
-            else:
-                break
+        try:
+            after = self._finish(attempt, outcome)
+        except (StaleFence, Unavailable) as error:
+            self._lost(attempt, str(error))
+            return
         self.faults.reach("job.finish.after")
         self.table.count(_COUNTED[after.state])
         worker_log().info("job.finished", job_id=job.id, state=after.state.value, attempt=job.attempt)
+
+    def _finish(self, attempt: Attempt, outcome: Outcome) -> Job:
+        """Writes the outcome, again and again while the store cannot and the job is still ours."""
+        job = attempt.job
+        tried_before = False
+        while True:
+            try:
+                return self.store.finish(job.id, job.fence, outcome, now=self.clock.now())
+            except StaleFence:
+                now = self.store.get(job.id)
+                # An earlier try whose answer never came may have been kept.
+                if tried_before and now.fence == job.fence and now.state is outcome.state:
+                    return now
+                raise
+            except Unavailable:
+                if self.clock.monotonic() >= attempt.lease_until:  # guard: it is not ours to write any more
+                    raise
+                tried_before = True
+                threading.Event().wait(_STORE_PAUSE_SECONDS)
 
     def _lost(self, attempt: Attempt, why: str) -> None:
         self.table.count("lease_lost")

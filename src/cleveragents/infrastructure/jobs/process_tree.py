@@ -24,6 +24,7 @@ Tree = Mapping[int, psutil.Process]
 _FORCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.02
 _WAIT_SECONDS = 0.5
+_MOST_LOOKS = 8
 
 
 def descendants(root: int) -> Tree:
@@ -36,17 +37,40 @@ def descendants(root: int) -> Tree:
 
 
 def marked(variable: str, value: str) -> Tree:
-    """Living processes that carry the variable, and their descendants; never this process itself."""
+    """Living processes that carry the variable, and their descendants; never this process itself.
+
+    A process that forks and exits may hop over a single look at the table. So looks are repeated until one
+    shows no pid that was not examined before: whoever lives then was seen alive.
+    """
     found: dict[int, psutil.Process] = {}
-    for pid in psutil.pids():
-        if pid in found:
-            continue
-        process = _carrier(pid, variable, value)
-        if process is not None:
-            found[pid] = process
-            found.update(descendants(pid))
+    examined: set[int] = set()
+    for _ in range(_MOST_LOOKS):
+        fresh = set(psutil.pids()) - examined
+        if not fresh:
+            break
+        examined |= _examine(fresh, found, variable, value)
+    for pid in list(found):
+        found.update(descendants(pid))
     found.pop(os.getpid(), None)
     return found
+
+
+def _examine(pids: set[int], found: dict[int, psutil.Process], variable: str, value: str) -> set[int]:
+    """Adds the carriers among `pids`; returns those that need not be looked at again."""
+    settled: set[int] = set()
+    for pid in pids:
+        try:
+            process = psutil.Process(pid)
+            environment = process.environ()
+        except (psutil.Error, OSError):
+            settled.add(pid)  # it ended, or belongs to somebody else
+            continue
+        # In the middle of an exec the environment looks empty: worth another look.
+        if environment:
+            settled.add(pid)
+        if environment.get(variable) == value and _lives(process):
+            found[pid] = process
+    return settled
 
 
 def end_tree(find: Callable[[], Tree], *, grace_seconds: float) -> Collection[int]:
@@ -96,16 +120,6 @@ def _signal(processes: Collection[psutil.Process], send: Callable[[psutil.Proces
             send(process)
         except psutil.Error:
             continue  # it ended by itself
-
-
-def _carrier(pid: int, variable: str, value: str) -> psutil.Process | None:
-    try:
-        process = psutil.Process(pid)
-        if process.environ().get(variable) == value and _lives(process):
-            return process
-    except (psutil.Error, OSError):
-        pass  # it ended meanwhile, or belongs to somebody whose environment is none of our business
-    return None
 
 
 def _parent(process: psutil.Process) -> int | None:

@@ -34,9 +34,10 @@ def main() -> int:
     control = os.dup(sys.stdin.fileno())
     reports = os.dup(sys.stdout.fileno())
     lines = _Lines(control)
-    program = lines.read_first()
-    if program is None:
-        return 1
+    while (program := lines.take()) is None:
+        lines.read()
+        if lines.ended:
+            return 1
     _become_subreaper()
     orders_out, orders_in = os.pipe()
     answers_out, answers_in = os.pipe()
@@ -63,19 +64,20 @@ class _Lines:
     ended: bool = False
     _buffer: bytearray = field(default_factory=bytearray)
 
-    def read_first(self) -> dict[str, object] | None:
-        while not self.ended:
-            for line in self.read():
-                return line
-        return None
-
-    def read(self) -> list[dict[str, object]]:
+    def read(self) -> None:
+        """Waits for more."""
         chunk = os.read(self.descriptor, _CHUNK_BYTES)
         self.ended = not chunk
         self._buffer += chunk
-        *lines, rest = self._buffer.split(b"\n")
-        self._buffer = bytearray(rest)
-        return [json.loads(line) for line in lines]
+
+    def take(self) -> dict[str, object] | None:
+        """The next whole line that has come, if there is one."""
+        line, end, rest = self._buffer.partition(b"\n")
+        if not end:
+            return None
+        self._buffer = rest
+        taken: dict[str, object] = json.loads(line)
+        return taken
 
 
 @dataclass
@@ -100,6 +102,7 @@ class _Guard:
             # The tree is ended below us, not with us: whoever wants that asks the worker.
             signal.signal(number, lambda *_: None)
         clock = SystemClock()
+        self._obey()  # what came together with the program
         while not self._answered and self._status is None:
             left = self.lease_until - clock.monotonic()
             if left <= 0 or self.lines.ended:
@@ -118,8 +121,9 @@ class _Guard:
         ready, _, _ = select.select(sources, [], [], max(timeout, 0))
         if wake in ready:
             os.read(wake, _CHUNK_BYTES)
-        if self.lines.descriptor in ready:
-            self._obey()
+        if self.lines.descriptor in ready and not self.lines.ended:
+            self.lines.read()
+        self._obey()
         if self.answers in ready:
             self._hear(os.read(self.answers, _CHUNK_BYTES))
         self._reap()
@@ -143,9 +147,7 @@ class _Guard:
             self._serve(wake, deadline - clock.monotonic())
 
     def _obey(self) -> None:
-        if self.lines.ended:
-            return
-        for order in self.lines.read():
+        while (order := self.lines.take()) is not None:
             if "lease_until" in order:
                 self.lease_until = float(str(order["lease_until"]))
             else:
@@ -173,8 +175,9 @@ class _Guard:
             self._reap()
             return descendants(os.getpid())
 
-        end_tree(find, grace_seconds=grace_seconds)
-        self._reap()
+        # `find` takes a snapshot, over which a forking chain may hop; having no child left is exact.
+        while not self._reap():
+            end_tree(find, grace_seconds=grace_seconds)
 
     def _report(self) -> bytes:
         if len(self._answer) > REPORT_LIMIT_BYTES:
