@@ -7,25 +7,40 @@ reverse order. No part knows another's class; what it needs comes in through its
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from cleveragents.domain.breaker import BreakerState, BreakerTransition
+from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import Closed
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.identifiers import UlidSource
 
 if TYPE_CHECKING:
+    from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
+    from cleveragents.application.services.async_worker import AsyncWorker
+    from cleveragents.application.services.job_handlers import JobHandler
+    from cleveragents.infrastructure.events.audit import DurableAuditLog
+    from cleveragents.infrastructure.events.reactive import ReactiveEventBus
+    from cleveragents.infrastructure.events.sink import DurableAuditSink
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
     from cleveragents.infrastructure.persistence.database import Database
+    from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
     from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+    from cleveragents.langgraph.bridge import Graph, RxPyLangGraphBridge
 
 __all__ = ["Container", "Part", "Scope"]
 
 T = TypeVar("T")
+
+_BREAKER_EVENTS = {
+    BreakerState.OPEN: EventType.BREAKER_OPENED,
+    BreakerState.CLOSED: EventType.BREAKER_CLOSED,
+}
 
 
 class Scope:
@@ -99,12 +114,30 @@ class Container:
         self.identifiers = UlidSource()
         self._scope = Scope("the container")
         self._database = Part(self._scope, self._open_database, lambda database: database.close())
+        self._audit = Part(self._scope, self._build_audit)
+        self._sink = Part(self._scope, self._build_sink, lambda sink: sink.close())
+        self._bus = Part(self._scope, self._build_bus, lambda bus: bus.close())
+        # A part of its own, built after the bus and so taken off before the bus is closed.
+        self._relay = Part(self._scope, self._start_relay, lambda stop: stop())
         self._jobs = Part(self._scope, self._build_jobs)
+        self._changesets = Part(self._scope, self._build_changesets)
         self._processes = Part(self._scope, _build_processes)
+        self._strategies = Part(self._scope, self._build_strategies, lambda executor: executor.close())
 
     @property
     def database(self) -> Database:
         return self._database.get()
+
+    @property
+    def audit(self) -> DurableAuditLog:
+        """The audit log of all processes."""
+        return self._audit.get()
+
+    @property
+    def bus(self) -> ReactiveEventBus:
+        """Live events of this process: what is emitted on it is kept, what stores commit appears on it."""
+        self._relay.get()
+        return self._bus.get()
 
     @property
     def jobs(self) -> SqlJobStore:
@@ -113,6 +146,23 @@ class Container:
     @property
     def processes(self) -> PsutilProcessSupervisor:
         return self._processes.get()
+
+    @property
+    def changesets(self) -> SqlChangesetStore:
+        return self._changesets.get()
+
+    @property
+    def strategies(self) -> ParallelStrategyExecutor:
+        """The executor of context strategies, with the breaker that all of this process share."""
+        return self._strategies.get()
+
+    def worker(self, handlers: Mapping[str, JobHandler], *, name: str) -> AsyncWorker:
+        """A worker for these kinds of jobs, to be started by the caller and closed with the container."""
+        return Part(self._scope, lambda: self._build_worker(handlers, name), lambda w: w.close()).get()
+
+    def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
+        """A bridge to these graphs, whose runs are events, closed with the container."""
+        return Part(self._scope, lambda: self._build_bridge(graphs), lambda b: b.close()).get()
 
     @property
     def state_directory(self) -> Path:
@@ -138,14 +188,72 @@ class Container:
             settings.url, durability=settings.durability, patience_seconds=settings.busy_timeout_seconds
         )
 
+    def _build_audit(self) -> DurableAuditLog:
+        from cleveragents.infrastructure.events.audit import DurableAuditLog
+
+        durability = self.settings.database.durability
+        return DurableAuditLog(self.database, self.state_directory, durability=durability)
+
+    def _build_sink(self) -> DurableAuditSink:
+        from cleveragents.infrastructure.events.sink import DurableAuditSink
+
+        return DurableAuditSink(self.audit, bound=self.settings.events.queue_bound)
+
+    def _build_bus(self) -> ReactiveEventBus:
+        from cleveragents.infrastructure.events.reactive import ReactiveEventBus
+
+        return ReactiveEventBus(sink=self._sink.get())
+
+    def _start_relay(self) -> Callable[[], None]:
+        return self.database.add_commit_listener(self._bus.get().relay)
+
     def _build_jobs(self) -> SqlJobStore:
         from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 
         return SqlJobStore(self.database, self.identifiers)
+
+    def _build_changesets(self) -> SqlChangesetStore:
+        from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
+
+        return SqlChangesetStore(self.database, self.identifiers)
+
+    def _build_strategies(self) -> ParallelStrategyExecutor:
+        from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
+
+        breaker = CircuitBreaker(clock=self.clock.monotonic, on_transition=self._announce_breaker)
+        return ParallelStrategyExecutor(breaker)
+
+    def _announce_breaker(self, transition: BreakerTransition) -> None:
+        event_type = _BREAKER_EVENTS.get(transition.state)
+        if event_type is not None:
+            facts = {"generation": transition.generation, "failures": transition.consecutive_failures}
+            event_id = self.identifiers.new()
+            self.bus.emit(DomainEvent(event_type, transition.name, event_id, self.clock.now(), facts))
+
+    def _build_worker(self, handlers: Mapping[str, JobHandler], name: str) -> AsyncWorker:
+        from cleveragents.application.services.async_worker import AsyncWorker
+        from cleveragents.application.services.worker_options import WorkerOptions
+
+        settings = self.settings.worker
+        options = WorkerOptions(
+            name=name,
+            concurrency=settings.concurrency,
+            lease_seconds=settings.lease_seconds,
+            heartbeat_seconds=settings.heartbeat_seconds,
+            poll_seconds=settings.poll_seconds,
+            cancel_grace_seconds=settings.cancel_grace_seconds,
+        )
+        self._relay.get()
+        return AsyncWorker(self.jobs, handlers, self.clock, self.processes, options)
+
+    def _build_bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
+        from cleveragents.langgraph.bridge import RxPyLangGraphBridge
+        from cleveragents.langgraph.run_events import RunEvents
+
+        return RxPyLangGraphBridge(graphs, events=RunEvents(self.bus, self.identifiers, self.clock))
 
 
 def _build_processes() -> PsutilProcessSupervisor:
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
 
     return PsutilProcessSupervisor()
-

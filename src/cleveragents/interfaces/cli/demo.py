@@ -1,17 +1,166 @@
-"""`agents demo`."""
+"""`agents demo`: everything at work, on a stage of its own."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
+
+from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.errors import CleverAgentsError
+from cleveragents.interfaces.cli.output import Output, format_option, progress
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.events import AuditRecord
+    from cleveragents.interfaces.demo.promises import Evidence, Promise
+    from cleveragents.interfaces.demo.story import Story
 
 __all__ = ["demo"]
 
+_TELLING = ("worker", "attempt", "error", "reason", "failures", "graph", "length")
+
 
 @click.command()
-def demo() -> None:
+@format_option
+@click.pass_context
+def demo(ctx: click.Context, output: Output) -> None:
     """Show it all at work, offline, without touching your state.
+
+    Three worker processes run LangGraph graphs as jobs. One job, whose processes ignore SIGTERM, is
+    cancelled. One worker is killed with kill -9 in the middle of a job, and a peer goes on with it. At the
+    end the audit log is verified and every promise is checked; the exit code is 0 only if all were kept.
 
     \b
     Example:
       agents demo
+      agents demo --format json | jq .promises
     """
+    directory = Path(tempfile.mkdtemp(prefix="cleveragents-demo-"))
+    began = time.monotonic()
+
+    def say(what: str) -> None:
+        progress(f"{time.monotonic() - began:5.1f} s  {what}")
+
+    try:
+        performance = _play(directory, say)
+    except (KeyboardInterrupt, SystemExit):
+        shutil.rmtree(directory)
+        raise
+    except CleverAgentsError:
+        progress(f"the demo could not be completed; what happened is in {directory}")
+        raise
+    _show(output, performance, time.monotonic() - began)
+    if not performance.kept:
+        progress(f"a promise was not kept; what happened is in {directory}")
+        ctx.exit(1)
+    shutil.rmtree(directory)
+
+
+@dataclass(frozen=True, slots=True)
+class _Performance:
+    """What was played, what it left, and the judgement."""
+
+    story: Story
+    evidence: Evidence
+    promises: Sequence[Promise]
+
+    @property
+    def kept(self) -> bool:
+        return all(promise.kept for promise in self.promises)
+
+
+def _play(directory: Path, say: Callable[[str], None]) -> _Performance:
+    from cleveragents.application.container import Container
+    from cleveragents.infrastructure.logging import configure_logging
+    from cleveragents.interfaces.demo.promises import gather, judge
+    from cleveragents.interfaces.demo.story import demo_settings, tell
+
+    settings = demo_settings(directory)
+    configure_logging(settings)
+    with Container(settings) as container:
+        story = tell(container, say)
+        evidence = gather(container)
+        return _Performance(story, evidence, judge(container, story, evidence))
+
+
+def _show(output: Output, performance: _Performance, seconds: float) -> None:
+    events = _event_rows(performance)
+    jobs = _job_rows(performance)
+    promises = _promise_rows(performance)
+    kept = performance.kept
+    if output.for_programs:
+        facts = {
+            "kept": kept,
+            "seconds": round(seconds, 1),
+            "jobs": jobs,
+            "promises": promises,
+            "events": events,
+        }
+        output.record({name: freeze(value) for name, value in facts.items()})
+        return
+    output.title("The audit log")
+    output.table(events, ["position", "at", "event", "of", "facts"], empty="there are no events")
+    output.title("The jobs")
+    output.table(jobs, ["job", "state", "attempts", "workers"], empty="there are no jobs")
+    output.title("The promises")
+    output.table(promises, ["promise", "kept", "shown_by"], empty="")
+    verdict = f"{len(promises)} promises kept" if kept else "NOT every promise was kept"
+    verified = "verified" if not performance.evidence.problems else "NOT verified"
+    click.echo(f"{len(events)} events, {verified}; {verdict}; {seconds:.1f} s")
+
+
+def _job_rows(performance: _Performance) -> list[dict[str, JsonValue]]:
+    evidence = performance.evidence
+    return [
+        {
+            "job": performance.story.labels[job.id],
+            "state": job.state.value,
+            "attempts": job.attempt,
+            "workers": " → ".join(evidence.workers_of(job.id)),
+            "id": job.id,
+        }
+        for job in evidence.jobs.values()
+    ]
+
+
+def _promise_rows(performance: _Performance) -> list[dict[str, JsonValue]]:
+    return [
+        {"promise": promise.what, "kept": promise.kept, "shown_by": promise.shown_by}
+        for promise in performance.promises
+    ]
+
+
+def _event_rows(performance: _Performance) -> list[dict[str, JsonValue]]:
+    records = performance.evidence.records
+    return [
+        {
+            "position": record.position,
+            "at": f"{(record.event.occurred_at - records[0].event.occurred_at).total_seconds():.2f} s",
+            "event": record.event.event_type.value,
+            "of": _label(performance.story, record),
+            "facts": _facts(record),
+        }
+        for record in records
+    ]
+
+
+def _label(story: Story, record: AuditRecord) -> str:
+    """Whom the event is about, in the story's words: the job, or the job behind a run or a changeset."""
+    facts = record.event.payload
+    for name in (record.event.subject, facts.get("message_id"), facts.get("plan_id")):
+        if isinstance(name, str) and name in story.labels:
+            return story.labels[name]
+    return record.event.subject
+
+
+def _facts(record: AuditRecord) -> str:
+    said = {
+        name: value for name, value in record.event.payload.items() if name in _TELLING and value is not None
+    }
+    return ", ".join(f"{name} {value}" for name, value in said.items())

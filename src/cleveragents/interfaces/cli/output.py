@@ -89,6 +89,10 @@ class Output:
         else:
             _plain_table(rows, columns)
 
+    def title(self, text: str) -> None:
+        """A heading above what follows, for people."""
+        _write(f"\n{click.style(text, bold=True)}" if self.format == "rich" else f"\n{text}")
+
     def record(self, fields: Row) -> None:
         """One thing, field by field."""
         if self.format == "json":
@@ -99,6 +103,14 @@ class Output:
             width = max(len(name) for name in fields)
             for name, value in fields.items():
                 self._field(name.ljust(width), _cell(value))
+
+    def line(self, row: Row, columns: Sequence[str]) -> None:
+        """One row as soon as it is there; to programs one object per line, in `json`, too."""
+        if self.for_programs:
+            _write(_dumps(row))
+        else:
+            _write("  ".join(_styled(_cell(row.get(column))) for column in columns))
+        sys.stdout.flush()
 
     def _field(self, name: str, value: str) -> None:
         if self.format == "rich":

@@ -1,0 +1,74 @@
+"""The demo's side of its worker processes: started, killed for good, or told to finish."""
+
+from __future__ import annotations
+
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from cleveragents.errors import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from cleveragents.infrastructure.configuration.settings import Settings
+
+__all__ = ["WorkerProcess"]
+
+_READY_SECONDS = 60.0
+_FINISH_SECONDS = 30.0
+
+
+class WorkerProcess:
+    """One worker in a process of its own. Not thread-safe: used by the thread that tells the story."""
+
+    def __init__(self, name: str, settings: Settings, log: Path) -> None:
+        self.name = name
+        with log.open("ab") as errors:
+            # A session of its own: a Ctrl-C is the demo's to interpret.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "cleveragents.interfaces.demo.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self._input = _pipe(self._process.stdin)
+        self._output = _pipe(self._process.stdout)
+        self._input.write(f"{name}\n{settings.model_dump_json()}\n".encode())
+        self._input.flush()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Returns when it takes jobs. `DeadlineExceeded`, also when it died before."""
+        readable, _, _ = select.select([self._output], [], [], _READY_SECONDS)
+        if not readable or self._output.readline() != b"ready\n":
+            raise DeadlineExceeded(f"starting {self.name}", _READY_SECONDS)
+
+    def kill(self) -> None:
+        """kill -9: no clean-up of its own will run."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(_FINISH_SECONDS)
+
+    def finish(self) -> int:
+        """Lets it complete what it runs; returns its exit code. A process that hangs is killed."""
+        with suppress(BrokenPipeError):
+            self._input.close()
+        try:
+            return self._process.wait(_FINISH_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait(_FINISH_SECONDS)
+        finally:
+            self._output.close()
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    if stream is None:
+        raise ValueError("the process was started without this pipe")
+    return stream
