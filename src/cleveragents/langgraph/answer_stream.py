@@ -61,6 +61,8 @@ class _Delivery:
     def request(self, message: StreamMessage) -> None:
         """The source gave a request. At the bridge's bound this waits, and so does the source."""
         with self._lock:
+            if self._disposed:  # guard: nobody would hear the answer
+                return
             self._open += 1
         try:
             run = self._submit(message)
@@ -120,8 +122,7 @@ class _Delivery:
             while (call := self._next()) is not None:
                 call()
         except BaseException:
-            with self._lock:
-                self._delivering = False
+            self.dispose()  # an observer that raised is in no state to hear more
             raise
 
     def _next(self) -> Callable[[], None] | None:

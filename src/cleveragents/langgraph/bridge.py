@@ -31,7 +31,7 @@ from cleveragents.errors import (
 )
 from cleveragents.langgraph.admission import AdmissionLedger
 from cleveragents.langgraph.graph_run import GraphRun, adopt_call, adopting_task_factory
-from cleveragents.langgraph.loop_thread import LoopThread
+from cleveragents.langgraph.loop_thread import STOP_SECONDS, LoopThread
 from cleveragents.langgraph.node_threads import NodeThreads
 from cleveragents.langgraph.run_events import RunEvents
 from cleveragents.reactive.message import MessageKind, StreamMessage
@@ -114,7 +114,7 @@ class RxPyLangGraphBridge:
         At the bound it waits for room, up to `admission_seconds`, then raises `QueueFull`; a thread that
         runs an event loop is never made to wait. `UnknownGraph`, `Closed`.
         """
-        if os.getpid() != self._process:  # guard: a fork has no loop thread, and maybe a lock held for ever
+        if self._forked():  # guard: a fork has no loop thread, and maybe a lock held for ever
             raise Closed(f"{_NAME} of another process")
         graph = self._graphs.get(msg.graph)
         if graph is None:
@@ -144,12 +144,14 @@ class RxPyLangGraphBridge:
         Those still there after most of the time are cancelled a second time. The bridge stays usable.
         """
         self._refuse_on_the_loop("cleanup_tasks()")
+        if self._forked():  # guard: in a fork the lock may be held for ever
+            return Cleanup()
         runs = self._ledger.snapshot()
         return self._drain(runs, timeout, Cancelled("the bridge was told to clean up"))
 
     async def cleanup_tasks_async(self, timeout: float = 5.0) -> Cleanup:
         """As `cleanup_tasks`, on any event loop, which it does not block."""
-        if os.getpid() != self._process:  # guard: in a fork the lock may be held for ever
+        if self._forked():  # guard: in a fork the lock may be held for ever
             return Cleanup()
         runs = self._ledger.snapshot()
         why = Cancelled("the bridge was told to clean up")
@@ -162,14 +164,14 @@ class RxPyLangGraphBridge:
     def close(self, timeout: float = 5.0) -> Cleanup:
         """Refuses new work, cancels and drains as `cleanup_tasks` does, and ends the loop's thread.
 
-        A run that does not end in time is abandoned: its future resolves with an error. Closing twice
-        is closing once.
+        The thread has two seconds more. A run that does not end in time is abandoned: its future
+        resolves with an error. Closing twice is closing once.
         """
         self._refuse_on_the_loop("close()")
-        if os.getpid() != self._process:  # guard: there is nothing to close in a fork
+        if self._forked():  # guard: there is nothing to close in a fork
             return Cleanup()
         report = self._drain(self._ledger.close(), timeout, Cancelled("the bridge was closed"))
-        self._loop_thread.stop(max(timeout, 1.0))
+        self._loop_thread.stop(STOP_SECONDS)
         self._abandon(DeadlineExceeded("a graph run that was cancelled", timeout))
         return report
 
@@ -244,6 +246,9 @@ class RxPyLangGraphBridge:
     def _refuse_on_the_loop(self, what: str) -> None:
         if self._loop_thread.is_current():  # guard: this wait could never end
             raise BlockingOnLoop(what)
+
+    def _forked(self) -> bool:
+        return os.getpid() != self._process
 
     def _new_run_id(self) -> str:
         if self._events is not None:

@@ -16,14 +16,16 @@ import structlog
 
 from cleveragents.langgraph.node_threads import NodeThreads
 
-__all__ = ["LoopTenant", "LoopThread"]
+__all__ = ["STOP_SECONDS", "LoopTenant", "LoopThread"]
 
 Ts = TypeVarTuple("Ts")
 
 log = structlog.get_logger()
 
-_LAST_ROUND_SECONDS = 1.0
+_LAST_ROUND_SECONDS = 0.5
 """For what is left on a loop that stops: cancelled once more, it gets this long to end."""
+STOP_SECONDS = 2.0
+"""A loop that nobody blocks has ended by then: tasks, generators and threads get a last round each."""
 
 
 class LoopTenant(Protocol):
@@ -75,12 +77,14 @@ class LoopThread:
         return threading.get_ident() == self._thread.ident
 
     def stop(self, seconds: float) -> bool:
-        """Asks the loop to stop; whether its thread ended within that time."""
+        """Asks the loop to stop, once; whether its thread ended within that time."""
         self.post(self._stop)
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def _stop(self) -> None:
+        if self._stop_asked:  # guard: a second stop would break off the last round of the first
+            return
         self._stop_asked = True
         self.loop.stop()
 

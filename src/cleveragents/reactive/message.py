@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
@@ -43,8 +43,8 @@ class StreamMessage:
 
     def result(self, content: Mapping[str, object]) -> StreamMessage:
         """The answer of a run that gave a result."""
-        return replace(self, content=content, kind=MessageKind.RESULT)
+        return StreamMessage(self.id, self.graph, content, MessageKind.RESULT, self.thread_id)
 
     def failure(self, error: CleverAgentsError, kind: MessageKind = MessageKind.ERROR) -> StreamMessage:
         """The answer of a run that gave none; the request's content goes with it, for a retry."""
-        return replace(self, kind=kind, error=error)
+        return StreamMessage(self.id, self.graph, self.content, kind, self.thread_id, error)
