@@ -51,9 +51,16 @@ class PostgresServer:
 
     def drop(self, url: str) -> None:
         """Drops that database, and whoever is still connected to it."""
-        name = url.split("@/")[1].split("?")[0]
         with self._connect() as connection:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+            connection.execute(f'DROP DATABASE "{_name(url)}" WITH (FORCE)')
+
+    def disconnect(self, url: str) -> None:
+        """Cuts every connection to that database, as a restart of the server would."""
+        with self._connect() as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s",
+                (_name(url),),
+            )
 
     def is_up(self) -> bool:
         try:
@@ -64,6 +71,10 @@ class PostgresServer:
 
     def _connect(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(host=str(self.socket), user="postgres", dbname="postgres", autocommit=True)
+
+
+def _name(url: str) -> str:
+    return url.split("@/")[1].split("?")[0]
 
 
 @contextmanager

@@ -32,9 +32,6 @@ _POSTGRES_TRANSIENT = frozenset({"40001", "40P01", "55P03", "53300"})
 _POSTGRES_FULL = frozenset({"53100", "54000"})
 _POSTGRES_REMEDIES = {
     "25006": "it is read-only; configure the primary server",
-    "28000": "the login was refused; check user and password",
-    "28P01": "the login was refused; check user and password",
-    "3D000": "there is no such database; create it or configure another one",
     "42501": "the user may not do this; grant it the right to create and write tables",
 }
 
@@ -103,7 +100,10 @@ def _from_postgres(error: DBAPIError, location: str) -> CleverAgentsError:
         return DatabaseUnusable(location, _POSTGRES_REMEDIES[code])
     if code is None or code.startswith(("08", "57P")) or error.connection_invalidated:
         problem = _first_line(error.orig or error)
-        return DatabaseUnusable(location, f"no connection ({problem}); check that the server is up")
+        # A refused connection has no code, only words, and those in the server's language.
+        return DatabaseUnusable(
+            location, f"{problem}; check: is the server up, are database and login right?"
+        )
     return DatabaseFailed(location, _first_line(error.orig or error))
 
 

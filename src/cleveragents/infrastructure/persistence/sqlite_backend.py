@@ -212,9 +212,9 @@ def _use_wal(driver: sqlite3.Connection) -> None:
 def _create_file(path: str) -> None:
     """An empty private file, unless there is one: SQLite would create it for all to read."""
     try:
+        if Path(path).is_dir():
+            raise DatabaseUnusable(path, "it is a directory; configure the path of a file in it")
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    except IsADirectoryError as error:
-        raise DatabaseUnusable(path, "it is a directory; configure the path of a file in it") from error
     except OSError as error:
         raise DatabaseUnusable(path, f"{error.strerror}; configure a file in a writable directory") from error

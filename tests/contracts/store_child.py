@@ -1,0 +1,71 @@
+"""A process of its own that uses a database: `python -m tests.contracts.store_child DEED URL NAME`.
+
+It says `ready` when it has imported everything, begins when it is sent a line, and answers with lines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import alembic.command
+
+from cleveragents.errors import CleverAgentsError
+from cleveragents.infrastructure.persistence import postgres_backend, schema, sqlite_backend
+from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.testing.faults import CrashAt
+from tests.contracts.databases import keep
+
+_NOBODY = 65534
+IMPORTED = (alembic.command, postgres_backend, schema, sqlite_backend)
+"""What is otherwise imported when it is needed, which is too late for a user who cannot read it."""
+
+
+def open_and_keep(url: str, name: str) -> None:
+    """Opens the database, which may be fresh, and writes one row."""
+    with open_database(url) as database:
+        database.write(keep(name))
+    say("kept")
+
+
+def open_unprivileged(urls: str, name: str) -> None:
+    """Says what opening each says to a user whom permissions bind: they do not bind root."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setegid(_NOBODY)
+        os.seteuid(_NOBODY)
+    for url in urls.split(","):
+        try:
+            open_database(url).close()
+            say("opened")
+        except CleverAgentsError as error:
+            say(f"{type(error).__name__}: {error}")
+
+
+def keep_many(url: str, name: str) -> None:
+    """Writes `count` rows (`name` is `prefix:count`) and says each one's name once it is committed."""
+    prefix, count = name.split(":")
+    with open_database(url) as database:
+        for number in range(int(count)):
+            database.write(keep(f"{prefix}-{number:04d}"))
+            say(f"{prefix}-{number:04d}")
+
+
+def crash(url: str, name: str) -> None:
+    """Writes one row, then a second one at whose fault point (`name`) the process is killed."""
+    with open_database(url, faults=CrashAt(name, nth=2)) as database:
+        for row in ("first", "second"):
+            database.write(keep(row))
+            say(row)
+
+
+def say(line: str) -> None:
+    # One write call for one line: a killed process leaves whole lines behind.
+    os.write(1, f"{line}\n".encode())
+
+
+if __name__ == "__main__":
+    deed, url, name = sys.argv[1:]
+    say("ready")
+    sys.stdin.readline()
+    {f.__name__: f for f in (open_and_keep, open_unprivileged, keep_many, crash)}[deed](url, name)

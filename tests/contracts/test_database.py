@@ -1,0 +1,489 @@
+"""What `Database` promises, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, insert, select, text
+
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.errors import (
+    Closed,
+    DatabaseFailed,
+    DatabaseUnusable,
+    InvalidPayload,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreFull,
+)
+from cleveragents.infrastructure.persistence import schema
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
+from cleveragents.infrastructure.persistence.tables import METADATA, changesets, outbox
+from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from tests.contracts.databases import changeset_ids, keep, locked, start_child
+from tests.postgres import PostgresServer
+from tests.races.hammer import hammer
+
+postgresql_only = pytest.mark.parametrize(
+    "database_url", [pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
+)
+sqlite_only = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+def event(number: int) -> DomainEvent:
+    return DomainEvent(EventType.JOB_CLAIMED, "job", f"event-{number}", datetime(2026, 1, 1, tzinfo=UTC))
+
+
+# ── Schema ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_migrated_schema_is_the_one_the_code_uses(database: Database) -> None:
+    with database.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, METADATA) == []
+
+
+def test_the_known_revisions_are_those_that_exist() -> None:
+    scripts = ScriptDirectory(str(Path(schema.__file__).parent / "migrations"))
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == list(schema.REVISIONS)
+
+
+def test_many_processes_may_open_a_fresh_database_at_once(database_url: str) -> None:
+    children = [start_child("open_and_keep", database_url, f"c{n}") for n in range(4)]
+    for child in children:
+        child.wait_ready()
+    for child in children:
+        child.go()
+    for child in children:
+        child.wait_end()
+    with open_database(database_url) as database:
+        assert changeset_ids(database) == [f"c{n}" for n in range(4)]
+
+
+def test_a_migrated_database_is_opened_without_alembic(database_url: str) -> None:
+    open_database(database_url).close()
+    code = (
+        "import sys; from cleveragents.infrastructure.persistence.database import open_database; "
+        f"open_database({database_url!r}).close(); sys.exit('alembic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_newer_schema_is_refused_and_left_alone(database_url: str) -> None:
+    with open_database(database_url) as database:
+        database.write(
+            lambda connection: connection.execute(text("UPDATE alembic_version SET version_num = '9'"))
+        )
+    with pytest.raises(DatabaseUnusable, match=r"'9'.*upgrade cleveragents"):
+        open_database(database_url)
+
+
+# ── Reads and writes ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_read_sees_one_snapshot_however_much_is_written_meanwhile(database: Database) -> None:
+    database.write(keep("before"))
+    with database.read() as connection:
+        assert connection.execute(select(changesets.c.id)).scalars().all() == ["before"]
+        database.write(keep("meanwhile"))
+        assert connection.execute(select(changesets.c.id)).scalars().all() == ["before"]
+    assert changeset_ids(database) == ["before", "meanwhile"]
+
+
+def test_nothing_can_be_written_in_a_read(database: Database) -> None:
+    with pytest.raises(DatabaseUnusable, match="read-only"), database.read() as connection:
+        keep("x")(connection)
+    assert changeset_ids(database) == []
+
+
+def test_a_unit_that_raises_leaves_nothing_and_its_error_is_the_callers(database: Database) -> None:
+    def unit(connection: Connection) -> None:
+        keep("x")(connection)
+        append_to_outbox(connection, event(1))
+        raise LookupError("mine")
+
+    heard: list[DomainEvent] = []
+    database.add_commit_listener(heard.extend)
+    with pytest.raises(LookupError, match="mine"):
+        database.write(unit)
+    database.write(keep("y"))
+    assert changeset_ids(database) == ["y"]
+    assert heard == []
+
+
+def test_an_error_nobody_foresaw_is_ours_and_quotes_no_data(database: Database) -> None:
+    database.write(keep("secret-id"))
+    with pytest.raises(DatabaseFailed) as caught:
+        database.write(keep("secret-id"))
+    assert "INSERT" not in str(caught.value)
+    assert "report it" in str(caught.value)
+
+
+def test_listeners_hear_of_events_after_their_commit_until_taken_off(database: Database) -> None:
+    heard: list[tuple[str, bool]] = []
+
+    def listener(events: Sequence[DomainEvent]) -> None:
+        with database.read() as connection:
+            kept = connection.execute(select(outbox.c.event_id)).scalars().all()
+        heard.extend((one.event_id, one.event_id in kept) for one in events)
+
+    remove = database.add_commit_listener(listener)
+    database.write(lambda connection: append_many_to_outbox(connection, [event(1), event(2)]))
+    database.write(lambda connection: append_many_to_outbox(connection, []))
+    remove()
+    database.write(lambda connection: append_to_outbox(connection, event(3)))
+    assert heard == [("event-1", True), ("event-2", True)]
+
+
+def test_a_listener_that_raises_does_not_make_a_kept_write_look_lost(database: Database) -> None:
+    def broken(events: Sequence[DomainEvent]) -> None:
+        raise LookupError("listener")
+
+    heard: list[DomainEvent] = []
+    database.add_commit_listener(broken)
+    database.add_commit_listener(heard.extend)
+    database.write(lambda connection: append_to_outbox(connection, event(1)))
+    assert heard == [event(1)]
+
+
+def test_an_event_that_no_database_can_keep_is_refused(database: Database) -> None:
+    for payload, subject in (({"a": "half \ud800"}, "job"), ({}, "nul \0")):
+        bad = DomainEvent(EventType.JOB_CLAIMED, subject, "e", datetime(2026, 1, 1, tzinfo=UTC), payload)
+        with pytest.raises(InvalidPayload):
+            database.write(lambda connection, bad=bad: append_to_outbox(connection, bad))
+
+
+def test_a_stop_before_the_commit_keeps_nothing_and_one_after_it_everything(database_url: str) -> None:
+    open_database(database_url).close()
+    for point, kept in (("before", []), ("after", ["x"])):
+        faults = RaiseAt(f"store.write.{point}_commit", lambda: LookupError("stop"))
+        with open_database(database_url, faults=faults) as database:
+            with pytest.raises(LookupError, match="stop"):
+                database.write(keep("x"))
+            assert changeset_ids(database) == kept
+
+
+def test_a_closed_database_takes_no_more_and_closes_twice(database_url: str) -> None:
+    database = open_database(database_url)
+    database.close()
+    database.close()
+    with pytest.raises(Closed):
+        database.write(keep("x"))
+    with pytest.raises(Closed), database.read():
+        pass
+
+
+def test_writers_at_once_lose_nothing(database: Database) -> None:
+    def work(number: int) -> None:
+        for turn in range(25):
+            database.write(keep(f"{number}-{turn:02d}"))
+
+    hammer(work)
+    assert changeset_ids(database) == sorted(f"{n}-{turn:02d}" for n in range(8) for turn in range(25))
+
+
+def test_more_readers_than_connections_wait_and_are_told(database_url: str) -> None:
+    with open_database(database_url, connections=1, patience_seconds=0.05) as database:
+        with database.read(), pytest.raises(StoreBusy), database.read():
+            pass
+        assert changeset_ids(database) == []
+
+
+# ── Group commit ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Gate:
+    """A unit that holds its transaction open until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self, connection: Connection) -> None:
+        self.entered.set()
+        assert self.go_on.wait(30)
+
+
+def run_behind_gate(database: Database, works: Sequence[Callable[[], object]]) -> list[object]:
+    """All of `works` at once, queued behind one write that is held until every one of them is queued."""
+    gate = Gate()
+    answers: dict[int, object] = {}
+
+    def run(number: int) -> None:
+        try:
+            answers[number] = works[number]()
+        except Exception as error:
+            answers[number] = error
+
+    leader = threading.Thread(target=database.write, args=(gate,))
+    leader.start()
+    assert gate.entered.wait(30)
+    followers = [threading.Thread(target=run, args=(n,)) for n in range(len(works))]
+    queue = database._backend._group._queue
+    for number, follower in enumerate(followers, 1):
+        follower.start()
+        while len(queue) < number:
+            threading.Event().wait(0.001)
+    gate.go_on.set()
+    for thread in (leader, *followers):
+        thread.join(30)
+    return [answers[n] for n in range(len(works))]
+
+
+@sqlite_only
+def test_writers_that_wait_share_one_commit_and_fail_alone(database_url: str) -> None:
+    faults = RecordFaultPoints()
+    with open_database(database_url, faults=faults) as database:
+        heard: list[str] = []
+        database.add_commit_listener(lambda events: heard.extend(one.event_id for one in events))
+        faults.reached.clear()
+
+        def good(number: int) -> Callable[[Connection], int]:
+            def unit(connection: Connection) -> int:
+                keep(f"c{number}")(connection)
+                append_to_outbox(connection, event(number))
+                return number
+
+            return unit
+
+        def bad(connection: Connection) -> None:
+            good(9)(connection)
+            raise LookupError("mine")
+
+        units = [good(0), bad, good(1), keep("c0"), good(2)]
+        answers = run_behind_gate(database, [lambda unit=unit: database.write(unit) for unit in units])
+        assert faults.reached.count("store.write.after_commit") == 2
+        assert (answers[0], answers[2], answers[4]) == (0, 1, 2)
+        assert isinstance(answers[1], LookupError)
+        assert isinstance(answers[3], DatabaseFailed)
+        assert changeset_ids(database) == ["c0", "c1", "c2"]
+        assert sorted(heard) == ["event-0", "event-1", "event-2"]
+
+
+@sqlite_only
+def test_joined_writes_are_applied_together_and_apart_when_one_is_wrong(database: Database) -> None:
+    calls: list[tuple[str, ...]] = []
+
+    def apply(connection: Connection, names: Sequence[str]) -> Sequence[str]:
+        calls.append(tuple(names))
+        rows = [{"id": name, "plan_id": "p", "closed": False} for name in names]
+        connection.execute(insert(changesets), rows)
+        return [name.upper() for name in names]
+
+    def join(names: str) -> list[object]:
+        return run_behind_gate(database, [lambda name=n: database.write_joined(apply, name) for n in names])
+
+    assert join("abc") == ["A", "B", "C"]
+    assert calls == [("a", "b", "c")]
+    answers = join("dae")
+    assert calls[1:] == [("d", "a", "e"), ("d",), ("a",), ("e",)]
+    assert (answers[0], answers[2]) == ("D", "E")
+    assert isinstance(answers[1], DatabaseFailed)
+    assert changeset_ids(database) == ["a", "b", "c", "d", "e"]
+
+
+def test_an_apply_that_forgets_an_answer_is_a_bug_and_keeps_nothing(database: Database) -> None:
+    def forgetful(connection: Connection, names: Sequence[str]) -> Sequence[str]:
+        keep(names[0])(connection)
+        return []
+
+    with pytest.raises(ValueError, match="0 values for 1 items"):
+        database.write_joined(forgetful, "x")
+    assert changeset_ids(database) == []
+
+
+@sqlite_only
+def test_a_write_inside_a_write_is_told_instead_of_waiting_for_itself(database: Database) -> None:
+    with pytest.raises(RuntimeError, match="inside a write"):
+        database.write(lambda connection: database.write(keep("x")))
+    database.write(keep("y"))
+    assert changeset_ids(database) == ["y"]
+
+
+# ── Busy, full, broken ────────────────────────────────────────────────────────────────────────────
+
+
+@sqlite_only
+def test_a_busy_database_is_waited_for_and_then_named_busy(database_url: str, tmp_path: Path) -> None:
+    with open_database(database_url, patience_seconds=0.05) as database:
+        with locked(tmp_path / "store.db"), pytest.raises(StoreBusy, match="nothing was written"):
+            database.write(keep("x"))
+        database.write(keep("y"))
+        assert changeset_ids(database) == ["y"]
+
+
+@sqlite_only
+def test_a_write_goes_through_when_the_other_one_is_done(database: Database, tmp_path: Path) -> None:
+    with locked(tmp_path / "store.db"):
+        waiting = threading.Thread(target=database.write, args=(keep("x"),))
+        waiting.start()
+        assert changeset_ids(database) == []  # readers do not wait for writers
+    waiting.join(30)
+    assert changeset_ids(database) == ["x"]
+
+
+@sqlite_only
+def test_a_full_disk_is_named_and_costs_only_what_did_not_fit(database: Database) -> None:
+    database.write(keep("before"))
+
+    def limit(pages: int) -> None:
+        # The writing connection is kept, so the limit stays; SQLite reports it as it does a full disk.
+        database.write(
+            lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}").all()
+        )
+
+    limit(1)
+    with pytest.raises(StoreFull, match="free some"):
+        database.write(lambda connection: [keep(f"{n:0900d}")(connection) for n in range(100)])
+    limit(1_000_000)
+    database.write(keep("after"))
+    assert changeset_ids(database) == ["after", "before"]
+
+
+@postgresql_only
+def test_a_deadlock_is_undone_and_run_again(database: Database) -> None:
+    database.write(keep("a"))
+    database.write(keep("b"))
+    both_hold_one = threading.Barrier(2)
+    runs: list[str] = []
+
+    def work(number: int) -> None:
+        first, second = "ab" if number == 0 else "ba"
+        turns = iter([True])
+
+        def unit(connection: Connection) -> None:
+            runs.append(first)
+            _touch(connection, first)
+            if next(turns, False):
+                both_hold_one.wait(30)
+            _touch(connection, second)
+
+        database.write(unit)
+
+    hammer(work, threads=2)
+    assert len(runs) == 3
+
+
+def _touch(connection: Connection, name: str) -> None:
+    connection.execute(changesets.update().where(changesets.c.id == name).values(closed=True))
+
+
+@postgresql_only
+def test_a_connection_lost_before_the_commit_is_replaced_and_in_it_is_told(
+    database_url: str, postgres: PostgresServer
+) -> None:
+    class CutConnection:
+        """Ends the server's side of the connection at one commit."""
+
+        armed = False
+
+        def reach(self, name: str) -> None:
+            if self.armed and name == "store.write.before_commit":
+                self.armed = False
+                postgres.disconnect(database_url)
+
+    faults = CutConnection()
+    with open_database(database_url, faults=faults) as database:
+        postgres.disconnect(database_url)
+        database.write(keep("x"))
+        faults.armed = True
+        with pytest.raises(OutcomeUnknown, match="look before"):
+            database.write(keep("y"))
+        assert changeset_ids(database) == ["x"]
+
+
+# ── What cannot be a database ─────────────────────────────────────────────────────────────────────
+
+
+def test_a_new_file_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "deep" / "store.db"
+    with open_database(f"sqlite:///{path}", durability="full") as database:
+        modes = {
+            file.name: stat.S_IMODE(file.stat().st_mode) for file in (path.parent, *path.parent.iterdir())
+        }
+        assert modes == {"deep": 0o700, "store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
+        assert database.write(lambda c: c.exec_driver_sql("PRAGMA synchronous").scalar()) == 2
+
+
+@pytest.mark.parametrize("content", ["hello\n", "not a database " * 1000])
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(content)
+    with pytest.raises(DatabaseUnusable, match="not a database"):
+        open_database(f"sqlite:///{path}")
+    assert path.read_text() == content
+
+
+def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "theirs.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    with pytest.raises(DatabaseUnusable, match="another program"):
+        open_database(f"sqlite:///{path}")
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+
+
+@pytest.fixture
+def public_path() -> Iterator[Path]:
+    """A directory that any user may look into, unlike pytest's."""
+    with TemporaryDirectory() as home:
+        Path(home).chmod(0o755)
+        yield Path(home)
+
+
+def test_a_place_where_nothing_can_be_written_is_refused(public_path: Path) -> None:
+    directory = public_path / "directory"
+    directory.mkdir()
+    read_only = public_path / "read-only"
+    read_only.mkdir(mode=0o555)
+    file = public_path / "file.db"
+    open_database(f"sqlite:///{file}").close()
+    file.chmod(0o444)
+    places = [directory, read_only / "store.db", file, file / "store.db", Path("/proc/store.db")]
+    child = start_child("open_unprivileged", ",".join(f"sqlite:///{place}" for place in places), "")
+    child.wait_ready()
+    child.go()
+    said = child.wait_end().splitlines()
+    assert len(said) == len(places)
+    assert "is a directory" in said[0]
+    for place, line in zip(places, said, strict=True):
+        assert line.startswith(f"DatabaseUnusable: cannot use {place} as the database")
+        assert "; configure" in line
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("nonsense", "not a URL"),
+        ("sqlite://", "name a file"),
+        ("sqlite:///:memory:", "name a file"),
+        ("mysql://user:hunter2@host/db", "not supported"),
+        ("postgresql://user:hunter2@127.0.0.1:1/db", "is the server up"),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_refused_without_showing_its_password(url: str, problem: str) -> None:
+    with pytest.raises(DatabaseUnusable, match=problem) as caught:
+        open_database(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.postgres
+def test_a_database_that_the_server_does_not_have_is_named(postgres: PostgresServer) -> None:
+    with pytest.raises(DatabaseUnusable, match=r"does not exist.*check"):
+        open_database(f"postgresql://postgres@/nowhere?host={postgres.socket}")
