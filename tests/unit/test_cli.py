@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import pytest
 
 from cleveragents import __version__
 from cleveragents.application.container import Container
+from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.cli import main
@@ -113,8 +115,6 @@ def test_the_one_line_of_each_command_is_its_own(agents: Agents) -> None:
 
 
 def test_help_imports_no_heavy_library() -> None:
-    import subprocess
-
     probe = "import sys; from cleveragents.interfaces.cli import main; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
     heavy = {"rich", "pydantic", "sqlalchemy", "structlog", "langgraph", "reactivex", "psutil", "tomlkit"}
@@ -390,6 +390,88 @@ def test_a_directory_in_place_of_the_database_is_a_sentence(agents: Agents, home
     assert (ended.code, "it is a directory" in ended.err) == (2, True)
 
 
+# ── Events ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def positions(ended: Ended) -> list[int]:
+    return [json.loads(line)["position"] for line in ended.out.splitlines()]
+
+
+def test_tail_shows_the_latest_and_goes_on_from_a_cursor(agents: Agents, container: Container) -> None:
+    for _ in range(5):
+        submitted(container)
+    claimed(container)
+    stream = ["events", "tail", "--format", "stream-json"]
+    assert positions(agents(*stream)) == [1, 2, 3, 4, 5, 6]
+    assert positions(agents(*stream, "--limit", "2")) == [5, 6]
+    assert positions(agents(*stream, "--after", "2", "--limit", "3")) == [3, 4, 5]
+    assert positions(agents(*stream, "--after", "6")) == []
+    assert positions(agents(*stream, "--type", "job.claimed")) == [6]
+    assert positions(agents(*stream, "--type", "job.submitted", "--limit", "2")) == [4, 5]
+    assert "job.claimed" in agents("events", "tail").out
+
+
+def test_an_unknown_event_type_is_answered_with_the_nearest(agents: Agents) -> None:
+    ended = agents("events", "tail", "--type", "job.sucseeded")
+    assert (ended.code, "did you mean 'job.succeeded'?" in ended.err) == (2, True)
+
+
+def test_follow_goes_on_until_interrupted(container: Container) -> None:
+    submitted(container)
+    command = [sys.executable, "-m", "cleveragents", "events", "tail", "--follow", "--format", "stream-json"]
+    following = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert following.stdout is not None
+    assert json.loads(following.stdout.readline())["position"] == 1
+    submitted(container)
+    assert json.loads(following.stdout.readline())["position"] == 2
+    claimed(container)
+    assert json.loads(following.stdout.readline())["type"] == "job.claimed"
+    following.send_signal(signal.SIGINT)
+    out, err = following.communicate(timeout=30)
+    assert (following.returncode, out, err) == (130, "", "interrupted\n")
+
+
+def test_a_reader_that_has_enough_ends_the_command_quietly(container: Container) -> None:
+    submitted(container)
+    command = [sys.executable, "-m", "cleveragents", "events", "tail", "--follow"]
+    following = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert following.stdout is not None
+    following.stdout.readline()
+    following.stdout.readline()
+    following.stdout.close()
+    submitted(container)
+    assert following.wait(30) == 141
+    assert following.stderr is not None
+    assert following.stderr.read() == ""
+    following.stderr.close()
+
+
+def test_a_log_that_was_tampered_with_is_named_row_by_row(agents: Agents, container: Container) -> None:
+    for _ in range(4):
+        submitted(container)
+    assert agents("events", "verify") == Ended(0, "4 events, verified\n", "")
+    container.database.write(
+        lambda connection: connection.exec_driver_sql(
+            "UPDATE events SET subject = 'x' WHERE position = 2"
+        ).close()
+    )
+    container.database.write(
+        lambda connection: connection.exec_driver_sql("DELETE FROM events WHERE position = 4").close()
+    )
+    ended = agents("events", "verify", "--format", "json")
+    assert isinstance(ended.json, dict)
+    assert (ended.code, ended.json["ok"], [f["position"] for f in ended.json["findings"]]) == (
+        1,
+        False,
+        [2, 4],
+    )
+    said = agents("events", "verify")
+    assert (said.code, "was changed" in said.out, "2 findings in 3 events" in said.err) == (1, True, True)
+    tail = agents("events", "tail")
+    assert (tail.code, tail.err.startswith("warning: audit log, row 4")) == (0, True)
+    assert verdicts(agents("doctor", "--format", "json"))["audit log"] == "fail"
+
+
 # ── Doctor ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -417,6 +499,20 @@ def test_doctor_looks_into_the_state(agents: Agents, container: Container) -> No
     assert (ended.code, verdicts(ended)["jobs"]) == (0, "warn")
     assert "the workers of 1 died" in ended.out
     assert "schema 0001, writable, WAL" in ended.out
+
+
+def test_doctor_finds_processes_that_outlived_their_job(agents: Agents, container: Container) -> None:
+    job = submitted(container)
+    fence = claimed(container).fence
+    marked = {**os.environ, **container.processes.environment(marker_of(job.id, fence))}
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=marked)
+    try:
+        assert verdicts(agents("doctor", "--format", "json"))["processes"] == "ok"
+        container.jobs.finish(job.id, fence, Outcome(JobState.SUCCEEDED), now=NOW)
+        ended = agents("doctor", "--format", "json")
+        assert (verdicts(ended)["processes"], f"{process.pid} of job {job.id}" in ended.out) == ("warn", True)
+    finally:
+        process.communicate(b"\n")
 
 
 def executable(path: Path, script: str) -> None:

@@ -32,14 +32,15 @@ from cleveragents.infrastructure.configuration.values import (
     shorten,
     validate_settings,
 )
+from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
 from cleveragents.infrastructure.redaction import redact_text
 
 __all__ = ["Configuration", "load_configuration", "user_file_path"]
 
 REPOSITORY_FILE = ".cleveragents.toml"
 
-# Set by us for the processes of a job; not settings.
-RESERVED_VARIABLES = ("CLEVERAGENTS_JOB", "CLEVERAGENTS_MARKER")
+# The mark that the processes of a job inherit is not a setting.
+_RESERVED_VARIABLES = (MARKER_VARIABLE,)
 
 _PREFIX = "CLEVERAGENTS_"
 
@@ -128,7 +129,7 @@ def _from_environment(environment: Mapping[str, str]) -> Values:
     by_variable = {key.variable: key for key in known_keys().values()}
     values: Values = {}
     for variable in sorted(environment):
-        if not variable.startswith(_PREFIX) or variable.startswith(RESERVED_VARIABLES):
+        if not variable.startswith(_PREFIX) or variable in _RESERVED_VARIABLES:
             continue
         key = by_variable.get(variable)
         if key is None:

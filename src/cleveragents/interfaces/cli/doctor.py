@@ -32,8 +32,8 @@ __all__ = ["doctor"]
 def doctor(ctx: click.Context, session: Session, output: Output) -> None:
     """Check that everything needed is there and sound.
 
-    Each check is ok, warn (it works, less well than it could) or fail, with what to do about it. Nothing is
-    changed. Exits with 1 if any check failed.
+    Each check is ok, warn (it works, less well than it could) or fail, with what to do about it. Exits with
+    1 if any check failed.
 
     \b
     Example:

@@ -28,6 +28,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _STYLES = {
     "ok": "green",
+    "yes": "green",
+    "no": "bold red",
     "succeeded": "green",
     "warn": "yellow",
     "queued": "yellow",

@@ -6,9 +6,13 @@ A database that is not there yet is fine and stays that way: looking must not ma
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleveragents.domain.job import JobState
+from cleveragents.errors import AuditLogBroken, UnknownJob
+from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
 from cleveragents.interfaces.cli.checks import Check, Verdict, perform
 
 if TYPE_CHECKING:
@@ -27,7 +31,9 @@ def state_findings(container: Container) -> Iterator[Check]:
     yield database
     if database.verdict is Verdict.FAIL:
         return
+    yield perform("audit log", lambda: _audit_log(container))
     yield perform("jobs", lambda: _jobs(container))
+    yield perform("processes", lambda: _processes(container))
 
 
 def _missing_file(url: str) -> Path | None:
@@ -59,9 +65,17 @@ def _database(container: Container) -> Check:
     return Check("database", Verdict.OK, f"{finding}, WAL")
 
 
-def _jobs(container: Container) -> Check:
-    from cleveragents.domain.job import JobState
+def _audit_log(container: Container) -> Check:
+    try:
+        # Raises unless the head can be read and attests the end of the log; `events verify` reads all of it.
+        container.audit.sequence_pending()
+    except AuditLogBroken as broken:
+        remedy = "`agents events verify` names everything that is wrong"
+        return Check("audit log", Verdict.FAIL, str(broken), remedy)
+    return Check("audit log", Verdict.OK, "its head is sound; `agents events verify` reads all of it")
 
+
+def _jobs(container: Container) -> Check:
     running = container.jobs.list(states=[JobState.RUNNING], limit=10_000)
     queued = container.jobs.list(states=[JobState.QUEUED], limit=10_000)
     finding = f"{len(queued)} queued, {len(running)} running"
@@ -70,3 +84,31 @@ def _jobs(container: Container) -> Check:
         finding += f"; the workers of {len(dead)} died: {', '.join(job.id for job in dead[:5])}"
         return Check("jobs", Verdict.WARN, finding, "start a worker: it takes them over by itself")
     return Check("jobs", Verdict.OK, finding)
+
+
+def _processes(container: Container) -> Check:
+    left = [f"{pid} of job {marker}" for pid, marker in _marked() if _is_left_over(container, marker)]
+    if not left:
+        return Check("processes", Verdict.OK, "none is left over")
+    remedy = "a worker ends those of the jobs it takes over; end the others with kill"
+    return Check("processes", Verdict.WARN, f"left over: {', '.join(left[:10])}", remedy)
+
+
+def _marked() -> Iterator[tuple[int, str]]:
+    """Processes of this machine that were started for a job, and for which attempt."""
+    import psutil
+
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            marker = process.environ().get(MARKER_VARIABLE)
+            if marker:
+                yield process.pid, marker
+
+
+def _is_left_over(container: Container, marker: str) -> bool:
+    job_id, _, fence = marker.rpartition(":")
+    try:
+        job = container.jobs.get(job_id)
+    except UnknownJob:
+        return False  # of somebody else's database
+    return job.state is not JobState.RUNNING or str(job.fence) != fence

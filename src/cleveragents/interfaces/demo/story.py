@@ -83,6 +83,7 @@ def tell(container: Container, say: Say) -> Story:
 
 
 def _start_workers(container: Container, say: Say, cleanup: ExitStack) -> Sequence[WorkerProcess]:
+    say(f"{_WORKERS} workers start, each a process of its own")
     workers: list[WorkerProcess] = []
     for number in range(1, _WORKERS + 1):
         log = container.state_directory / f"worker-{number}.log"
