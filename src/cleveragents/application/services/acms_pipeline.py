@@ -294,8 +294,8 @@ class CircuitBreaker:
                     raise
                 _log.warning("breaker.listener_failed", name=transition.name, error=repr(error))
             finally:
-                with self._lock:
-                    self._announcing = False
+                # Needs no lock: what came while it was set is found by the next turn of this loop.
+                self._announcing = False
 
 
 class ParallelStrategyExecutor:

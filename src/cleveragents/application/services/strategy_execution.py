@@ -144,7 +144,7 @@ class StrategyExecution:
         if was not in (CallState.QUEUED, CallState.RUNNING):  # guard: its answer came first; collect it
             return
         ran = attempt.ran_until(now)
-        late = DeadlineExceeded(attempt.name, ran)
+        late = DeadlineExceeded(attempt.name, self._fair_share)
         if status is StrategyStatus.CANCELLED:
             attempt.permit.release()
             self._report(call, status, seconds=ran)
