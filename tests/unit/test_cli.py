@@ -23,7 +23,7 @@ from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.cli import main
-from cleveragents.interfaces.cli.main import cli
+from cleveragents.interfaces.cli.commands import cli
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -105,6 +105,11 @@ def test_every_command_explains_itself_with_an_example(agents: Agents, path: tup
     assert shown.err == ""
 
 
+def test_the_ready_help_is_what_the_commands_say_of_themselves() -> None:
+    context = click.Context(cli, info_name="agents", terminal_width=80, max_content_width=80)
+    assert f"{cli.get_help(context)}\n" == main.HELP
+
+
 def test_the_one_line_of_each_command_is_its_own(agents: Agents) -> None:
     listed = agents("--help").out
     context = click.Context(cli)
@@ -115,10 +120,12 @@ def test_the_one_line_of_each_command_is_its_own(agents: Agents) -> None:
 
 
 def test_help_imports_no_heavy_library() -> None:
-    probe = "import sys; from cleveragents.interfaces.cli import main; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
+    probe = "import sys; from cleveragents.interfaces.cli import {}; print(*sys.modules)"
     heavy = {"rich", "pydantic", "sqlalchemy", "structlog", "langgraph", "reactivex", "psutil", "tomlkit"}
-    assert not heavy & set(loaded.split())
+    for module, unwanted in (("commands", heavy), ("main", heavy | {"click", "typing", "dataclasses"})):
+        command = [sys.executable, "-c", probe.format(module)]
+        loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert not unwanted & set(loaded.split())
 
 
 def test_the_version_is_the_packages(agents: Agents) -> None:

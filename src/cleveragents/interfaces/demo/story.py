@@ -50,13 +50,13 @@ class Story:
 
 
 def demo_settings(directory: Path) -> Settings:
-    """Everything in that directory, and leases short enough to watch."""
+    """Everything in that directory, and times short enough to watch."""
     return Settings.model_validate(
         {
             "state": {"directory": str(directory)},
             "database": {"url": f"sqlite:///{directory}/state.db"},
             "worker": {
-                "lease_seconds": 3.0,
+                "lease_seconds": 10.0,
                 "heartbeat_seconds": 0.5,
                 "poll_seconds": 0.1,
                 "cancel_grace_seconds": 1.0,

@@ -1,0 +1,62 @@
+"""How long a quick command takes, beside the floor: an interpreter that starts and does nothing.
+
+The aim for `agents --help` is at most 4 times `python -c pass`. Bytecode is compiled beforehand, as the
+Makefile does when it installs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+
+from benchmarks.ratio import ratio
+
+_ROUNDS = 31
+
+
+class CommandLine:
+    """Whole processes, from start to exit."""
+
+    timeout = 120.0
+
+    def setup(self) -> None:
+        self._home = tempfile.TemporaryDirectory()
+        own = ("CLEVERAGENTS_", "XDG_", "PYTHONDONTWRITEBYTECODE")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+        self._environment = {
+            **inherited,
+            "HOME": self._home.name,
+            "PYTHONPYCACHEPREFIX": f"{self._home.name}/bytecode",
+        }
+
+    def teardown(self) -> None:
+        self._home.cleanup()
+
+    def track_help_ratio(self) -> float:
+        """`agents --help`."""
+        return ratio(self._agents("--help"), self._nothing(), rounds=_ROUNDS)
+
+    def track_version_ratio(self) -> float:
+        """`agents --version`."""
+        return ratio(self._agents("--version"), self._nothing(), rounds=_ROUNDS)
+
+    def track_config_get_ratio(self) -> float:
+        """`agents config get log.level`: all layers read and checked."""
+        return ratio(self._agents("config", "get", "log.level"), self._nothing(), rounds=_ROUNDS)
+
+    def _agents(self, *arguments: str) -> Callable[[], object]:
+        return self._python("from cleveragents.interfaces.cli.main import run; run()", *arguments)
+
+    def _nothing(self) -> Callable[[], object]:
+        return self._python("pass")
+
+    def _python(self, program: str, *arguments: str) -> Callable[[], object]:
+        command = [sys.executable, "-c", program, *arguments]
+        return lambda: subprocess.run(command, env=self._environment, check=True, capture_output=True)
+
+    track_help_ratio.unit = "ratio"
+    track_version_ratio.unit = "ratio"
+    track_config_get_ratio.unit = "ratio"

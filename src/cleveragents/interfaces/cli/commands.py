@@ -1,0 +1,50 @@
+"""The root of all commands, each in a module that is imported when it runs."""
+
+from __future__ import annotations
+
+import click
+
+from cleveragents import __version__
+from cleveragents.interfaces.cli.lazy import LazyGroup
+
+__all__ = ["cli"]
+
+_HERE = "cleveragents.interfaces.cli"
+
+_COMMANDS = {
+    "demo": (f"{_HERE}.demo:demo", "Show it all at work, offline, without touching your state."),
+    "jobs": (f"{_HERE}.jobs:jobs", "List, inspect and cancel jobs."),
+    "events": (f"{_HERE}.events:events", "Follow and verify the audit log."),
+    "config": (f"{_HERE}.config:config", "Show and change settings."),
+    "doctor": (f"{_HERE}.doctor:doctor", "Check that everything needed is there and sound."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy_commands=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 needs a human, 75 try again, 130 interrupted.",
+)
+@click.version_option(
+    __version__, "-V", "--version", prog_name="cleveragents", message="%(prog)s %(version)s"
+)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a setting for this command; may be repeated. `agents config list` shows them all.",
+)
+@click.pass_context
+def cli(ctx: click.Context, overrides: tuple[str, ...]) -> None:
+    """Runs many AI agent plans at once on real repositories, and loses nothing.
+
+    \b
+    Example:
+      agents demo
+      agents --set log.level=debug doctor
+    """
+    from cleveragents.interfaces.cli.session import Session
+
+    ctx.obj = Session(overrides)
