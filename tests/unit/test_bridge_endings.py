@@ -232,6 +232,7 @@ def test_a_cancelled_async_cleanup_has_asked_all_runs_to_end(gate: Gate) -> None
 
 def test_a_thousand_runs_in_flight_are_all_answered(gate: Gate) -> None:
     with RxPyLangGraphBridge({"hold": chain(gate.hold)}, max_in_flight=1000) as bridge:
+        bridge._loop_thread.loop.set_debug(False)  # it keeps the stack of every callback
         runs = [bridge.create_future_task(request("hold", number)) for number in range(1000)]
         gate.wait_entered(1000)
         gate.open()

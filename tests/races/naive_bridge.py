@@ -1,0 +1,110 @@
+"""The bridge as it was, and with the lock that its report suggests.
+
+Both keep what the report quotes: `asyncio.ensure_future` in the caller's thread, a done callback that
+discards, a clean-up over a snapshot. The ledgers are their task sets alone, with the calls that the
+scenarios make; the bridges run on a loop that somebody else serves, as they did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import nullcontext
+from typing import Any
+
+from cleveragents.reactive.message import StreamMessage
+
+__all__ = ["LockOnlyBridge", "LockOnlyLedger", "PredecessorBridge", "PredecessorLedger"]
+
+
+class PredecessorLedger:
+    """A plain set, and no idea of an end."""
+
+    def __init__(self, bound: int = 1000) -> None:
+        self._active_tasks: set[Any] = set()
+
+    def admit(self, item: Any, patience_seconds: float = 0.0) -> None:
+        self._active_tasks.add(item)
+
+    def remove(self, item: Any) -> bool:
+        if item in self._active_tasks:
+            self._active_tasks.discard(item)
+            return True
+        return False
+
+    def close(self) -> tuple[Any, ...]:
+        found = []
+        for item in self._active_tasks:
+            found += [item]  # where it was cancelled
+        return tuple(found)
+
+    snapshot = close
+
+
+class LockOnlyLedger(PredecessorLedger):
+    """Each operation under the suggested lock; closing is still nobody's business."""
+
+    def __init__(self, bound: int = 1000) -> None:
+        super().__init__(bound)
+        self._tasks_lock = threading.Lock()
+
+    def admit(self, item: Any, patience_seconds: float = 0.0) -> None:
+        with self._tasks_lock:
+            self._active_tasks.add(item)
+
+    def remove(self, item: Any) -> bool:
+        with self._tasks_lock:
+            return super().remove(item)
+
+    def close(self) -> tuple[Any, ...]:
+        with self._tasks_lock:
+            return tuple(self._active_tasks)
+
+    snapshot = close
+
+
+class PredecessorBridge:
+    """Tasks made in the caller's thread, on a loop of another."""
+
+    def __init__(self, graph: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._graph = graph
+        self._loop = loop
+        self._tasks_lock: Any = nullcontext()
+        self._active_tasks: set[asyncio.Future[Any]] = set()
+
+    def create_future_task(self, msg: StreamMessage) -> asyncio.Future[Any]:
+        task = asyncio.ensure_future(self._graph.ainvoke(dict(msg.content)), loop=self._loop)
+        with self._tasks_lock:
+            self._active_tasks.add(task)
+        task.add_done_callback(self._remove_task)
+        return task
+
+    def _remove_task(self, task: asyncio.Future[Any]) -> None:
+        with self._tasks_lock:
+            self._active_tasks.discard(task)
+
+    def cleanup_tasks(self, timeout: float = 5.0) -> None:
+        with self._tasks_lock:
+            tasks = list(self._active_tasks)
+        for task in tasks:
+            task.cancel()
+
+    async def cleanup_tasks_async(self, timeout: float = 5.0) -> None:
+        with self._tasks_lock:
+            tasks = list(self._active_tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with self._tasks_lock:
+            late_tasks = self._active_tasks - set(tasks)
+            self._active_tasks.clear()
+        for task in late_tasks:
+            task.cancel()
+
+
+class LockOnlyBridge(PredecessorBridge):
+    """The suggested fix: a `threading.Lock` around each use of the set."""
+
+    def __init__(self, graph: Any, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(graph, loop)
+        self._tasks_lock = threading.Lock()
