@@ -1,0 +1,87 @@
+"""`python -m tests.crash.programs.run_worker '{…}'`: a worker on a real store, which dies where it is told.
+
+The argument is JSON: `url`, `crash_at` or `stop_at` (a fault point), and options of the worker. It runs until
+no job is left, and prints its statistics as a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+from dataclasses import asdict
+from itertools import count
+from typing import Any
+
+import structlog
+
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.application.services.async_worker import AsyncJob, AsyncWorker
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.worker_options import WorkerOptions
+from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.testing.faults import CrashAt
+from tests.crash.programs.job_handlers import append
+
+HANDLERS = "tests.crash.programs.job_handlers"
+
+
+class StopAt:
+    """SIGSTOPs this process the `nth` time `name` is reached."""
+
+    def __init__(self, name: str, nth: int) -> None:
+        self._name = name
+        self._nth = nth
+        self._seen = count(1)
+
+    def reach(self, name: str) -> None:
+        if name == self._name and next(self._seen) == self._nth:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def first_attempt_waits(job: AsyncJob) -> int:
+    """Long enough for heartbeats; a later attempt is done at once."""
+    if job.attempt == 1:
+        job.token.wait(60)
+    return append(job)
+
+
+def make_worker(database: Database, faults: FaultPoints, **options: Any) -> AsyncWorker:
+    handlers = {
+        "append": JobHandler(append),
+        "wait": JobHandler(first_attempt_waits),
+        "tree": JobHandler(target=f"{HANDLERS}:grow_a_tree_and_hang", isolation="process"),
+    }
+    store = SqlJobStore(database, UlidSource())
+    return AsyncWorker(
+        store, handlers, SystemClock(), PsutilProcessSupervisor(), WorkerOptions(**options), faults=faults
+    )
+
+
+def main(arguments: dict[str, Any]) -> None:
+    structlog.configure(
+        processors=[structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    faults: FaultPoints = NoFaults()
+    if "crash_at" in arguments:
+        faults = CrashAt(arguments.pop("crash_at"))
+    elif "stop_at" in arguments:
+        faults = StopAt(arguments.pop("stop_at"), arguments.pop("nth", 1))
+    with open_database(arguments.pop("url")) as database:
+        worker = make_worker(database, faults, **arguments)
+        worker.start()
+        worker.run_until_idle(60)
+        worker.close()
+        sys.stdout.write(json.dumps(asdict(worker.statistics())) + "\n")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

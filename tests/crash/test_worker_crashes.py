@@ -1,0 +1,217 @@
+"""Workers that are killed or stopped at every durable step, and what becomes of their jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from cleveragents.application.ports.faults import NoFaults
+from cleveragents.application.services.async_worker import AsyncWorker
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.worker_options import WorkerOptions
+from cleveragents.domain.job import Job, JobState, NewJob
+from cleveragents.errors import JobAlreadyEnded
+from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from tests.crash.programs.job_handlers import WAYS_OUT
+from tests.crash.programs.run_worker import make_worker
+from tests.processes import PidPipe, lives, wait_gone
+
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.run_worker"]
+ROOT = Path(__file__).parents[2]
+SHORT = {"lease_seconds": 1.5, "heartbeat_seconds": 0.6, "cancel_poll_seconds": 0.1, "poll_seconds": 0.05}
+STOPPABLE = {**SHORT, "concurrency": 1}
+"""With its one slot taken it claims nothing, so it does not hold SQLite's one lock when it is stopped."""
+PATIENT = {"lease_seconds": 600.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.05}
+"""A lease nobody waits for: whoever recovers a job under it has seen that its owner is dead."""
+
+
+class World:
+    """A database, jobs in it, and workers in processes of their own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.url = f"sqlite:///{directory}/store.db"
+        self.effects = directory / "effects"
+        self.database: Database = open_database(self.url)
+        self.store = SqlJobStore(self.database, UlidSource())
+        self.children: list[subprocess.Popen[str]] = []
+        self.pids = PidPipe(directory)
+
+    def submit(self, kind: str) -> str:
+        payload = {"file": str(self.effects), "fifo": str(self.pids.path)}
+        return self.store.submit(NewJob(kind, payload, max_attempts=5), now=SystemClock().now()).id
+
+    def spawn(self, **arguments: Any) -> subprocess.Popen[str]:
+        command = [*PROGRAM, json.dumps({"url": self.url, **arguments})]
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        child = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.children.append(child)
+        return child
+
+    def recover(self, **options: Any) -> None:
+        """A worker of this process takes up what is left, and ends it."""
+        worker = make_worker(self.database, NoFaults(), name="rescuer", **options)
+        worker.start()
+        try:
+            worker.run_until_idle(60)
+        finally:
+            worker.close()
+
+    def job(self, job_id: str) -> Job:
+        return self.store.get(job_id)
+
+    def told(self, job_id: str, event_type: str) -> int:
+        """How many events of that type the job has, acknowledged and kept."""
+        from cleveragents.infrastructure.persistence.tables import outbox
+
+        with self.database.read() as connection:
+            rows = connection.execute(select(outbox)).mappings().all()
+        return sum(
+            1 for row in rows if job_id in map(str, row.values()) and event_type in map(str, row.values())
+        )
+
+    def close(self) -> None:
+        for child in self.children:
+            child.kill()
+            child.communicate()
+        self.database.close()
+        self.pids.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def died_by_its_own_hand(child: subprocess.Popen[str]) -> bool:
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGKILL, errors
+    return True
+
+
+@pytest.mark.parametrize(
+    ("point", "kind", "effects"),
+    [
+        ("job.claim.after", "append", ["2"]),
+        ("job.run.before", "append", ["2"]),
+        ("job.run.after", "append", ["1", "2"]),
+        ("job.finish.before", "append", ["1", "2"]),
+        ("job.finish.after", "append", ["1"]),
+        ("job.heartbeat.before", "wait", ["2"]),
+        ("job.heartbeat.after", "wait", ["2"]),
+    ],
+)
+def test_a_worker_killed_at_any_step_loses_nothing(
+    world: World, point: str, kind: str, effects: list[str]
+) -> None:
+    """Its death is seen at once, and what it had reported is not done again."""
+    job_id = world.submit(kind)
+    assert died_by_its_own_hand(world.spawn(crash_at=point, **PATIENT))
+    world.recover(**PATIENT)
+    job = world.job(job_id)
+    assert job.state is JobState.SUCCEEDED
+    assert world.effects.read_text().split() == effects
+    assert job.result == int(effects[-1])
+    assert world.told(job_id, "job.succeeded") == 1
+
+
+@pytest.mark.parametrize("point", ["job.reclaim.before", "job.reclaim.after"])
+def test_a_rescuer_killed_on_the_way_is_rescued_itself(world: World, point: str) -> None:
+    job_id = world.submit("append")
+    assert died_by_its_own_hand(world.spawn(crash_at="job.run.before", **PATIENT))
+    assert died_by_its_own_hand(world.spawn(crash_at=point, **PATIENT))
+    world.recover(**PATIENT)
+    assert world.job(job_id).state is JobState.SUCCEEDED
+    assert world.told(job_id, "job.reclaimed") == 1
+    assert world.told(job_id, "job.succeeded") == 1
+
+
+def test_a_stopped_worker_is_refused_when_it_comes_back_and_says_so(world: World) -> None:
+    """It stops with its result in hand, a peer takes the job, and the late write changes nothing."""
+    job_id = world.submit("append")
+    child = world.spawn(stop_at="job.finish.before", **STOPPABLE)
+    stopped(child)
+    world.recover(**SHORT)
+    job = world.job(job_id)
+    assert (job.state, job.fence, job.result) == (JobState.SUCCEEDED, 2, 2)
+    child.send_signal(signal.SIGCONT)
+    output, errors = child.communicate(timeout=60)
+    assert json.loads(output)["lease_lost"] == 1
+    [said] = [line for line in map(json.loads, errors.splitlines()) if line["event"] == "job.lease_lost"]
+    assert (said["job_id"], said["fence"]) == (job_id, 1)
+    assert "refused" in said["why"]
+    assert world.job(job_id) == job
+
+
+def test_a_stopped_workers_processes_end_before_a_peer_has_its_job(world: World) -> None:
+    job_id = world.submit("tree")
+    child = world.spawn(stop_at="job.heartbeat.before", nth=4, **STOPPABLE)
+    tree = world.pids.read(len(WAYS_OUT) + 1)
+    stopped(child)
+    alive_at_takeover: list[int] = []
+
+    def take_over(job: object) -> str:
+        alive_at_takeover.extend(pid for pid in tree if lives(pid))
+        return "done by the peer"
+
+    peer = AsyncWorker(
+        world.store,
+        {"tree": JobHandler(take_over)},
+        SystemClock(),
+        PsutilProcessSupervisor(),
+        WorkerOptions(**SHORT),
+    )
+    peer.start()
+    peer.run_until_idle(60)
+    peer.close()
+    assert alive_at_takeover == []
+    assert world.job(job_id).result == "done by the peer"
+    child.send_signal(signal.SIGCONT)
+    output, errors = child.communicate(timeout=60)
+    assert json.loads(output)["lease_lost"] == 1
+    assert "job.lease_lost" in errors
+
+
+def test_a_killed_workers_processes_end_with_it(world: World) -> None:
+    world.submit("tree")
+    child = world.spawn(**PATIENT)
+    tree = world.pids.read(len(WAYS_OUT) + 1)
+    child.kill()
+    assert wait_gone(tree) == []
+
+
+def test_a_cancel_from_another_process_ends_the_whole_tree(world: World) -> None:
+    job_id = world.submit("tree")
+    child = world.spawn(cancel_grace_seconds=0.4, **SHORT)
+    tree = world.pids.read(len(WAYS_OUT) + 1)
+    world.store.request_cancel(job_id, "by a user elsewhere", now=SystemClock().now())
+    child.communicate(timeout=60)
+    job = world.job(job_id)
+    assert job.state is JobState.CANCELLED
+    assert job.cancel_reason == "by a user elsewhere"
+    assert [pid for pid in tree if lives(pid)] == []
+    with pytest.raises(JobAlreadyEnded):
+        world.store.request_cancel(job_id, "again", now=SystemClock().now())
+    assert world.job(job_id) == job
+
+
+def stopped(child: subprocess.Popen[str]) -> None:
+    """Returns when the child has stopped itself."""
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)

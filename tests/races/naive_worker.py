@@ -1,0 +1,82 @@
+"""Workers as one would write them at first: each has a race that the worker's own tests must catch."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from cleveragents.application.services.attempt_table import AttemptTable
+from cleveragents.application.services.job_attempt import Attempt
+from cleveragents.application.services.job_outcome import Stop, StopCause
+from cleveragents.application.services.job_recovery import JobRecovery
+from cleveragents.domain.job import Job, JobState
+from cleveragents.domain.job_moves import finished, reclaimed
+from cleveragents.testing.job_store import InMemoryJobStore
+
+__all__ = ["LockOnlyAttempt", "UncountedTable", "UnfencedStore", "WallClockRecovery"]
+
+
+class UnfencedStore(InMemoryJobStore):
+    """Locks every step, and asks nobody for a fence: whoever writes last has written."""
+
+    def finish(self, job_id: str, fence: int, outcome: Any, *, now: Any) -> Job:
+        with self._lock:
+            move = finished(self._find(job_id), outcome, now)
+            event = self._keep(move, now)
+        return self._tell(move, event)
+
+    def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: Any) -> Job:
+        with self._lock:
+            move = reclaimed(self._find(job_id), error, now)
+            event = self._keep(move, now)
+        return self._tell(move, event)
+
+
+class WallClockRecovery(JobRecovery):
+    """Takes a job whose `updated_at` is a lease ago: by the clock on the wall."""
+
+    def sweep(self) -> int:
+        reclaimed = 0
+        for job in self._store.list(states=(JobState.RUNNING,)):
+            if self._clock.now() - job.updated_at >= timedelta(seconds=self._lease_seconds):
+                reclaimed += self._reclaim(job, "its time is over")
+        return reclaimed
+
+
+class LockOnlyAttempt(Attempt):
+    """Every step locked, none decided: a stop is looked up before the end is, and both may be true."""
+
+    def settle(self) -> tuple[Stop | None] | None:
+        with self._lock:
+            settled = self._settled
+        if settled:
+            return None
+        with self._lock:
+            self._settled = True
+            return (self._stop,)
+
+    def stop(self, cause: StopCause, reason: str, now: float) -> bool:
+        with self._lock:
+            settled = self._settled
+        if settled:
+            return False
+        with self._lock:
+            self._stop = Stop(cause, reason, now)
+        self.view.token.cancel(reason)
+        return True
+
+
+class UncountedTable(AttemptTable):
+    """Looks whether there is room, claims, and counts afterwards."""
+
+    def reserve(self) -> bool:
+        with self._changed:
+            return self._accepting and len(self._attempts) < self._options.concurrency
+
+    def release(self) -> None:
+        return
+
+    def admit(self, attempt: Attempt) -> bool:
+        with self._changed:
+            self._attempts.add(attempt)
+            return not self._abandoning

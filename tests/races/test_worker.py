@@ -1,0 +1,549 @@
+"""What threads of one worker, and workers of one store, can do to each other."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import structlog
+
+from cleveragents.application.ports.faults import NoFaults
+from cleveragents.application.ports.processes import JobProcess, JobProgram, Returned
+from cleveragents.application.services.async_worker import AsyncJob, AsyncWorker, CancellationToken
+from cleveragents.application.services.attempt_table import AttemptTable
+from cleveragents.application.services.job_attempt import Attempt
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.job_lease import LeaseKeeper
+from cleveragents.application.services.job_outcome import StopCause, outcome_of
+from cleveragents.application.services.job_recovery import JobRecovery
+from cleveragents.application.services.worker_options import WorkerOptions
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.errors import StaleFence
+from cleveragents.testing.clock import FakeClock
+from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.job_store import InMemoryJobStore
+from tests.races.explorers import Scenario, assert_caught, assert_holds
+from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
+from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
+
+OPTIONS = WorkerOptions(concurrency=1, lease_seconds=15, heartbeat_seconds=5)
+EFFORT = 120
+"""Schedules per explorer where each is long; the naive versions fall within the first dozens."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> Iterator[None]:
+    """Explorers step through everything: a rendered log line would be most of a schedule."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
+
+
+class Elsewhere:
+    """A machine on which nobody can tell who lives: leases alone decide."""
+
+    def identity(self, worker_id: str) -> WorkerIdentity:
+        return WorkerIdentity(worker_id, "elsewhere", 1, 1)
+
+    def is_alive(self, worker: WorkerIdentity) -> bool | None:
+        return None
+
+    def environment(self, marker: str) -> Mapping[str, str]:
+        return {}
+
+    def alive(self, marker: str) -> Sequence[int]:
+        return []
+
+    def end(self, marker: str, *, grace_seconds: float) -> Sequence[int]:
+        return []
+
+    def launch(self, marker: str, program: JobProgram) -> JobProcess:
+        raise NotImplementedError
+
+
+def attempt_at(job: Job, kind: type[Attempt] = Attempt) -> Attempt:
+    view = AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, CancellationToken(), {})
+    return kind(job, view, claimed_at=0.0, lease_seconds=12.0)
+
+
+# ── Cancel against the end of an attempt ──────────────────────────────────────────────────────────
+
+
+@dataclass
+class Ending:
+    """One attempt that ends while it is cancelled, and is reported at most once."""
+
+    attempt: Attempt
+    store: InMemoryJobStore
+    clock: FakeClock
+    cancelled: list[bool] = field(default_factory=list)
+    reports: list[Outcome] = field(default_factory=list)
+
+    def cancel(self) -> None:
+        self.cancelled.append(self.attempt.stop(StopCause.CANCEL, "stop", 0.0))
+
+    def end(self) -> None:
+        settled = self.attempt.settle()
+        if settled is not None:
+            outcome = outcome_of(self.attempt.job, Returned("done"), settled[0], self.clock.now(), 0.0)
+            assert outcome is not None
+            self.reports.append(outcome)
+
+    def outcome(self) -> tuple[object, ...]:
+        return (tuple(self.cancelled), tuple(report.state.value for report in self.reports))
+
+
+def ending(kind: type[Attempt]) -> Callable[[], Ending]:
+    def setup() -> Ending:
+        clock = FakeClock()
+        store = InMemoryJobStore(CountingIdentifiers("job"))
+        store.submit(NewJob("work"), now=clock.now())
+        job = store.claim(Elsewhere().identity("a"), ["work"], now=clock.now())
+        assert job is not None
+        return Ending(attempt_at(job, kind), store, clock)
+
+    return setup
+
+
+def cancel_against_end(kind: type[Attempt]) -> Scenario[Ending]:
+    """A cancel that was taken on is what is reported; one that was refused is not."""
+    both = {((True,), ("cancelled",)), ((False,), ("succeeded",))}
+    return Scenario(
+        f"cancel against end, {kind.__name__}",
+        ending(kind),
+        [Ending.cancel, Ending.end],
+        Ending.outcome,
+        allowed=lambda outcome: outcome in both,
+        reachable=frozenset(both),
+    )
+
+
+def two_ends(kind: type[Attempt]) -> Scenario[Ending]:
+    """The thread that comes back and the one that gave up on it: one of them reports."""
+    return Scenario(
+        f"two ends, {kind.__name__}",
+        ending(kind),
+        [Ending.end, Ending.end],
+        Ending.outcome,
+        allowed=lambda outcome: outcome == ((), ("succeeded",)),
+        reachable=frozenset({((), ("succeeded",))}),
+    )
+
+
+@pytest.mark.parametrize("scenario", [cancel_against_end, two_ends])
+def test_an_attempt_ends_once_and_as_what_it_was(scenario: Callable[..., Scenario[Any]]) -> None:
+    assert_holds(scenario(Attempt))
+
+
+@pytest.mark.parametrize("scenario", [cancel_against_end, two_ends])
+def test_a_lock_without_a_decision_in_it_is_caught(scenario: Callable[..., Scenario[Any]]) -> None:
+    assert_caught(scenario(LockOnlyAttempt))
+
+
+@dataclass
+class Told:
+    """A process that remembers what it was told."""
+
+    told: list[str] = field(default_factory=list)
+
+    def renew(self, lease_until: float) -> None:
+        self.told.append(f"lease {lease_until:g}")
+
+    def cancel(self, reason: str) -> None:
+        self.told.append(reason)
+
+    def wait(self, timeout: float) -> None:
+        return None
+
+    def close(self) -> None:
+        return
+
+
+def test_a_process_hears_of_every_stop_and_of_the_newest_lease_last() -> None:
+    """However its launch falls together with a cancel and a heartbeat."""
+
+    def setup() -> tuple[Attempt, Told]:
+        return ending(Attempt)().attempt, Told()
+
+    assert_holds(
+        Scenario(
+            "launch against cancel",
+            setup,
+            [
+                lambda state: state[0].attach(state[1]),
+                lambda state: state[0].stop(StopCause.CANCEL, "stop", 0.0),
+            ],
+            lambda state: tuple(state[1].told),
+            allowed=lambda told: 1 <= told.count("stop") <= 2,
+            reachable=frozenset({("stop",)}),
+        )
+    )
+
+
+def test_the_stronger_of_two_stops_stays() -> None:
+    assert_holds(
+        Scenario(
+            "drain against lost lease",
+            ending(Attempt),
+            [
+                lambda state: state.attempt.stop(StopCause.DRAIN, "drain", 0.0),
+                lambda state: state.attempt.stop(StopCause.LEASE_LOST, "lost", 0.0),
+            ],
+            lambda state: state.attempt.settle()[0].reason,
+            allowed=lambda reason: reason == "lost",
+            reachable=frozenset({"lost"}),
+        )
+    )
+
+
+# ── Slots, drain and claims ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Slots:
+    """A table with one slot, and what was in it at most."""
+
+    table: AttemptTable
+    most: list[int] = field(default_factory=list)
+    idle: list[bool] = field(default_factory=list)
+    claimed_after_drain: list[bool] = field(default_factory=list)
+
+    def work(self) -> None:
+        if self.table.reserve():
+            attempt = ending(Attempt)().attempt
+            self.table.admit(attempt)
+            self.most.append(self.table.statistics().running)
+            self.table.leave(attempt)
+
+    def drain(self) -> None:
+        self.table.stop_accepting()
+        if self.table.wait_idle(0):
+            self.idle.append(True)
+            self.claimed_after_drain.append(self.table.statistics().running > 0 or self.table.reserve())
+
+    def outcome(self) -> tuple[object, ...]:
+        return (max(self.most, default=0), tuple(self.idle), any(self.claimed_after_drain))
+
+
+def claim_against_claim(kind: type[AttemptTable]) -> Scenario[Slots]:
+    return Scenario(
+        f"two claims for one slot, {kind.__name__}",
+        lambda: Slots(kind(OPTIONS)),
+        [Slots.work, Slots.work],
+        Slots.outcome,
+        allowed=lambda outcome: outcome[0] == 1,
+        reachable=frozenset({(1, (), False)}),
+    )
+
+
+def claim_against_drain(kind: type[AttemptTable]) -> Scenario[Slots]:
+    """Idle means idle: nothing runs, nothing is about to."""
+
+    def work(state: Slots) -> None:
+        if state.table.reserve():
+            attempt = ending(Attempt)().attempt
+            state.table.admit(attempt)
+            # It runs on: whoever was told "idle" was told wrong.
+            state.most.append(1 + len(state.idle))
+            state.table.leave(attempt)
+
+    return Scenario(
+        f"a claim against a drain, {kind.__name__}",
+        lambda: Slots(kind(OPTIONS)),
+        [work, Slots.drain],
+        Slots.outcome,
+        allowed=lambda outcome: outcome[0] < 2 and not outcome[2],
+        reachable=frozenset({(0, (True,), False), (1, (), False), (1, (True,), False)}),
+    )
+
+
+@pytest.mark.parametrize("scenario", [claim_against_claim, claim_against_drain])
+def test_a_worker_takes_no_more_than_it_may(scenario: Callable[..., Scenario[Any]]) -> None:
+    assert_holds(scenario(AttemptTable), effort=EFFORT)
+
+
+@pytest.mark.parametrize("scenario", [claim_against_claim, claim_against_drain])
+def test_a_table_that_counts_too_late_is_caught(scenario: Callable[..., Scenario[Any]]) -> None:
+    assert_caught(scenario(UncountedTable))
+
+
+def test_a_straggler_is_forgotten_whichever_comes_first() -> None:
+    def setup() -> tuple[AttemptTable, Attempt]:
+        table = AttemptTable(OPTIONS)
+        attempt = ending(Attempt)().attempt
+        assert table.reserve()
+        table.admit(attempt)
+        return table, attempt
+
+    assert_holds(
+        Scenario(
+            "left behind against coming back",
+            setup,
+            [lambda state: state[0].strand(state[1]), lambda state: state[0].leave(state[1])],
+            lambda state: (
+                state[0].statistics().running,
+                state[0].statistics().stragglers,
+                state[0].reserve(),
+            ),
+            allowed=lambda outcome: outcome == (0, 0, True),
+            reachable=frozenset({(0, 0, True)}),
+        )
+    )
+
+
+@pytest.mark.parametrize("interval", SWITCH_INTERVALS)
+def test_counts_are_exact_under_many_threads(interval: float) -> None:
+    table = AttemptTable(WorkerOptions(concurrency=8))
+    over: list[int] = []
+
+    def work(_: int) -> None:
+        for _ in range(200):
+            if table.reserve():
+                attempt = ending(Attempt)().attempt
+                table.admit(attempt)
+                over.append(table.statistics().running)
+                table.count("succeeded")
+                table.leave(attempt)
+
+    with switch_interval(interval):
+        hammer(work)
+    assert max(over) <= 8
+    assert table.statistics().claimed == table.statistics().succeeded == len(over) == 1600
+
+
+# ── Owners and peers ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Owners:
+    """A job whose owner fell silent for a lease, and a peer that noticed."""
+
+    store: InMemoryJobStore
+    clock: FakeClock
+    attempt: Attempt
+    keeper: LeaseKeeper
+    peers: list[JobRecovery]
+    said: list[str] = field(default_factory=list)
+
+    def finish_late(self) -> None:
+        """The owner had settled before its lease was over; only its write comes late."""
+        outcome = Outcome(JobState.SUCCEEDED, result="owner")
+        try:
+            self.store.finish(self.attempt.job.id, 1, outcome, now=self.clock.now())
+            self.said.append("written")
+        except StaleFence:
+            self.said.append("refused")
+
+    def take_over(self) -> None:
+        if self.peers[0].sweep():
+            job = self.store.claim(Elsewhere().identity("b"), ["work"], now=self.clock.now())
+            self.said.append(f"runs again {job.fence if job is not None else None}")
+
+    def beat(self) -> None:
+        self.keeper.beat()
+        self.said.append("kept" if self.attempt.stopped is None else "lost")
+
+    def outcome(self) -> tuple[object, ...]:
+        job = self.store.get(self.attempt.job.id)
+        return (tuple(sorted(self.said)), job.state.value, job.fence, job.result)
+
+
+def owners(
+    store_kind: type[InMemoryJobStore], recovery: type[JobRecovery] = JobRecovery
+) -> Callable[[], Owners]:
+    def setup() -> Owners:
+        clock = FakeClock()
+        store = store_kind(CountingIdentifiers("job"))
+        store.submit(NewJob("work"), now=clock.now())
+        job = store.claim(Elsewhere().identity("a"), ["work"], now=clock.now())
+        assert job is not None
+        table = AttemptTable(OPTIONS)
+        assert table.reserve()
+        attempt = attempt_at(job)
+        table.admit(attempt)
+        keeper = LeaseKeeper(store, clock, table, OPTIONS, NoFaults())
+        peers = [
+            recovery(store, clock, Elsewhere(), AttemptTable(OPTIONS), options=OPTIONS, faults=NoFaults())
+            for _ in range(2)
+        ]
+        for peer in peers:
+            peer.sweep()
+        clock.advance(15)
+        return Owners(store, clock, attempt, keeper, peers)
+
+    return setup
+
+
+def finish_against_takeover(store_kind: type[InMemoryJobStore]) -> Scenario[Owners]:
+    """Either the late write comes first, or it is refused; never both owners, never a job lost."""
+    right = {
+        (("written",), "succeeded", 1, "owner"),
+        (("refused", "runs again 2"), "running", 2, None),
+    }
+    return Scenario(
+        f"a late finish against a peer, {store_kind.__name__}",
+        owners(store_kind),
+        [Owners.finish_late, Owners.take_over],
+        Owners.outcome,
+        allowed=lambda outcome: outcome in right,
+        reachable=frozenset(right),
+    )
+
+
+def test_a_stale_owner_is_refused_in_every_order() -> None:
+    assert_holds(finish_against_takeover(InMemoryJobStore), effort=EFFORT)
+
+
+def test_a_store_without_fences_is_caught() -> None:
+    assert_caught(finish_against_takeover(UnfencedStore))
+
+
+def test_a_beat_in_the_last_moment_keeps_the_job_or_loses_it_but_not_both() -> None:
+    right = {
+        (("kept",), "running", 1, None),
+        (("lost", "runs again 2"), "running", 2, None),
+    }
+    assert_holds(
+        Scenario(
+            "a heartbeat against a reclaim",
+            owners(InMemoryJobStore),
+            [Owners.beat, Owners.take_over],
+            Owners.outcome,
+            allowed=lambda outcome: outcome in right,
+            reachable=frozenset(right),
+        ),
+        effort=EFFORT,
+    )
+
+
+def test_two_peers_that_see_the_same_silence_take_the_job_once() -> None:
+    once = (("0", "1"), "queued", 1, None)
+    assert_holds(
+        Scenario(
+            "two peers",
+            owners(InMemoryJobStore),
+            [
+                lambda state: state.said.append(str(state.peers[0].sweep())),
+                lambda state: state.said.append(str(state.peers[1].sweep())),
+            ],
+            Owners.outcome,
+            allowed=lambda outcome: outcome == once,
+            reachable=frozenset({once}),
+        ),
+        effort=EFFORT,
+    )
+
+
+@pytest.mark.parametrize(
+    ("recovery", "right"), [(JobRecovery, True), (WallClockRecovery, False)], ids=["observed", "wall clock"]
+)
+def test_a_jump_of_the_wall_clock_takes_no_job_from_an_owner_that_lives(
+    recovery: type[JobRecovery], right: bool
+) -> None:
+    state = owners(InMemoryJobStore, recovery)()
+    state.beat()
+    state.clock.jump(3600)
+    assert (state.peers[0].sweep() == 0) is right
+
+
+def test_a_cancel_from_another_thread_against_the_whole_run() -> None:
+    """Through the worker itself: the store's answer and the job's end agree."""
+
+    @dataclass
+    class Run:
+        worker: AsyncWorker
+        store: InMemoryJobStore
+        work: list[Callable[[], None]]
+
+    def setup() -> Run:
+        clock = FakeClock()
+        store = InMemoryJobStore(CountingIdentifiers("job"))
+        spawned: list[Callable[[], None]] = []
+        worker = AsyncWorker(
+            store,
+            {"work": JobHandler(lambda job: "done")},
+            clock,
+            Elsewhere(),
+            OPTIONS,
+            spawn=lambda _, work: spawned.append(work),
+        )
+        store.submit(NewJob("work"), now=clock.now())
+        worker._claim_ready()
+        return Run(worker, store, spawned)
+
+    def cancel(state: Run) -> None:
+        from cleveragents.errors import JobAlreadyEnded
+
+        try:
+            state.worker.cancel("job-000001", "stop")
+        except JobAlreadyEnded:
+            return
+
+    right = {("succeeded", "done", False), ("succeeded", "done", True), ("cancelled", "done", True)}
+    assert_holds(
+        Scenario(
+            "cancel against run",
+            setup,
+            [cancel, lambda state: state.work[0]()],
+            lambda state: (
+                (job := state.store.get("job-000001")).state.value,
+                job.result,
+                job.cancel_reason is not None,
+            ),
+            allowed=lambda outcome: outcome in right,
+            reachable=frozenset(right),
+        ),
+        effort=EFFORT,
+    )
+
+
+@pytest.mark.parametrize("interval", SWITCH_INTERVALS)
+def test_every_job_is_run_once_by_whichever_worker(interval: float) -> None:
+    clock = FakeClock()
+    store = InMemoryJobStore(CountingIdentifiers("job"))
+    ran: list[str] = []
+    workers = [
+        AsyncWorker(
+            store,
+            {"work": JobHandler(lambda job: ran.append(job.id))},
+            clock,
+            Elsewhere(),
+            WorkerOptions(name=f"w{n}"),
+            spawn=lambda _, work: work(),
+        )
+        for n in range(4)
+    ]
+    ids = [store.submit(NewJob("work"), now=clock.now()).id for _ in range(200)]
+    with switch_interval(interval):
+        hammer(lambda n: workers[n]._claim_ready(), threads=4)
+    assert sorted(ran) == ids
+    assert sum(worker.statistics().succeeded for worker in workers) == 200
+
+
+def test_a_wake_is_not_lost_between_two_steps() -> None:
+    """A service that is woken while it steps, steps again."""
+    from cleveragents.application.services.service_thread import ServiceThread
+
+    stepping = threading.Event()
+    go_on = threading.Event()
+    steps = threading.Semaphore(0)
+
+    def step() -> float:
+        stepping.set()
+        go_on.wait(20)
+        steps.release()
+        return 60.0
+
+    service = ServiceThread("service", step, pause_seconds=60)
+    service.start()
+    assert stepping.wait(20)
+    service.wake()
+    go_on.set()
+    assert steps.acquire(timeout=20)
+    assert steps.acquire(timeout=20), "the wake was lost"
+    service.stop()
+    assert service.join(20)
