@@ -155,6 +155,8 @@ class CancellationView:
 def _run_listeners(fallen: list[CancellationView]) -> None:
     kinds = [view._wakers for view in fallen] + [view._callbacks for view in fallen]
     pending = [(listeners, key) for listeners in kinds for key in list(listeners)]
+    if not pending:
+        return
     with ExitStack() as stack:  # so that not even a KeyboardInterrupt in one keeps the others from running
         for listeners, key in reversed(pending):
             stack.callback(_claim_and_run, listeners, key)
