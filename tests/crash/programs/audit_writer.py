@@ -1,4 +1,4 @@
-"""Emits events durably and says which were acknowledged: `url data-directory name count [fault-point nth]`."""
+"""Emits durably and says what was acknowledged: `url data-directory name count [fault-point nth]`."""
 
 from __future__ import annotations
 

@@ -44,6 +44,7 @@ class HeadFile:
         self._faults = faults
         self.path = directory / "audit.head"
         self.key_path = directory / "audit.key"
+        self._new_key_path = directory / "audit.key.new"
         self._lock_path = directory / "audit.lock"
 
     @contextmanager
@@ -70,9 +71,10 @@ class HeadFile:
             return self._load()
 
     def _load(self) -> Tip:
+        self._finish_new_key()
         try:
             fields = json.loads(self.path.read_text())
-            tip = Tip(int(fields["count"]), str(fields["hash"]))
+            tip = Tip(int(fields["rows"]), str(fields["hash"]))
             seal = str(fields["seal"])
         except FileNotFoundError:
             raise AuditLogBroken(0, f"the head file {self.path} is missing") from None
@@ -93,11 +95,12 @@ class HeadFile:
 
     def _store(self, tip: Tip) -> None:
         key = self._key() if self.key_path.exists() else self._new_key()
-        text = json.dumps({"count": tip.rows, "hash": tip.hash, "seal": self._seal(tip, key)})
+        text = json.dumps({"rows": tip.rows, "hash": tip.hash, "seal": self._seal(tip, key)})
         fresh = self.path.with_suffix(".new")
         self._write(fresh, text.encode())
         self._faults.reach("audit.head.before_rename")
         fresh.replace(self.path)
+        self._finish_new_key()
         self._sync_directory()
         self._faults.reach("audit.head.after_rename")
 
@@ -116,11 +119,13 @@ class HeadFile:
 
     def _new_key(self) -> bytes:
         key = secrets.token_bytes(_KEY_BYTES)
-        fresh = self.key_path.with_suffix(".new")
-        self._write(fresh, key.hex().encode())
-        fresh.replace(self.key_path)
-        self._sync_directory()
+        self._write(self._new_key_path, key.hex().encode())
         return key
+
+    def _finish_new_key(self) -> None:
+        """A first key gets its name after the first head has: a crash between leaves both, or neither."""
+        if self._new_key_path.exists() and self.path.exists() and not self.key_path.exists():
+            self._new_key_path.replace(self.key_path)
 
     def _write(self, path: Path, content: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -85,17 +85,17 @@ class Sequencer:
 
     def is_idle(self) -> bool:
         """Whether there is nothing to place and nothing to attest, at this moment."""
-        head = self._load()
+        head = self._head.load() if self._head.exists() else EMPTY
         with self._database.read() as connection:
             waiting = connection.execute(select(outbox.c.number).limit(1)).first()
-            return waiting is None and _last(connection) == (head or EMPTY)
+            return waiting is None and _last(connection) == head
 
     def attested(self) -> Tip:
         """The head, once it attests what a crash left unattested. `AuditLogBroken`."""
         with self._head.exclusively(self._timeout):
-            head = self._load()
+            head = self._begun()
             with self._database.read() as connection:
-                tip = self._tip(connection, head)
+                tip = _tip(connection, head)
             if tip != head:
                 self._head.store(tip)
             return tip
@@ -110,37 +110,44 @@ class Sequencer:
 
     def _sequence_some(self, batch: Sequence[PreparedEvent]) -> _Sequenced:
         with self._head.exclusively(self._timeout):
-            head = self._load()
+            head = self._begun()
             done = self._write(head, batch)
             self._faults.reach("audit.sequence.after_commit")
             if done.tip != head:
                 self._head.store(done.tip)
         return done
 
-    def _load(self) -> Tip | None:
-        return self._head.load() if self._head.exists() else None
+    def _begun(self) -> Tip:
+        """The head; where there was never one, it attests the empty log first, before there are rows."""
+        if self._head.exists():
+            return self._head.load()
+        with self._database.read() as connection:
+            last = _last(connection)
+        if last != EMPTY and self._database.dialect == "sqlite":
+            # A machine that joins others on one server has rows and no head; here, it was lost.
+            raise AuditLogBroken(last.rows, f"the head file {self._head.path} is missing")
+        self._head.store(EMPTY)
+        return EMPTY
 
-    def _write(self, head: Tip | None, batch: Sequence[PreparedEvent]) -> _Sequenced:
+    def _write(self, head: Tip, batch: Sequence[PreparedEvent]) -> _Sequenced:
         try:
             return self._database.write(lambda connection: self._append(connection, head, batch))
         except _Repeated:
             return self._database.write(lambda connection: self._append_new(connection, head, batch))
 
-    def _append(self, connection: Connection, head: Tip | None, batch: Sequence[PreparedEvent]) -> _Sequenced:
+    def _append(self, connection: Connection, head: Tip, batch: Sequence[PreparedEvent]) -> _Sequenced:
         pending, more = self._begin(connection)
-        tip = self._tip(connection, head)
+        tip = _tip(connection, head)
         wanted = _wanted(pending, batch, more)
         rows = extend(tip, wanted)
         placed: list[Placed] = [row.position for row in rows[len(pending) :]]
         self._finish(connection, pending, rows)
         return _Sequenced(_end(tip, rows), placed, more)
 
-    def _append_new(
-        self, connection: Connection, head: Tip | None, batch: Sequence[PreparedEvent]
-    ) -> _Sequenced:
+    def _append_new(self, connection: Connection, head: Tip, batch: Sequence[PreparedEvent]) -> _Sequenced:
         """As `_append`, and slower: looks for each event whether the log has it."""
         pending, more = self._begin(connection)
-        tip = self._tip(connection, head)
+        tip = _tip(connection, head)
         wanted = _wanted(pending, batch, more)
         known = _known(connection, wanted)
         new: dict[str, PreparedEvent] = {}
@@ -161,15 +168,6 @@ class Sequencer:
         waiting = select(outbox).order_by(outbox.c.number).limit(_OUTBOX_BATCH)
         pending = [_Pending(row[0], PreparedEvent(*row[1:])) for row in connection.execute(waiting)]
         return pending, len(pending) == _OUTBOX_BATCH
-
-    def _tip(self, connection: Connection, head: Tip | None) -> Tip:
-        last = _last(connection)
-        if last == head:
-            return last
-        if head is None and last != EMPTY and self._database.dialect == "sqlite":
-            # A machine that joins others on one server has rows and no head; here, it was lost.
-            raise AuditLogBroken(last.rows, f"the head file {self._head.path} is missing")
-        return _chain_on(connection, head or EMPTY, last)
 
     def _finish(self, connection: Connection, pending: list[_Pending], rows: list[ChainedRow]) -> None:
         if rows:
@@ -198,6 +196,12 @@ def _last(connection: Connection) -> Tip:
     query = select(events.c.position, events.c.hash).order_by(events.c.position.desc()).limit(1)
     row = connection.execute(query).first()
     return EMPTY if row is None else Tip(*row)
+
+
+def _tip(connection: Connection, head: Tip) -> Tip:
+    """The end of the log, found to follow from the head: a crash, or another machine, may have gone on."""
+    last = _last(connection)
+    return last if last == head else _chain_on(connection, head, last)
 
 
 def _chain_on(connection: Connection, head: Tip, last: Tip) -> Tip:

@@ -1,0 +1,402 @@
+"""The durable audit log on SQLite and PostgreSQL: order, acknowledgement, cursors, tampering named."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from cleveragents.application.ports.events import PreparedEvent
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.errors import (
+    AuditLogBroken,
+    Closed,
+    DuplicateKey,
+    InvalidPayload,
+    QueueFull,
+    StoreFull,
+)
+from cleveragents.infrastructure.events.audit import DurableAuditLog
+from cleveragents.infrastructure.events.chain import EMPTY, GENESIS, extend
+from cleveragents.infrastructure.events.reactive import ReactiveEventBus
+from cleveragents.infrastructure.events.sink import DurableAuditSink
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
+from cleveragents.infrastructure.persistence.tables import events
+from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from tests.races.hammer import hammer
+
+WHEN = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
+SOON = 30.0
+
+
+def event(event_id: str, *, subject: str = "subject", **payload: object) -> DomainEvent:
+    return DomainEvent(EventType.JOB_CLAIMED, subject, event_id, WHEN, payload)
+
+
+@pytest.fixture
+def log(database: Database, tmp_path: Path) -> DurableAuditLog:
+    return DurableAuditLog(database, tmp_path / "data")
+
+
+@pytest.fixture
+def sink(log: DurableAuditLog) -> Iterator[DurableAuditSink]:
+    with DurableAuditSink(log) as sink:
+        yield sink
+
+
+def fill(sink: DurableAuditSink, count: int) -> None:
+    for n in range(1, count + 1):
+        sink.append(event(f"e{n}", n=n))
+    sink.flush()
+
+
+# ── Order and acknowledgement ─────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_appended_comes_back_in_order_chained_and_verified(
+    log: DurableAuditLog, sink: DurableAuditSink
+) -> None:
+    appended = [event(f"e{n}", text="grüße\n'\"\\", number=n, deep=[1, {"a": None}]) for n in range(3)]
+    receipts = [sink.append(each) for each in appended]
+    assert [receipt.wait(SOON) for receipt in receipts] == [1, 2, 3]
+    records = sink.read()
+    assert [record.event for record in records] == appended
+    assert [record.position for record in records] == [1, 2, 3]
+    assert [r.previous_hash for r in records] == [GENESIS, records[0].hash, records[1].hash]
+    report = log.verify()
+    assert report.ok, report
+    assert (report.rows, report.attested) == (3, 3)
+
+
+def test_the_outbox_is_sequenced_once_it_is_committed_by_whoever_looks(
+    database: Database, log: DurableAuditLog
+) -> None:
+    database.write(lambda c: append_to_outbox(c, event("kept")))
+    with pytest.raises(RuntimeError):
+        database.write(lambda c: (append_to_outbox(c, event("undone")), _fail()))
+    assert log.read() == []
+    log.sequence_pending()
+    log.sequence_pending()
+    assert [record.event.event_id for record in log.read()] == ["kept"]
+
+
+def _fail() -> None:
+    raise RuntimeError("business as usual")
+
+
+def test_a_sink_sequences_what_its_process_commits_to_the_outbox(
+    database: Database, log: DurableAuditLog, sink: DurableAuditSink
+) -> None:
+    bus = ReactiveEventBus(sink=sink)
+    heard: list[str] = []
+    bus.subscribe(None, lambda e: heard.append(e.event_id))
+    stop = database.add_commit_listener(bus.relay)
+    database.write(lambda c: append_to_outbox(c, event("first")))
+    position = bus.emit_durably(event("second"), timeout=SOON)
+    stop()
+    assert heard == ["first", "second"]
+    assert position == 2, "what was committed before the emit comes before it, and is not kept twice"
+    assert log.verify().rows == 2
+
+
+def test_more_than_one_batch_of_the_outbox_is_sequenced_in_order(
+    database: Database, log: DurableAuditLog
+) -> None:
+    committed = [event(f"e{n:05}") for n in range(2500)]
+    database.write(lambda c: append_many_to_outbox(c, committed))
+    assert log.sequence([]) == []
+    assert [r.event.event_id for r in log.read(limit=9999)] == [each.event_id for each in committed]
+    assert log.verify().ok
+
+
+def test_the_same_event_twice_has_one_place_and_another_of_that_id_is_refused(
+    database: Database, log: DurableAuditLog, sink: DurableAuditSink
+) -> None:
+    fill(sink, 2)
+    receipts = [sink.append(each) for each in (event("e1", n=1), event("e3"), event("e2", n=99), event("e3"))]
+    assert [receipts[0].wait(SOON), receipts[1].wait(SOON), receipts[3].wait(SOON)] == [1, 3, 3]
+    with pytest.raises(DuplicateKey):
+        receipts[2].wait(SOON)
+    database.write(lambda c: append_to_outbox(c, event("e1", n=77)))
+    assert sink.append(event("e4")).wait(SOON) == 4
+    assert log.verify().ok
+
+
+def test_many_threads_through_the_bus_keep_each_others_order(
+    log: DurableAuditLog, sink: DurableAuditSink
+) -> None:
+    bus = ReactiveEventBus(sink=sink, audit_log_limit=10_000)
+    hammer(lambda n: [bus.emit(event(f"{n}-{i}")) for i in range(50)])
+    sink.flush(SOON)
+    kept = [record.event.event_id for record in sink.read()]
+    assert kept == [logged.event_id for logged in bus.audit_log], "kept in the order of sequence numbers"
+    assert log.verify().rows == 400
+
+
+def test_two_sinks_at_once_make_one_gapless_order(database: Database, tmp_path: Path) -> None:
+    logs = [DurableAuditLog(database, tmp_path / "data") for _ in range(2)]
+    with DurableAuditSink(logs[0]) as one, DurableAuditSink(logs[1]) as two:
+        hammer(
+            lambda n: [(one, two)[n % 2].append(event(f"{n}-{i:03}")).wait(SOON) for i in range(20)],
+            threads=4,
+        )
+    records = logs[0].read()
+    assert [record.position for record in records] == list(range(1, 81))
+    for n in range(4):
+        own = [r.event.event_id for r in records if r.event.event_id.startswith(f"{n}-")]
+        assert own == sorted(own)
+    assert logs[0].verify().ok
+
+
+# ── Cursors ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_cursor_neither_skips_nor_repeats_while_others_write(
+    log: DurableAuditLog, sink: DurableAuditSink
+) -> None:
+    seen: list[int] = []
+
+    def follow(stop: threading.Event) -> None:
+        for record in log.follow(stop=stop, interval_seconds=0.001):
+            seen.append(record.position)
+            if record.position == 300:
+                stop.set()
+
+    reader = threading.Thread(target=follow, args=(threading.Event(),), daemon=True)
+    reader.start()
+    hammer(lambda n: [sink.append(event(f"{n}-{i}")) for i in range(100)], threads=3)
+    reader.join(SOON)
+    assert seen == list(range(1, 301))
+    assert [r.position for r in log.read(after=297, limit=2)] == [298, 299]
+    assert log.read(after=300) == []
+
+
+# ── Tampering is named ────────────────────────────────────────────────────────────────────────────
+
+
+def sql(*statements: str) -> Callable[[Connection], None]:
+    def run(connection: Connection) -> None:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+
+    return run
+
+
+def rewrite_everything(connection: Connection) -> None:
+    """As whoever knows how it is done would: every row new, every hash right, but no key for the head."""
+    connection.execute(events.delete())
+    texts = [PreparedEvent(f"f{n}", "job.claimed", "s", "2026-01-01T00:00:00+00:00", "{}") for n in range(8)]
+    connection.execute(events.insert(), [row._asdict() for row in extend(EMPTY, texts)])
+
+
+TAMPERED = {
+    "a payload changed": (sql("UPDATE events SET payload = '{\"n\":99}' WHERE position = 3"), {3: "changed"}),
+    "a hash changed": (sql("UPDATE events SET hash = 'x' WHERE position = 3"), {3: "changed", 4: "replaced"}),
+    "one removed": (sql("DELETE FROM events WHERE position = 3"), {3: "it was removed"}),
+    "several removed": (sql("DELETE FROM events WHERE position IN (3, 4)"), {3: "up to 4 were removed"}),
+    "the first removed": (sql("DELETE FROM events WHERE position = 1"), {1: "it was removed"}),
+    "the tail cut off": (
+        sql("DELETE FROM events WHERE position > 6"),
+        {7: "up to 8 were removed from the end"},
+    ),
+    "all removed": (sql("DELETE FROM events"), {1: "up to 8 were removed from the end"}),
+    "two swapped": (
+        sql(
+            "UPDATE events SET position = 99 WHERE position = 3",
+            "UPDATE events SET position = 3 WHERE position = 4",
+            "UPDATE events SET position = 4 WHERE position = 99",
+        ),
+        {3: "right after the row now at 4", 4: "right after the row now at 2", 5: "reordered"},
+    ),
+    "the first two swapped": (
+        sql(
+            "UPDATE events SET position = 99 WHERE position = 1",
+            "UPDATE events SET position = 1 WHERE position = 2",
+            "UPDATE events SET position = 2 WHERE position = 99",
+        ),
+        {1: "right after the row now at 2", 2: "it was the first row", 3: "reordered"},
+    ),
+    "one removed, the rest renumbered": (
+        sql(
+            "DELETE FROM events WHERE position = 3",
+            "UPDATE events SET position = -position WHERE position > 3",
+            "UPDATE events SET position = -position - 1 WHERE position < 0",
+        ),
+        {3: "the row before it was removed", 8: "removed from the end"},
+    ),
+    "everything rewritten": (rewrite_everything, {8: "rewritten"}),
+}
+
+
+def test_tampering_is_found_and_named(
+    database: Database, log: DurableAuditLog, sink: DurableAuditSink
+) -> None:
+    fill(sink, 8)
+    with database.read() as connection:
+        original = [row._asdict() for row in connection.execute(events.select())]
+    for name, (tamper, expected) in TAMPERED.items():
+        assert log.verify().ok
+        database.write(tamper)
+        report = log.verify()
+        found = {finding.position: finding.problem for finding in report.findings}
+        assert found.keys() == expected.keys(), (name, report)
+        for position, words in expected.items():
+            assert words in found[position], name
+        with pytest.raises(AuditLogBroken) as broken:
+            report.raise_if_broken()
+        assert broken.value.position == min(expected), name
+        database.write(lambda c: (c.execute(events.delete()), c.execute(events.insert(), original)))
+
+
+def test_a_log_that_no_longer_ends_where_its_head_says_is_not_extended(
+    database: Database, log: DurableAuditLog, sink: DurableAuditSink
+) -> None:
+    fill(sink, 3)
+    database.write(sql("DELETE FROM events WHERE position = 3"))
+    with pytest.raises(AuditLogBroken):
+        sink.append(event("more")).wait(SOON)
+    with pytest.raises(AuditLogBroken):
+        log.sequence_pending()
+    assert log.adopt() == 2
+    records = islice(log.follow(stop=threading.Event(), interval_seconds=0.01), 3)
+    assert [record.event.event_id for record in records] == ["e1", "e2", "more"]
+
+
+class TestHead:
+    """The files beside the database; which database is all the same."""
+
+    @pytest.fixture
+    def database(self, tmp_path: Path) -> Iterator[Database]:
+        with open_database(f"sqlite:///{tmp_path}/store.db") as opened:
+            yield opened
+
+    @pytest.fixture(autouse=True)
+    def filled(self, sink: DurableAuditSink) -> None:
+        fill(sink, 3)
+
+    def test_the_key_and_the_head_are_private(self, tmp_path: Path) -> None:
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "data").iterdir()}
+        assert modes == {"audit.head": 0o600, "audit.key": 0o600, "audit.lock": 0o600}
+
+    @pytest.mark.parametrize(
+        ("damage", "words"),
+        [
+            (lambda data: (data / "audit.head").unlink(), "head file .* is missing"),
+            (lambda data: (data / "audit.key").unlink(), "key file .* is missing"),
+            (lambda data: (data / "audit.key").write_text("not hex"), "does not hold a key"),
+            (lambda data: (data / "audit.key").write_text("00" * 32), "not its key"),
+            (lambda data: (data / "audit.head").write_text("{"), "not readable"),
+            (lambda data: _claim(data, 2), "was altered"),
+        ],
+    )
+    def test_damage_is_named_and_nothing_is_sequenced_on_top(
+        self, damage: Callable[[Path], object], words: str, log: DurableAuditLog, tmp_path: Path
+    ) -> None:
+        damage(tmp_path / "data")
+        report = log.verify()
+        assert len(report.findings) == 1
+        with pytest.raises(AuditLogBroken, match=words):
+            report.raise_if_broken()
+        with pytest.raises(AuditLogBroken, match=words):
+            log.sequence([])
+
+
+def test_without_head_and_key_a_lone_log_is_lost_and_a_shared_one_is_joined(
+    database: Database, log: DurableAuditLog, sink: DurableAuditSink, tmp_path: Path
+) -> None:
+    fill(sink, 3)
+    elsewhere = DurableAuditLog(database, tmp_path / "another machine")
+    if database.dialect == "sqlite":
+        with pytest.raises(AuditLogBroken, match="missing"):
+            elsewhere.sequence([])
+        assert not elsewhere.verify().ok
+        assert elsewhere.adopt() == 3
+    assert elsewhere.verify().ok
+    assert log.verify().ok
+
+
+def _claim(data: Path, rows: int) -> None:
+    head = json.loads((data / "audit.head").read_text())
+    (data / "audit.head").write_text(json.dumps(head | {"rows": rows}))
+
+
+# ── Trouble ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_store_that_fails_for_a_while_loses_nothing(database: Database, tmp_path: Path) -> None:
+    faults = RaiseAt("audit.sequence.before_commit", lambda: StoreFull("the disk"))
+    log = DurableAuditLog(database, tmp_path / "data", faults=faults)
+    with DurableAuditSink(log) as sink:
+        assert sink.append(event("e1")).wait(SOON) == 1
+    assert log.verify().rows == 1
+
+
+def test_a_store_that_stays_full_says_so_to_everybody(database: Database, tmp_path: Path) -> None:
+    class AlwaysFull:
+        def reach(self, name: str) -> None:
+            if name == "audit.sequence.before_commit":
+                raise StoreFull("the disk")
+
+    log = DurableAuditLog(database, tmp_path / "data", faults=AlwaysFull())
+    sink = DurableAuditSink(log, bound=1)
+    bus = ReactiveEventBus(sink=sink, block_seconds=0.2)
+    receipt = sink.append(event("e1"))
+    with pytest.raises(StoreFull):
+        receipt.wait(0.2)
+    with pytest.raises((QueueFull, StoreFull)):
+        bus.emit(event("e2"))
+    assert bus.audit_log == ()
+    with pytest.raises(StoreFull):
+        sink.close(timeout=0.2)
+    with pytest.raises(StoreFull):
+        receipt.wait(SOON)
+    with pytest.raises(Closed):
+        sink.append(event("e3"))
+    assert log.read() == []
+
+
+def test_an_error_nobody_foresaw_is_trouble_too_and_is_got_over(database: Database, tmp_path: Path) -> None:
+    faults = RaiseAt("audit.sequence.after_commit", lambda: RuntimeError("what?"))
+    log = DurableAuditLog(database, tmp_path / "data", faults=faults)
+    with DurableAuditSink(log) as sink:
+        assert sink.append(event("e1")).wait(SOON) == 1, "committed before the error, found again after it"
+    assert log.verify().rows == 1
+
+
+def test_what_cannot_be_kept_is_not_emitted(log: DurableAuditLog, sink: DurableAuditSink) -> None:
+    bus = ReactiveEventBus(sink=sink)
+    with pytest.raises(InvalidPayload):
+        bus.emit(event("e1", text="\ud800"))
+    assert bus.audit_log == ()
+    assert bus.emit_durably(event("e2"), timeout=SOON) == 1
+
+
+def test_close_keeps_what_was_appended(log: DurableAuditLog) -> None:
+    sink = DurableAuditSink(log)
+    receipts = [sink.append(event(f"e{n}")) for n in range(100)]
+    sink.close()
+    sink.close()
+    assert [receipt.wait(0) for receipt in receipts] == list(range(1, 101))
+
+
+def test_the_durable_steps_announce_themselves_in_order(database_url: str, tmp_path: Path) -> None:
+    faults = RecordFaultPoints()
+    with open_database(database_url, durability="full") as database:
+        log = DurableAuditLog(database, tmp_path / "data", durability="full", faults=faults)
+        log.sequence([])
+        faults.reached.clear()
+        with DurableAuditSink(log) as sink:
+            sink.append(event("e1")).wait(SOON)
+    assert faults.reached[:4] == [
+        "audit.sequence.before_commit",
+        "audit.sequence.after_commit",
+        "audit.head.before_rename",
+        "audit.head.after_rename",
+    ]
