@@ -1,0 +1,119 @@
+"""`python -m tests.crash.soak [SECONDS] [SEED]`: jobs without end, and a worker killed every second or so.
+
+Three worker processes run the demo's graphs on one SQLite database while a random one is killed with SIGKILL
+and replaced, again and again. At the end the counts must be exact: no job lost, none failed, every change
+recorded once, an audit log that verifies.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from threading import Event
+
+from cleveragents.application.container import Container
+from cleveragents.domain.job import JobState, NewJob
+from cleveragents.interfaces.demo.graphs import MIGRATED
+from cleveragents.interfaces.demo.story import demo_settings
+from cleveragents.interfaces.demo.worker_process import WorkerProcess
+
+WORKERS = 3
+OUTSTANDING = 24
+ATTEMPTS = 1000  # a job that is unlucky often is still not lost
+DRAIN_SECONDS = 120.0
+
+
+def soak(seconds: float, seed: int) -> list[str]:
+    """Runs, and returns what went wrong: nothing, one hopes."""
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="soak-") as home, ExitStack() as cleanup:
+        container = cleanup.enter_context(Container(demo_settings(Path(home))))
+        names = count(1)
+
+        def start() -> WorkerProcess:
+            worker = WorkerProcess(f"worker-{next(names)}", container.settings, Path(home) / "workers.log")
+            cleanup.callback(worker.finish)
+            return worker
+
+        workers = [start() for _ in range(WORKERS)]
+        submitted: list[str] = []
+        kills = 0
+        over = time.monotonic() + seconds
+        while time.monotonic() < over:
+            _top_up(container, submitted)
+            Event().wait(dice.uniform(0.2, 2.0))
+            running = container.jobs.list(states=[JobState.RUNNING])
+            owners = {job.owner.pid for job in running if job.owner is not None}
+            busy = [n for n, worker in enumerate(workers) if worker.pid in owners]
+            if busy:
+                victim = dice.choice(busy)
+                workers[victim].kill()
+                workers[victim] = start()
+                kills += 1
+        _wait_for_the_end(container, submitted)
+        exits = [worker.finish() for worker in workers]
+        _say(f"{len(submitted)} jobs, {kills} workers killed, exit codes of the last ones {exits}")
+        return [*_wrong_jobs(container, submitted), *_wrong_log(container)]
+
+
+def _top_up(container: Container, submitted: list[str]) -> None:
+    waiting = container.jobs.list(states=[JobState.QUEUED, JobState.RUNNING], limit=OUTSTANDING)
+    for _ in range(OUTSTANDING - len(waiting)):
+        new = NewJob("migrate", max_attempts=ATTEMPTS)
+        submitted.append(container.jobs.submit(new, now=container.clock.now()).id)
+
+
+def _wait_for_the_end(container: Container, submitted: list[str]) -> None:
+    give_up = time.monotonic() + DRAIN_SECONDS
+    while container.jobs.list(states=[JobState.QUEUED, JobState.RUNNING], limit=1):
+        if time.monotonic() > give_up:
+            return
+        Event().wait(0.1)
+
+
+def _wrong_jobs(container: Container, submitted: list[str]) -> list[str]:
+    wrong = []
+    states: Counter[str] = Counter()
+    attempts = 0
+    for job_id in submitted:
+        job = container.jobs.get(job_id)
+        states[job.state.value] += 1
+        attempts += job.attempt
+        if job.state is not JobState.SUCCEEDED:
+            wrong.append(f"job {job_id} is {job.state.value}: {job.error}")
+        changes = [
+            change.entry.path
+            for changeset in container.changesets.of_plan(job_id)
+            for change in container.changesets.entries(changeset.id)
+        ]
+        if changes != list(MIGRATED):
+            wrong.append(f"job {job_id} recorded {changes}")
+    _say(f"{dict(states)}, {attempts} attempts, {attempts - len(submitted)} of them after a kill")
+    return wrong
+
+
+def _wrong_log(container: Container) -> list[str]:
+    container.audit.sequence_pending()
+    report = container.audit.verify()
+    _say(f"audit log: {report.rows} events, {len(report.findings)} findings")
+    return [str(finding) for finding in report.findings]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    problems = soak(float(arguments[0]) if arguments else 60.0, int(arguments[1]) if arguments[1:] else 1)
+    for problem in problems:
+        _say(f"WRONG: {problem}")
+    _say("nothing lost" if not problems else f"{len(problems)} things went wrong")
+    sys.exit(1 if problems else 0)
