@@ -85,7 +85,7 @@ class StrategyExecution:
                 self._leave_behind()
         finally:
             # Only an interrupt of this thread comes here with strategies that are not accounted for.
-            for call in list(self._waiting):
+            for call, _ in self._latest_first():
                 self._leave(call, StrategyStatus.CANCELLED, self._terms.clock())
         return ExecutionReport(tuple(self._reports[index] for index in range(len(self._reports))))
 
@@ -131,11 +131,15 @@ class StrategyExecution:
         """Gives up whatever is cancelled or out of time."""
         cancelled = self._terms.is_cancelled
         now = self._terms.clock()
-        for call, attempt in list(self._waiting.items()):
+        for call, attempt in self._latest_first():
             if cancelled:
                 self._leave(call, StrategyStatus.CANCELLED, now)
             elif now >= self._until or attempt.ran_until(now) >= self._terms.strategy_seconds:
                 self._leave(call, StrategyStatus.LATE, now)
+
+    def _latest_first(self) -> list[tuple[Call[_Answer], _Attempt]]:
+        """Whoever waits for a thread comes before whoever has one, lest leaving that one begin this one."""
+        return list(reversed(self._waiting.items()))
 
     def _leave(self, call: Call[_Answer], status: StrategyStatus, now: float) -> None:
         attempt = self._waiting[call]
