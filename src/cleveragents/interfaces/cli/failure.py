@@ -38,9 +38,9 @@ def report(error: Exception) -> int:
 
 
 def _say(message: str) -> None:
-    from cleveragents.interfaces.cli.output import printable
+    from cleveragents.interfaces.cli.output import colour, printable
 
-    click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    click.secho("error: ", fg="red", bold=True, nl=False, err=True, color=colour())
     click.echo(printable(redact_text(message)), err=True)
 
 

@@ -19,7 +19,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue, thaw
 
-__all__ = ["Output", "format_option", "printable", "progress", "timestamp"]
+__all__ = ["Output", "colour", "format_option", "printable", "progress", "timestamp"]
 
 FORMATS = ("rich", "plain", "json", "stream-json")
 
@@ -50,6 +50,11 @@ def format_option(command: _Command) -> _Command:
         callback=lambda ctx, parameter, value: Output(value or _default_format()),
         help="How to print the result: rich on a terminal, else plain, unless you say.",
     )(command)
+
+
+def colour() -> bool | None:
+    """For click: no colours where NO_COLOR asks for none; elsewhere it looks whether there is a terminal."""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 def printable(text: str) -> str:
@@ -169,8 +174,7 @@ def _dumps(value: JsonValue, indent: int | None = None) -> str:
 
 
 def _write(line: str) -> None:
-    # click.echo drops colours when stdout is no terminal or NO_COLOR is set, and never splits a line.
-    click.echo(line)
+    click.echo(line, color=colour())
 
 
 def _is_harmless(character: str) -> bool:
