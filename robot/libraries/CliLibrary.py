@@ -91,12 +91,12 @@ class CliLibrary:
 
     @keyword
     def run_agents_at_once(self, *lines: str) -> None:
-        """Each line is a command; all run at the same time, ten times each."""
+        """Each line is a command; all run at the same time, five times each."""
         started = [
             subprocess.Popen(
                 [AGENTS, *line.split()], env=self._environment, cwd=self.home, stderr=subprocess.PIPE
             )
-            for _ in range(10)
+            for _ in range(5)
             for line in lines
         ]
         for process in started:

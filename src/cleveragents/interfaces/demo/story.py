@@ -85,15 +85,22 @@ def tell(container: Container, say: Say) -> Story:
 def _start_workers(container: Container, say: Say, cleanup: ExitStack) -> Sequence[WorkerProcess]:
     say(f"{_WORKERS} workers start, each a process of its own")
     workers: list[WorkerProcess] = []
+    cleanup.callback(_stop_all, workers)
     for number in range(1, _WORKERS + 1):
         log = container.state_directory / f"worker-{number}.log"
         worker = WorkerProcess(f"worker-{number}", container.settings, log)
-        cleanup.callback(worker.finish)
         workers.append(worker)
     for worker in workers:
         worker.wait_ready()
     say(f"{_WORKERS} workers run: " + ", ".join(f"{w.name} (pid {w.pid})" for w in workers))
     return workers
+
+
+def _stop_all(workers: Sequence[WorkerProcess]) -> None:
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.finish()
 
 
 def _submit(container: Container, story: Story, kind: str) -> str:
