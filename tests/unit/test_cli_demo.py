@@ -1,0 +1,149 @@
+"""The demo's graphs go on where they stopped, and its judges believe only what they see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.container import Container
+from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+from cleveragents.domain.change import ChangeEntry, ChangeKind
+from cleveragents.domain.event import EventType
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome
+from cleveragents.errors import Cancelled, JobAlreadyEnded
+from cleveragents.interfaces.demo.graphs import MIGRATED
+from cleveragents.interfaces.demo.handlers import MIGRATE, REVIEW, STUBBORN, demo_handlers
+from cleveragents.interfaces.demo.promises import Evidence, gather, judge
+from cleveragents.interfaces.demo.story import Story, demo_settings
+
+
+class Stage:
+    """A container with the demo's handlers, on which a test plays the parts of the workers itself."""
+
+    def __init__(self, container: Container) -> None:
+        self.container = container
+        self.handlers: dict[str, JobHandler] = demo_handlers(container)
+        self.story = Story(exit_codes={"worker-1": 0, "worker-2": -9})
+
+    def submit(self, kind: str) -> str:
+        job = self.container.jobs.submit(NewJob(kind), now=self.container.clock.now())
+        self.story.labels[job.id] = f"{kind}-1"
+        return job.id
+
+    def claim(self, kind: str, worker: str) -> Job:
+        identity = self.container.processes.identity(worker)
+        job = self.container.jobs.claim(identity, [kind], now=self.container.clock.now())
+        assert job is not None
+        return job
+
+    def run(self, job: Job, token: CancellationToken) -> object:
+        run = self.handlers[job.kind].run
+        assert run is not None
+        return run(AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, token, {}))
+
+    def finish(self, job: Job, outcome: Outcome) -> None:
+        self.container.jobs.finish(job.id, job.fence, outcome, now=self.container.clock.now())
+
+    def succeed(self, kind: str, worker: str) -> None:
+        job = self.claim(kind, worker)
+        self.finish(job, Outcome(JobState.SUCCEEDED, self.run(job, CancellationToken())))
+
+    def play_cancel(self) -> None:
+        self.story.stubborn = self.submit(STUBBORN)
+        job = self.claim(STUBBORN, "worker-1")
+        self.story.stubborn_fence = job.fence
+        self.story.stubborn_pids = (1, 2)
+        self.container.jobs.request_cancel(job.id, "enough", now=self.container.clock.now())
+        self.finish(job, Outcome(JobState.CANCELLED))
+        with pytest.raises(JobAlreadyEnded) as already:
+            self.container.jobs.request_cancel(job.id, "again", now=self.container.clock.now())
+        self.story.second_cancel = already.value.state
+
+    def play_recovery(self, done: int) -> None:
+        self.story.migration = self.submit(MIGRATE)
+        self.story.killed_worker = "worker-2"
+        self.story.changes_before_kill = done
+        job = self.claim(MIGRATE, "worker-2")
+        plan = PlanExecutionContext(job.id, self.container.changesets)
+        changeset = plan.start_changeset()
+        for path in MIGRATED[:done]:
+            plan.record_change(ChangeEntry(ChangeKind.MODIFY, path), changeset, key=path)
+        now = self.container.clock.now()
+        self.container.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=now)
+        self.succeed(MIGRATE, "worker-1")
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with Container(demo_settings(tmp_path)) as container:
+        yield Stage(container)
+
+
+def broken(stage: Stage, story: Story, evidence: Evidence) -> list[str]:
+    return [promise.what for promise in judge(stage.container, story, evidence) if not promise.kept]
+
+
+def with_job(evidence: Evidence, kind: str, **changes: object) -> Evidence:
+    jobs = {
+        job_id: replace(job, **changes) if job.kind == kind else job for job_id, job in evidence.jobs.items()
+    }
+    return replace(evidence, jobs=jobs)
+
+
+def without(evidence: Evidence, event_type: EventType) -> Evidence:
+    kept = [record for record in evidence.records if record.event.event_type is not event_type]
+    return replace(evidence, records=kept)
+
+
+def misfiled(evidence: Evidence) -> Evidence:
+    [review] = [job for job in evidence.jobs.values() if job.kind == REVIEW]
+    result = dict(review.result)
+    (one, first), (two, second), *rest = result["changesets"]
+    return with_job(evidence, REVIEW, result={**result, "changesets": [(one, second), (two, first), *rest]})
+
+
+Doctored = Callable[[Story, Evidence], tuple[Story, Evidence]]
+
+CASES: dict[str, Doctored] = {
+    "every review succeeded": lambda s, e: (s, with_job(e, REVIEW, state=JobState.FAILED)),
+    "each change is in the changeset of its branch, once": lambda s, e: (s, misfiled(e)),
+    "a failing context strategy is cut off, the others serve": lambda s, e: (
+        s,
+        without(e, EventType.BREAKER_OPENED),
+    ),
+    "cancel means cancelled": lambda s, e: (s, with_job(e, STUBBORN, state=JobState.SUCCEEDED)),
+    "no process of a cancelled job survives": lambda s, e: (replace(s, stubborn_pids=()), e),
+    "a second cancel says so and does nothing": lambda s, e: (replace(s, second_cancel=""), e),
+    "a peer recovers the job of a killed worker": lambda s, e: (s, without(e, EventType.JOB_RECLAIMED)),
+    "nothing is lost or done twice by it": lambda s, e: (replace(s, changes_before_kill=0), e),
+    "every job began and ended once in the log": lambda s, e: (s, without(e, EventType.JOB_SUBMITTED)),
+    "the audit log is whole": lambda s, e: (s, replace(e, problems=["row 3: it was removed"])),
+    "nothing is left behind": lambda s, e: (replace(s, exit_codes={"worker-1": 1}), e),
+}
+
+
+def test_what_went_well_is_kept_and_each_promise_can_be_broken(stage: Stage) -> None:
+    stage.submit(REVIEW)
+    stage.succeed(REVIEW, "worker-1")
+    stage.play_cancel()
+    stage.play_recovery(done=12)
+    evidence = gather(stage.container)
+    assert broken(stage, stage.story, evidence) == []
+    assert [promise.what for promise in judge(stage.container, stage.story, evidence)] == list(CASES)
+    for promise, doctor in CASES.items():
+        assert promise in broken(stage, *doctor(stage.story, evidence))
+
+
+def test_a_cancelled_graph_job_stops_at_its_next_step(stage: Stage) -> None:
+    stage.submit(MIGRATE)
+    job = stage.claim(MIGRATE, "worker-1")
+    token = CancellationToken()
+    token.cancel("enough")
+    with pytest.raises(Cancelled):
+        stage.run(job, token)
+    assert [changeset.length for changeset in stage.container.changesets.of_plan(job.id)] in ([], [0])
