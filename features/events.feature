@@ -4,7 +4,7 @@ Feature: Events reach everybody who asked for them, in one order
   @tdd_issue @tdd_issue_7052
   Scenario: Threads that emit and subscribe at once corrupt, miss and crash nothing
     Given an event bus with one inline and one ordered handler
-    When 8 threads emit 200 events each on the event bus, subscribing and unsubscribing in between
+    When 8 threads emit 200 events each on the event bus and subscribe in between
     Then the event bus's handlers each got every event exactly once
     And the event bus's audit log is gapless and in the order of its numbers
     And the event bus's ordered handler saw that very order

@@ -35,9 +35,7 @@ def bus_with_two(context: Any) -> None:
     context.bus.subscribe(None, lambda e: context.ordered.append(e.sequence), ordered=True)
 
 
-@when(
-    "{threads:d} threads emit {events:d} events each on the event bus, subscribing and unsubscribing in between"
-)
+@when("{threads:d} threads emit {events:d} events each on the event bus and subscribe in between")
 def emit_and_subscribe(context: Any, threads: int, events: int) -> None:
     def work(_: int) -> None:
         for _ in range(events):
