@@ -29,6 +29,8 @@ __all__ = ["GraphRun", "adopt_call", "adopting_task_factory"]
 
 _current: contextvars.ContextVar[GraphRun | None] = contextvars.ContextVar("graph_run", default=None)
 
+_PRUNE_AT = 16
+
 
 class GraphRun(Future[StreamMessage]):
     """Resolves with the message that says how the run really ended; it never raises what the graph raised.
@@ -50,7 +52,8 @@ class GraphRun(Future[StreamMessage]):
         self._context.run(_current.set, self)
         self._why: CleverAgentsError | None = None
         self._root: asyncio.Task[Any] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._prune_at = _PRUNE_AT
         self._calls: list[Future[Any]] = []
         self._on_end: Callable[[GraphRun], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -108,7 +111,7 @@ class GraphRun(Future[StreamMessage]):
         if (first or insist) and not self._root.done():
             self._root.cancel()
         if insist:
-            for task in tuple(self._tasks):
+            for task in self._tasks:
                 task.cancel()
 
     def answer(self) -> StreamMessage:
@@ -126,8 +129,9 @@ class GraphRun(Future[StreamMessage]):
         return self.message.result(output if isinstance(output, Mapping) else {"output": output})
 
     def _root_ended(self, root: asyncio.Task[Any]) -> None:
-        for task in tuple(self._tasks):
-            task.cancel()  # what the graph did not wait for, nobody will
+        # Until here nobody listened for the ends of the parts: most runs have none left by now.
+        for task in self._tasks:
+            self._outlived_by(task)
         for call in self._calls:
             if not call.done():
                 call.add_done_callback(lambda _: self._loop.post(self._settle))
@@ -136,27 +140,30 @@ class GraphRun(Future[StreamMessage]):
     def _adopt(self, task: asyncio.Task[Any]) -> None:
         if self._on_end is None:
             return  # made by a callback that outlived the run; the loop's last round will find it
-        self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
+        if len(self._tasks) >= self._prune_at:
+            self._tasks = [earlier for earlier in self._tasks if not earlier.done()]
+            self._prune_at = max(_PRUNE_AT, 2 * len(self._tasks))
+        self._tasks.append(task)
         if self._root is not None and self._root.done():
-            task.cancel()
+            self._outlived_by(task)
 
-    def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if self._root is not None and self._root.done():
-            self._settle()
+    def _outlived_by(self, task: asyncio.Task[Any]) -> None:
+        if not task.done():
+            task.cancel()  # what the graph did not wait for, nobody will
+            task.add_done_callback(lambda _: self._settle())
 
     def _settle(self) -> None:
         on_end = self._on_end
-        if self._tasks or on_end is None:
+        if on_end is None:
             return
-        if not all(call.done() for call in self._calls):
+        if not all(task.done() for task in self._tasks) or not all(call.done() for call in self._calls):
             return
         self._on_end = None
         if self._timer is not None:
             self._timer.cancel()
         on_end(self)
         self._root = None  # its traceback and context would otherwise live as long as the future
+        self._tasks.clear()
         self._calls.clear()
 
 
