@@ -21,16 +21,15 @@ Answer = TypeVar("Answer")
 
 
 class _Ticket(Generic[Item, Answer]):
-    """A writer's place. `leads` and `taken` change under the lock; the answer is there once it is woken."""
+    """A writer's place. `leads` changes under the lock; the answer is there once it is woken."""
 
-    __slots__ = ("answers", "error", "item", "leads", "taken", "woken")
+    __slots__ = ("answers", "error", "item", "leads", "woken")
 
     def __init__(self, item: Item) -> None:
         self.item = item
         self.answers: tuple[Answer, ...] = ()
         self.error: BaseException | None = None
         self.leads = False
-        self.taken = False
         self.woken = threading.Event()
 
 
@@ -38,7 +37,8 @@ class GroupCommit(Generic[Item, Answer]):
     """`run(item)` returns the item's answer once the commit that held it is over.
 
     `commit` gets the items of a batch, in order, and returns one answer for each; if it raises, that is
-    the answer to all of them. It runs in one thread at a time.
+    the answer to all of them. It runs in one thread at a time. Patience None is for explorations of
+    interleavings, in which time does not pass.
 
     Thread safety:
         Owner: the database that built it closes it; any thread may run items.
@@ -56,7 +56,7 @@ class GroupCommit(Generic[Item, Answer]):
         *,
         location: str,
         batch: int = 256,
-        patience_seconds: float = 60.0,
+        patience_seconds: float | None = 60.0,
     ) -> None:
         self._commit = commit
         self._location = location
@@ -73,17 +73,15 @@ class GroupCommit(Generic[Item, Answer]):
         if self._leader_thread == threading.get_ident():  # guard: it would wait for itself
             raise RuntimeError("a write inside a write; use the connection that the outer one was given")
         ticket: _Ticket[Item, Answer] = _Ticket(item)
-        with self._lock:
-            if self._drained is not None:  # guard: closed means nothing is committed any more
-                raise Closed("the database")
-            self._queue.append(ticket)
-            if not self._leading:  # guard: one leader at a time
-                self._leading = True
-                ticket.leads = True
-        if not ticket.leads:
-            self._wait(ticket)
-        if ticket.leads:
-            self._lead()
+        try:
+            self._enqueue(ticket)
+            if not ticket.leads:
+                self._wait(ticket)
+            if ticket.leads:
+                self._lead()
+        except BaseException:
+            self._withdraw(ticket)
+            raise
         if ticket.error is not None:
             raise ticket.error
         return ticket.answers[0]
@@ -97,32 +95,36 @@ class GroupCommit(Generic[Item, Answer]):
             if not self._leading:
                 drained.set()
         if not drained.wait(self._patience_seconds):
-            raise StoreBusy(self._patience_seconds)
+            raise StoreBusy(self._patience_seconds or 0.0)
+
+    def _enqueue(self, ticket: _Ticket[Item, Answer]) -> None:
+        with self._lock:
+            if self._drained is not None:  # guard: closed means nothing is committed any more
+                raise Closed("the database")
+            self._queue.append(ticket)
+            if not self._leading:  # guard: one leader at a time
+                self._leading = True
+                ticket.leads = True
 
     def _wait(self, ticket: _Ticket[Item, Answer]) -> None:
         """Returns when the ticket has its answer, or leads."""
-        try:
-            woken = ticket.woken.wait(self._patience_seconds)
-        except BaseException:
-            if self._withdraw(ticket) and ticket.leads:
-                self._pass_on()
-            raise
-        if woken:
+        if ticket.woken.wait(self._patience_seconds):
             return
         if self._withdraw(ticket):
-            if ticket.leads:
-                self._pass_on()
-            raise StoreBusy(self._patience_seconds)
+            raise StoreBusy(self._patience_seconds or 0.0)
         # A leader has taken it: what becomes of it is decided by a commit that is under way.
         if not ticket.woken.wait(self._patience_seconds):
-            raise OutcomeUnknown(self._location, f"no answer within {2 * self._patience_seconds:g} s")
+            raise OutcomeUnknown(self._location, "no answer came in time")
 
     def _withdraw(self, ticket: _Ticket[Item, Answer]) -> bool:
+        """Takes the ticket back, and passes on the leadership if it held it; False if it is not queued."""
         with self._lock:
-            if ticket.taken:  # guard: what a leader has taken cannot be called back
+            if ticket not in self._queue:  # guard: what a leader has taken cannot be called back
                 return False
             self._queue.remove(ticket)
-            return True
+        if ticket.leads:  # guard: a leader that leaves without a word would leave nobody to lead
+            self._pass_on()
+        return True
 
     def _lead(self) -> None:
         batch = self._take()
@@ -146,10 +148,7 @@ class GroupCommit(Generic[Item, Answer]):
 
     def _take(self) -> list[_Ticket[Item, Answer]]:
         with self._lock:
-            batch = [self._queue.popleft() for _ in range(min(self._batch, len(self._queue)))]
-            for ticket in batch:
-                ticket.taken = True
-        return batch
+            return [self._queue.popleft() for _ in range(min(self._batch, len(self._queue)))]
 
     def _pass_on(self) -> None:
         with self._lock:

@@ -1,0 +1,127 @@
+"""Job stores as they are usually written first: look for a job, then take it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from cleveragents.application.ports.jobs import Heartbeat
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job_moves import (
+    Move,
+    claimed,
+    ensure_owned,
+    ensure_same,
+    finished,
+    reclaimed,
+    requested_cancel,
+    submitted,
+)
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_rows import job_of, row_of
+from cleveragents.infrastructure.persistence.tables import jobs
+from cleveragents.testing.identifiers import CountingIdentifiers
+
+__all__ = ["LockedStepsJobStore", "NaiveJobStore", "SelectThenUpdateJobStore"]
+
+
+class NaiveJobStore:
+    """Every move reads the job, decides, and writes it back; nothing holds it in between."""
+
+    def __init__(self) -> None:
+        self._identifiers = CountingIdentifiers("id")
+        self._kept: dict[str, Job] = {}
+        self._moves: list[object] = []
+
+    def _step(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def events(self) -> list[object]:
+        return list(self._moves)
+
+    def get(self, job_id: str) -> Job:
+        with self._step():
+            return self._kept[job_id]
+
+    def submit(self, new: NewJob, *, now: datetime) -> Job:
+        with self._step():
+            first = next((job for job in list(self._kept.values()) if new.key and job.key == new.key), None)
+        if first is not None:
+            ensure_same(first, new)
+            return first
+        return self._keep(submitted(new, self._identifiers.new(), now))
+
+    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+        with self._step():
+            ready = [job for job in list(self._kept.values()) if job.state is JobState.QUEUED]
+        return self._keep(claimed(ready[0], worker, now)) if ready else None
+
+    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
+        job = self.get(job_id)
+        ensure_owned(job, fence)
+        with self._step():
+            self._kept[job_id] = replace(job, beat=job.beat + 1)
+        return Heartbeat(job.beat + 1, job.cancel_reason)
+
+    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+        job = self.get(job_id)
+        ensure_owned(job, fence)
+        return self._keep(finished(job, outcome, now))
+
+    def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
+        job = self.get(job_id)
+        move = requested_cancel(job, reason, now)
+        return job if move is None else self._keep(move)
+
+    def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
+        job = self.get(job_id)
+        ensure_owned(job, fence, beat)
+        return self._keep(reclaimed(job, error, now))
+
+    def _keep(self, move: Move) -> Job:
+        with self._step():
+            self._kept[move.job.id] = move.job
+            self._moves.append(move.event_type)
+        return move.job
+
+
+class LockedStepsJobStore(NaiveJobStore):
+    """The lock-only fix: every access to the dict is locked, and the decision between two of them is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps_lock = threading.Lock()
+
+    def _step(self) -> AbstractContextManager[object]:
+        return self._steps_lock
+
+
+class SelectThenUpdateJobStore:
+    """The same on a database: a SELECT, a decision, and an UPDATE that trusts it."""
+
+    def __init__(self, database: Database, between: Callable[[], Any]) -> None:
+        self._database = database
+        self._identifiers = CountingIdentifiers("id")
+        self._between = between
+
+    def submit(self, new: NewJob, *, now: datetime) -> Job:
+        job = submitted(new, self._identifiers.new(), now).job
+        self._database.write(lambda connection: connection.execute(insert(jobs), row_of(job)))
+        return job
+
+    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+        with self._database.read() as connection:
+            row = connection.execute(select(jobs).where(jobs.c.state == "queued").limit(1)).mappings().first()
+        self._between()
+        if row is None:
+            return None
+        job = claimed(job_of(row), worker, now).job
+        statement = update(jobs).where(jobs.c.id == job.id).values(row_of(job))
+        self._database.write(lambda connection: connection.execute(statement))
+        return job

@@ -1,0 +1,101 @@
+"""The state machine of a job, and what each move tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+import pytest
+
+from cleveragents.domain.event import EventType
+from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity, ensure_job_move
+from cleveragents.domain.job_moves import claimed, finished, reclaimed, requested_cancel, submitted
+from cleveragents.errors import IllegalJobMove, InvalidPayload
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ANN = WorkerIdentity("ann", "here", 1, 2)
+SECRET = "hunter2"  # what must not be told
+
+LEGAL = {
+    ("queued", "running"),
+    ("queued", "cancelled"),
+    ("running", "queued"),
+    ("running", "succeeded"),
+    ("running", "failed"),
+    ("running", "cancelled"),
+}
+
+
+@pytest.mark.parametrize(("state", "wanted"), list(product(JobState, JobState)))
+def test_exactly_the_drawn_moves_are_legal(state: JobState, wanted: JobState) -> None:
+    if (state.value, wanted.value) in LEGAL:
+        ensure_job_move("job", state, wanted)
+    else:
+        with pytest.raises(IllegalJobMove, match=f"is {state.value} and cannot become {wanted.value}"):
+            ensure_job_move("job", state, wanted)
+
+
+def test_ended_is_where_no_move_leads_out_of() -> None:
+    assert {state for state in JobState if state.ended} == {s for s in JobState if s.value not in dict(LEGAL)}
+
+
+def test_a_new_job_is_checked_where_it_is_made() -> None:
+    with pytest.raises(ValueError, match="max_attempts"):
+        NewJob("build", max_attempts=0)
+    with pytest.raises(InvalidPayload, match="payload of a build job"):
+        NewJob("build", {"a": object()})
+    payload = {"list": [1]}
+    new = NewJob("build", payload)
+    payload["list"].append(2)
+    assert new.payload == {"list": (1,)}
+
+
+def test_no_event_tells_the_payload_or_the_result() -> None:
+    queued = submitted(NewJob("build", {"token": SECRET}, max_attempts=2), "job", NOW)
+    running = claimed(queued.job, ANN, NOW)
+    moves = [
+        queued,
+        running,
+        finished(running.job, Outcome(JobState.SUCCEEDED, result=SECRET), NOW),
+        finished(running.job, Outcome(JobState.QUEUED, result=SECRET, error="no"), NOW),
+        reclaimed(running.job, "silent", NOW),
+        requested_cancel(running.job, "enough", NOW),
+        requested_cancel(queued.job, "enough", NOW),
+    ]
+    assert SECRET not in repr([move and move.facts for move in moves])
+    assert [move and move.event_type for move in moves] == [
+        EventType.JOB_SUBMITTED,
+        EventType.JOB_CLAIMED,
+        EventType.JOB_SUCCEEDED,
+        EventType.JOB_RETRIED,
+        EventType.JOB_RECLAIMED,
+        EventType.JOB_CANCEL_REQUESTED,
+        EventType.JOB_CANCELLED,
+    ]
+
+
+def test_facts_say_who_which_attempt_and_why() -> None:
+    running = claimed(submitted(NewJob("build", max_attempts=1), "job", NOW).job, ANN, NOW)
+    facts = {"kind": "build", "attempt": 1, "fence": 1}
+    assert running.facts == {**facts, "worker": "ann"}
+    failed = finished(running.job, Outcome(JobState.QUEUED, error="no"), NOW)
+    assert (failed.event_type, failed.facts) == (EventType.JOB_FAILED, {**facts, "error": "no"})
+    asked = requested_cancel(running.job, "enough", NOW)
+    assert asked is not None
+    assert asked.facts == {**facts, "reason": "enough"}
+    ended = finished(asked.job, Outcome(JobState.CANCELLED), NOW)
+    assert ended.facts == {**facts, "reason": "enough"}
+
+
+def test_a_retry_without_a_moment_is_due_at_once() -> None:
+    running = claimed(submitted(NewJob("build"), "job", NOW).job, ANN, NOW).job
+    later = NOW + timedelta(seconds=5)
+    assert finished(running, Outcome(JobState.QUEUED), later).job.not_before == later
+    assert finished(running, Outcome(JobState.QUEUED, retry_at=later), NOW).job.not_before == later
+
+
+def test_a_job_that_runs_cannot_be_claimed() -> None:
+    running = claimed(submitted(NewJob("build"), "job", NOW).job, ANN, NOW).job
+    with pytest.raises(IllegalJobMove):
+        claimed(running, replace(ANN, id="bob"), NOW)
