@@ -1,0 +1,33 @@
+Feature: The store keeps what it acknowledged
+  Many processes write to one database at once. Nobody is shown a lock, nothing is lost, and what cannot
+  serve as a database is refused with a sentence that says what to do.
+
+  Scenario: Writers of several processes are all kept
+    Given the store is a fresh database
+    When 3 store processes write 50 rows each at once
+    Then the store holds all 150 rows
+
+  Scenario: A write that was acknowledged outlives its process
+    Given the store is a fresh database
+    When a store process is killed right after it was told that its row is kept
+    Then the store holds that row
+
+  Scenario: A job goes to one worker, and a stale one is refused
+    Given the store is a fresh database
+    And the store has a job that worker "ann" has claimed
+    When the store takes the job back because "ann" is silent
+    And worker "bob" claims the store's job
+    Then the store refuses what "ann" writes under her old fence
+    And the store accepts the end of the job from "bob"
+
+  Scenario Outline: What is no database is refused with a remedy
+    Given the store's path is <what>
+    When the store is opened
+    Then the store says "<words>"
+
+    Examples:
+      | what                       | words              |
+      | a text file                | not a database     |
+      | a directory                | is a directory     |
+      | a database of a newer kind | upgrade            |
+      | another program's database | another program    |
