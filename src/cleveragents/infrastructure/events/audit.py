@@ -18,7 +18,7 @@ from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.errors import AuditLogBroken
-from cleveragents.infrastructure.events.chain import ChainedRow, Tip
+from cleveragents.infrastructure.events.chain import LogRow, Tip
 from cleveragents.infrastructure.events.head import HeadFile
 from cleveragents.infrastructure.events.sequencer import Placed, Sequencer, rows_after
 from cleveragents.infrastructure.events.verification import AuditReport, find_problems
@@ -122,7 +122,7 @@ class DurableAuditLog:
             return error
 
 
-def _record(row: ChainedRow) -> AuditRecord:
+def _record(row: LogRow) -> AuditRecord:
     event_type = EventType.parse(row.event_type)
     try:
         occurred_at = datetime.fromisoformat(row.occurred_at)

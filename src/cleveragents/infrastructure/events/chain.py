@@ -15,7 +15,7 @@ from typing import NamedTuple
 from cleveragents.application.ports.events import PreparedEvent
 from cleveragents.errors import AuditLogBroken
 
-__all__ = ["EMPTY", "GENESIS", "ChainedRow", "Tip", "extend", "follow_chain", "row_hash"]
+__all__ = ["EMPTY", "GENESIS", "LogRow", "Tip", "extend", "follow_chain", "row_hash"]
 
 GENESIS = "0" * 64
 """The predecessor of row 1."""
@@ -31,7 +31,7 @@ class Tip(NamedTuple):
 EMPTY = Tip(0, GENESIS)
 
 
-class ChainedRow(NamedTuple):
+class LogRow(NamedTuple):
     """A row of the audit log."""
 
     position: int
@@ -55,19 +55,19 @@ def row_hash(previous_hash: str, event: PreparedEvent) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def extend(tip: Tip, batch: Iterable[PreparedEvent]) -> list[ChainedRow]:
+def extend(tip: Tip, batch: Iterable[PreparedEvent]) -> list[LogRow]:
     """The rows that the events become after `tip`."""
-    rows: list[ChainedRow] = []
+    rows: list[LogRow] = []
     position, previous = tip
     for event in batch:
         position += 1
         own = row_hash(previous, event)
-        rows.append(ChainedRow(position, *event, previous, own))
+        rows.append(LogRow(position, *event, previous, own))
         previous = own
     return rows
 
 
-def follow_chain(tip: Tip, rows: Iterable[ChainedRow]) -> Tip:
+def follow_chain(tip: Tip, rows: Iterable[LogRow]) -> Tip:
     """The tip after these rows; `AuditLogBroken` at the first that does not chain on."""
     for row in rows:
         if row.position != tip.rows + 1:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import IntegrityError
 from cleveragents.application.ports.events import PreparedEvent
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.errors import AuditLogBroken, CleverAgentsError, DuplicateKey
-from cleveragents.infrastructure.events.chain import EMPTY, ChainedRow, Tip, extend, follow_chain
+from cleveragents.infrastructure.events.chain import EMPTY, LogRow, Tip, extend, follow_chain
 from cleveragents.infrastructure.events.head import HeadFile
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.tables import events, outbox
@@ -169,7 +169,7 @@ class Sequencer:
         pending = [_Pending(row[0], PreparedEvent(*row[1:])) for row in connection.execute(waiting)]
         return pending, len(pending) == _OUTBOX_BATCH
 
-    def _finish(self, connection: Connection, pending: list[_Pending], rows: list[ChainedRow]) -> None:
+    def _finish(self, connection: Connection, pending: list[_Pending], rows: list[LogRow]) -> None:
         if rows:
             try:
                 connection.execute(_INSERT, [row._asdict() for row in rows])
@@ -181,11 +181,11 @@ class Sequencer:
         self._faults.reach("audit.sequence.before_commit")
 
 
-def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> Iterator[ChainedRow]:
+def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> Iterator[LogRow]:
     """The rows above that position, in order, a page at a time."""
     while True:
         query = select(events).where(events.c.position > position).order_by(events.c.position).limit(page)
-        rows = [ChainedRow(*row) for row in connection.execute(query)]
+        rows = [LogRow(*row) for row in connection.execute(query)]
         yield from rows
         if len(rows) < page:
             return
@@ -220,19 +220,19 @@ def _wanted(pending: list[_Pending], batch: Sequence[PreparedEvent], more: bool)
     return events_pending if more else [*events_pending, *batch]
 
 
-def _known(connection: Connection, wanted: Sequence[PreparedEvent]) -> dict[str, ChainedRow]:
-    found: dict[str, ChainedRow] = {}
+def _known(connection: Connection, wanted: Sequence[PreparedEvent]) -> dict[str, LogRow]:
+    found: dict[str, LogRow] = {}
     for start in range(0, len(wanted), 500):
         ids = [event.event_id for event in wanted[start : start + 500]]
         query = select(events).where(events.c.event_id.in_(ids))
-        found.update({row.event_id: ChainedRow(*row) for row in connection.execute(query)})
+        found.update({row.event_id: LogRow(*row) for row in connection.execute(query)})
     return found
 
 
-def _place(row: ChainedRow, event: PreparedEvent) -> Placed:
+def _place(row: LogRow, event: PreparedEvent) -> Placed:
     same = PreparedEvent(*row[1:6]) == event
     return row.position if same else DuplicateKey(event.event_id)
 
 
-def _end(tip: Tip, rows: list[ChainedRow]) -> Tip:
+def _end(tip: Tip, rows: list[LogRow]) -> Tip:
     return Tip(rows[-1].position, rows[-1].hash) if rows else tip

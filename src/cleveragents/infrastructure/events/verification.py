@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from cleveragents.errors import AuditLogBroken
-from cleveragents.infrastructure.events.chain import EMPTY, GENESIS, ChainedRow, Tip
+from cleveragents.infrastructure.events.chain import EMPTY, GENESIS, LogRow, Tip
 from cleveragents.infrastructure.events.sequencer import rows_after
 from cleveragents.infrastructure.persistence.tables import events
 
@@ -63,7 +63,7 @@ def find_problems(connection: Connection, head: Tip | AuditLogBroken) -> AuditRe
     return AuditReport(last.rows, attested, tuple(findings))
 
 
-def _problems_of(connection: Connection, row: ChainedRow, last: Tip) -> Iterator[Finding]:
+def _problems_of(connection: Connection, row: LogRow, last: Tip) -> Iterator[Finding]:
     if row.position != last.rows + 1:
         yield Finding(last.rows + 1, _missing(last.rows + 1, row.position - 1))
     if row.expected_hash() != row.hash:
@@ -72,7 +72,7 @@ def _problems_of(connection: Connection, row: ChainedRow, last: Tip) -> Iterator
         yield Finding(row.position, _misplaced(connection, row))
 
 
-def _misplaced(connection: Connection, row: ChainedRow) -> str:
+def _misplaced(connection: Connection, row: LogRow) -> str:
     if row.previous_hash == GENESIS:
         return "it was the first row: rows were reordered"
     query = select(events.c.position).where(events.c.hash == row.previous_hash)
