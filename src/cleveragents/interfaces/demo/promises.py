@@ -115,7 +115,7 @@ def _cancel(container: Container, story: Story, evidence: Evidence) -> Iterator[
     yield Promise("cancel means cancelled", kept, f"stubborn-1 is {job.state.value}")
     alive = container.processes.alive(marker_of(story.stubborn, story.stubborn_fence))
     kept = len(story.stubborn_pids) > 0 and not alive
-    shown = f"{len(story.stubborn_pids)} processes ignored SIGTERM, {len(alive)} are alive"
+    shown = f"there were {len(story.stubborn_pids)}, SIGTERM ignored; {len(alive)} are alive"
     yield Promise("no process of a cancelled job survives", kept, shown)
     kept = story.second_cancel == JobState.CANCELLED.value
     yield Promise("a second cancel says so and does nothing", kept, f"already {story.second_cancel}")

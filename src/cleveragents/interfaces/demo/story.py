@@ -124,7 +124,7 @@ def _cancel_the_stubborn(container: Container, story: Story, say: Say) -> None:
     _until("the stubborn processes", lambda: len(container.processes.alive(marker)) >= 4)
     story.stubborn_fence = job.fence
     story.stubborn_pids = tuple(container.processes.alive(marker))
-    say(f"stubborn-1 runs in {len(story.stubborn_pids)} processes that ignore SIGTERM; it is cancelled")
+    say(f"stubborn-1 runs in {len(story.stubborn_pids)} processes and ignores SIGTERM; it is cancelled")
     container.jobs.request_cancel(job.id, "shown in the demo", now=container.clock.now())
     _until("the end of the stubborn job", lambda: container.jobs.get(job.id).state.ended)
     left = container.processes.alive(marker)
