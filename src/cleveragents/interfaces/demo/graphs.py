@@ -30,7 +30,7 @@ __all__ = [
     "BROKEN_STRATEGY",
     "CURRENT",
     "MIGRATED",
-    "Assignment",
+    "RunAssignment",
     "migrate_graph",
     "review_graph",
 ]
@@ -53,14 +53,14 @@ _CONTEXT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class RunAssignment:
     """What the nodes of one run work with: the plan's changesets, and the job's own token."""
 
     plan: PlanExecutionContext
     token: CancellationToken
 
 
-CURRENT: ContextVar[Assignment] = ContextVar("demo_assignment")
+CURRENT: ContextVar[RunAssignment] = ContextVar("demo_assignment")
 
 
 class _Review(TypedDict, total=False):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
-from cleveragents.interfaces.demo.graphs import CURRENT, Assignment, migrate_graph, review_graph
+from cleveragents.interfaces.demo.graphs import CURRENT, RunAssignment, migrate_graph, review_graph
 from cleveragents.reactive.message import StreamMessage
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.async_worker import AsyncJob
     from cleveragents.langgraph.bridge import RxPyLangGraphBridge
 
-__all__ = ["MIGRATE", "REVIEW", "STUBBORN", "GraphJobs", "demo_handlers"]
+__all__ = ["MIGRATE", "REVIEW", "STUBBORN", "demo_handlers"]
 
 REVIEW = "review"
 MIGRATE = "migrate"
@@ -28,7 +28,7 @@ _RUN_SECONDS = 60.0
 def demo_handlers(container: Container) -> dict[str, JobHandler]:
     """One bridge, shared by all graph jobs of a worker."""
     graphs = {REVIEW: review_graph(container.strategies), MIGRATE: migrate_graph(container.changesets)}
-    graph_jobs = GraphJobs(container.changesets, container.bridge(graphs))
+    graph_jobs = _GraphJobs(container.changesets, container.bridge(graphs))
     return {
         REVIEW: JobHandler(graph_jobs.run),
         MIGRATE: JobHandler(graph_jobs.run),
@@ -38,7 +38,7 @@ def demo_handlers(container: Container) -> dict[str, JobHandler]:
     }
 
 
-class GraphJobs:
+class _GraphJobs:
     """Runs jobs as graph runs. Any thread of the worker may call it: it has no state of its own."""
 
     def __init__(self, changesets: ChangesetStore, bridge: RxPyLangGraphBridge) -> None:
@@ -47,7 +47,7 @@ class GraphJobs:
 
     def run(self, job: AsyncJob) -> object:
         """The output of the graph named like the job's kind. Whatever ends the run otherwise is raised."""
-        assignment = Assignment(PlanExecutionContext(job.id, self._changesets), job.token)
+        assignment = RunAssignment(PlanExecutionContext(job.id, self._changesets), job.token)
         context = contextvars.copy_context()
         context.run(CURRENT.set, assignment)
         future = context.run(self._bridge.create_future_task, StreamMessage(job.id, job.kind))
