@@ -118,9 +118,8 @@ class ThreadCrew(Generic[Answer]):
 
     def batch(self) -> Batch[Answer]:
         """A place where one caller's calls end. `Closed` after `close`."""
-        with self._lock:
-            if self._closed:  # guard: refuses new callers
-                raise Closed("the strategy executor")
+        if self._closed:  # guard: refuses new callers; who slips through has his calls withdrawn
+            raise Closed("the strategy executor")
         return Batch(threading.Condition(self._lock))
 
     def submit(self, call: Call[Answer]) -> bool:
