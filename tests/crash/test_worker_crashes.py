@@ -178,8 +178,10 @@ def test_a_stopped_workers_processes_end_before_a_peer_has_its_job(world: World)
         WorkerOptions(**SHORT),
     )
     peer.start()
-    peer.run_until_idle(60)
-    peer.close()
+    try:
+        peer.run_until_idle(60)
+    finally:
+        peer.close()
     assert alive_at_takeover == []
     assert world.job(job_id).result == "done by the peer"
     child.send_signal(signal.SIGCONT)

@@ -31,8 +31,10 @@ from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
 
 OPTIONS = WorkerOptions(concurrency=1, lease_seconds=15, heartbeat_seconds=5)
-EFFORT = 120
-"""Schedules per explorer where each is long; the naive versions fall within the first dozens."""
+EFFORT = 40
+"""Schedules per explorer where each is long; the naive versions fall within the first dozen."""
+BRIEF = 100
+NOW = FakeClock().now()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,6 +72,18 @@ def attempt_at(job: Job, kind: type[Attempt] = Attempt) -> Attempt:
     return kind(job, view, claimed_at=0.0, lease_seconds=12.0)
 
 
+def running_job() -> Job:
+    """What "a" has just claimed."""
+    store = InMemoryJobStore(CountingIdentifiers("job"))
+    store.submit(NewJob("work"), now=NOW)
+    job = store.claim(Elsewhere().identity("a"), ["work"], now=NOW)
+    assert job is not None
+    return job
+
+
+JOB = running_job()
+
+
 # ── Cancel against the end of an attempt ──────────────────────────────────────────────────────────
 
 
@@ -78,8 +92,6 @@ class Ending:
     """One attempt that ends while it is cancelled, and is reported at most once."""
 
     attempt: Attempt
-    store: InMemoryJobStore
-    clock: FakeClock
     cancelled: list[bool] = field(default_factory=list)
     reports: list[Outcome] = field(default_factory=list)
 
@@ -89,7 +101,7 @@ class Ending:
     def end(self) -> None:
         settled = self.attempt.settle()
         if settled is not None:
-            outcome = outcome_of(self.attempt.job, Returned("done"), settled[0], self.clock.now(), 0.0)
+            outcome = outcome_of(self.attempt.job, Returned("done"), settled[0], NOW, 0.0)
             assert outcome is not None
             self.reports.append(outcome)
 
@@ -98,15 +110,7 @@ class Ending:
 
 
 def ending(kind: type[Attempt]) -> Callable[[], Ending]:
-    def setup() -> Ending:
-        clock = FakeClock()
-        store = InMemoryJobStore(CountingIdentifiers("job"))
-        store.submit(NewJob("work"), now=clock.now())
-        job = store.claim(Elsewhere().identity("a"), ["work"], now=clock.now())
-        assert job is not None
-        return Ending(attempt_at(job, kind), store, clock)
-
-    return setup
+    return lambda: Ending(attempt_at(JOB, kind))
 
 
 def cancel_against_end(kind: type[Attempt]) -> Scenario[Ending]:
@@ -136,12 +140,12 @@ def two_ends(kind: type[Attempt]) -> Scenario[Ending]:
 
 @pytest.mark.parametrize("scenario", [cancel_against_end, two_ends])
 def test_an_attempt_ends_once_and_as_what_it_was(scenario: Callable[..., Scenario[Any]]) -> None:
-    assert_holds(scenario(Attempt))
+    assert_holds(scenario(Attempt), effort=BRIEF)
 
 
 @pytest.mark.parametrize("scenario", [cancel_against_end, two_ends])
 def test_a_lock_without_a_decision_in_it_is_caught(scenario: Callable[..., Scenario[Any]]) -> None:
-    assert_caught(scenario(LockOnlyAttempt))
+    assert_caught(scenario(LockOnlyAttempt), effort=BRIEF)
 
 
 @dataclass
@@ -167,7 +171,7 @@ def test_a_process_hears_of_every_stop_and_of_the_newest_lease_last() -> None:
     """However its launch falls together with a cancel and a heartbeat."""
 
     def setup() -> tuple[Attempt, Told]:
-        return ending(Attempt)().attempt, Told()
+        return attempt_at(JOB), Told()
 
     assert_holds(
         Scenario(
@@ -180,7 +184,8 @@ def test_a_process_hears_of_every_stop_and_of_the_newest_lease_last() -> None:
             lambda state: tuple(state[1].told),
             allowed=lambda told: 1 <= told.count("stop") <= 2,
             reachable=frozenset({("stop",)}),
-        )
+        ),
+        effort=BRIEF,
     )
 
 
@@ -196,7 +201,8 @@ def test_the_stronger_of_two_stops_stays() -> None:
             lambda state: state.attempt.settle()[0].reason,
             allowed=lambda reason: reason == "lost",
             reachable=frozenset({"lost"}),
-        )
+        ),
+        effort=BRIEF,
     )
 
 
@@ -214,7 +220,7 @@ class Slots:
 
     def work(self) -> None:
         if self.table.reserve():
-            attempt = ending(Attempt)().attempt
+            attempt = attempt_at(JOB)
             self.table.admit(attempt)
             self.most.append(self.table.statistics().running)
             self.table.leave(attempt)
@@ -245,7 +251,7 @@ def claim_against_drain(kind: type[AttemptTable]) -> Scenario[Slots]:
 
     def work(state: Slots) -> None:
         if state.table.reserve():
-            attempt = ending(Attempt)().attempt
+            attempt = attempt_at(JOB)
             state.table.admit(attempt)
             # It runs on: whoever was told "idle" was told wrong.
             state.most.append(1 + len(state.idle))
@@ -268,13 +274,13 @@ def test_a_worker_takes_no_more_than_it_may(scenario: Callable[..., Scenario[Any
 
 @pytest.mark.parametrize("scenario", [claim_against_claim, claim_against_drain])
 def test_a_table_that_counts_too_late_is_caught(scenario: Callable[..., Scenario[Any]]) -> None:
-    assert_caught(scenario(UncountedTable))
+    assert_caught(scenario(UncountedTable), effort=BRIEF)
 
 
 def test_a_straggler_is_forgotten_whichever_comes_first() -> None:
     def setup() -> tuple[AttemptTable, Attempt]:
         table = AttemptTable(OPTIONS)
-        attempt = ending(Attempt)().attempt
+        attempt = attempt_at(JOB)
         assert table.reserve()
         table.admit(attempt)
         return table, attempt
@@ -291,7 +297,8 @@ def test_a_straggler_is_forgotten_whichever_comes_first() -> None:
             ),
             allowed=lambda outcome: outcome == (0, 0, True),
             reachable=frozenset({(0, 0, True)}),
-        )
+        ),
+        effort=BRIEF,
     )
 
 
@@ -303,7 +310,7 @@ def test_counts_are_exact_under_many_threads(interval: float) -> None:
     def work(_: int) -> None:
         for _ in range(200):
             if table.reserve():
-                attempt = ending(Attempt)().attempt
+                attempt = attempt_at(JOB)
                 table.admit(attempt)
                 over.append(table.statistics().running)
                 table.count("succeeded")
@@ -353,22 +360,21 @@ class Owners:
 
 
 def owners(
-    store_kind: type[InMemoryJobStore], recovery: type[JobRecovery] = JobRecovery
+    store_kind: type[InMemoryJobStore], recovery: type[JobRecovery] = JobRecovery, watchers: int = 1
 ) -> Callable[[], Owners]:
     def setup() -> Owners:
         clock = FakeClock()
-        store = store_kind(CountingIdentifiers("job"))
-        store.submit(NewJob("work"), now=clock.now())
-        job = store.claim(Elsewhere().identity("a"), ["work"], now=clock.now())
-        assert job is not None
+        store = store_kind(CountingIdentifiers("event"))
+        # Put there without ceremony: explorers step through the set-up, too.
+        store._jobs[JOB.id] = JOB
         table = AttemptTable(OPTIONS)
         assert table.reserve()
-        attempt = attempt_at(job)
+        attempt = attempt_at(JOB)
         table.admit(attempt)
         keeper = LeaseKeeper(store, clock, table, OPTIONS, NoFaults())
         peers = [
             recovery(store, clock, Elsewhere(), AttemptTable(OPTIONS), options=OPTIONS, faults=NoFaults())
-            for _ in range(2)
+            for _ in range(watchers)
         ]
         for peer in peers:
             peer.sweep()
@@ -399,7 +405,7 @@ def test_a_stale_owner_is_refused_in_every_order() -> None:
 
 
 def test_a_store_without_fences_is_caught() -> None:
-    assert_caught(finish_against_takeover(UnfencedStore))
+    assert_caught(finish_against_takeover(UnfencedStore), effort=BRIEF)
 
 
 def test_a_beat_in_the_last_moment_keeps_the_job_or_loses_it_but_not_both() -> None:
@@ -425,7 +431,7 @@ def test_two_peers_that_see_the_same_silence_take_the_job_once() -> None:
     assert_holds(
         Scenario(
             "two peers",
-            owners(InMemoryJobStore),
+            owners(InMemoryJobStore, watchers=2),
             [
                 lambda state: state.said.append(str(state.peers[0].sweep())),
                 lambda state: state.said.append(str(state.peers[1].sweep())),
