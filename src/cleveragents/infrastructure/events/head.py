@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
 
@@ -125,12 +125,14 @@ class HeadFile:
     def _finish_new_key(self) -> None:
         """A first key gets its name after the first head has: a crash between leaves both, or neither."""
         if self._new_key_path.exists() and self.path.exists() and not self.key_path.exists():
-            self._new_key_path.replace(self.key_path)
+            with suppress(FileNotFoundError):  # somebody else was faster
+                self._new_key_path.replace(self.key_path)
 
     def _write(self, path: Path, content: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, content)
+            if os.write(descriptor, content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if self._fsync:
                 os.fsync(descriptor)
         finally:

@@ -239,9 +239,7 @@ class ReactiveEventBus:
         if isinstance(subscription, Subscription):
             return self._detach(subscription, wait, timeout)
         known = _known(subscription)
-        with self._lock:
-            candidates = self._subscriptions.get(known, ())
-        for candidate in candidates:
+        for candidate in self._subscriptions.get(known, ()):
             if candidate.handler == handler and self._detach(candidate, wait, timeout):
                 return True
         return False
@@ -361,16 +359,15 @@ class ReactiveEventBus:
         return tuple(self._audit_log.copy())
 
     def statistics(self) -> BusStatistics:
-        """Counts at this moment."""
-        with self._lock:
-            everyone = [s for group in self._subscriptions.values() for s in group]
-            return BusStatistics(
-                emitted=self._sequence,
-                subscriptions=len(everyone),
-                failures=self._tally.failures,
-                dropped=self._tally.dropped,
-                waiting=sum(s.waiting for s in self._ordered),
-            )
+        """Counts at this moment. The table is replaced, never changed, so reading it needs no lock."""
+        everyone = [s for group in self._subscriptions.values() for s in group]
+        return BusStatistics(
+            emitted=self._sequence,
+            subscriptions=len(everyone),
+            failures=self._tally.failures,
+            dropped=self._tally.dropped,
+            waiting=sum(s.waiting for s in everyone if isinstance(s, OrderedSubscription)),
+        )
 
 
 def _known(event_type: EventType | str | None) -> EventType | None:

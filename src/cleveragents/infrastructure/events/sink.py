@@ -32,7 +32,7 @@ from cleveragents.infrastructure.persistence.outbox import event_row
 __all__ = ["AuditReceipt", "DurableAuditSink"]
 
 _BATCH = 2000
-_IDLE_SECONDS = 60.0
+_IDLE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 _NAME = "the audit sink"
@@ -88,7 +88,7 @@ class DurableAuditSink:
         self._filled = threading.Condition(self._lock)
         self._moved = threading.Condition(self._lock)
         self._queue: deque[AuditReceipt] = deque()
-        self._woken = False
+        self._woken = True  # to look for what a crash has left in the outbox
         self._closing = False
         self._give_up_at = float("inf")
         self._trouble: CleverAgentsError | None = None
@@ -214,7 +214,8 @@ class DurableAuditSink:
             while not self._queue and not self._woken:
                 if self._closing:  # guard: the thread must end
                     return None
-                self._filled.wait(_IDLE_SECONDS)
+                # In a quiet time, too: somebody else may have died with rows in the outbox.
+                self._woken = not self._filled.wait(_IDLE_SECONDS) or self._woken
             self._woken = False
             return list(islice(self._queue, _BATCH))
 
