@@ -1,0 +1,127 @@
+"""Recording changes on SQLite, beside one transaction per record with the same durability.
+
+The floor is what one would write by hand: pysqlite, WAL, one IMMEDIATE transaction for each record (look,
+number, insert, commit), one connection behind a lock. Both promise that an acknowledged record survives
+kill -9; with `full`, a power cut, too.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.ratio import ratio
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+from cleveragents.domain.change import ChangeEntry, ChangeKind
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
+from cleveragents.testing.changeset_store import InMemoryChangesetStore
+
+__all__ = ["RecordChange", "RecordChangeInMemory"]
+
+ENTRY = ChangeEntry(ChangeKind.MODIFY, "src/module.py", "a" * 64, "b" * 64, tool_call_id="call-1")
+COLUMNS = ("kind", "path", "before_hash", "after_hash", "tool_call_id")
+
+
+class OneTransactionPerRecord:
+    """The floor."""
+
+    def __init__(self, path: Path, durability: str) -> None:
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute(f"PRAGMA synchronous = {durability}")
+
+    def record(self, changeset_id: str, entry: ChangeEntry) -> int:
+        with self._lock:
+            execute = self._connection.execute
+            execute("BEGIN IMMEDIATE")
+            ((closed, length),) = execute(
+                "SELECT closed, (SELECT max(sequence) FROM change_entries WHERE changeset_id = id)"
+                " FROM changesets WHERE id = ?",
+                (changeset_id,),
+            ).fetchall()
+            assert not closed
+            sequence = (length or 0) + 1
+            execute(
+                "INSERT INTO change_entries (changeset_id, sequence, kind, path, before_hash, after_hash,"
+                " tool_call_id) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (changeset_id, sequence, *(getattr(entry, name) for name in COLUMNS)),
+            )
+            execute("COMMIT")
+        return int(sequence)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def at_once(threads: int, work: Callable[[int], object]) -> None:
+    """`work(n)` on that many threads."""
+    running = [threading.Thread(target=work, args=(n,)) for n in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+
+
+class RecordChange:
+    """`record_change` of 1 and 8 threads, each in its own changeset; below 1 is faster than the floor."""
+
+    params = ([1, 8, 32], ["NORMAL", "FULL"])
+    param_names = ("threads", "durability")
+    timeout = 300
+    records = 960
+
+    def setup(self, threads: int, durability: str) -> None:
+        self._folder = TemporaryDirectory()
+        path = Path(self._folder.name) / "store.db"
+        self._database = open_database(f"sqlite:///{path}", durability=durability.lower())
+        self._context = PlanExecutionContext("plan", SqlChangesetStore(self._database, UlidSource()))
+        self._handles = [self._context.start_changeset() for _ in range(threads)]
+        self._floor = OneTransactionPerRecord(path, durability)
+
+    def teardown(self, threads: int, durability: str) -> None:
+        self._floor.close()
+        self._database.close()
+        self._folder.cleanup()
+
+    def track_record_change_ratio(self, threads: int, durability: str) -> float:
+        each = range(self.records // threads)
+
+        def ours(number: int) -> None:
+            handle = self._handles[number]
+            for _ in each:
+                self._context.record_change(ENTRY, handle)
+
+        def floor(number: int) -> None:
+            handle = self._handles[number]
+            for _ in each:
+                self._floor.record(handle, ENTRY)
+
+        return ratio(lambda: at_once(threads, ours), lambda: at_once(threads, floor), rounds=5)
+
+    track_record_change_ratio.unit = "ratio"
+
+
+class RecordChangeInMemory:
+    """What the context itself costs: finding the changeset, beside the store called with its id."""
+
+    records = 500
+
+    def setup(self) -> None:
+        self._store = InMemoryChangesetStore()
+        self._context = PlanExecutionContext("plan", self._store)
+
+    def track_addressing_ratio(self) -> float:
+        handle = self._context.start_changeset()
+        context, store = self._context, self._store
+        return ratio(
+            lambda: [context.record_change(ENTRY) for _ in range(self.records)],
+            lambda: [store.record(handle, ENTRY) for _ in range(self.records)],
+        )
+
+    track_addressing_ratio.unit = "ratio"

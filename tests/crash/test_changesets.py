@@ -1,0 +1,84 @@
+"""Started means kept, recorded means kept, gapless: also when the process is killed in the middle."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+from cleveragents.domain.change import ChangeEntry, ChangeKind
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
+from tests.crash.programs.change_recorder import THREADS
+
+PROGRAM = "tests.crash.programs.change_recorder"
+
+
+def run_until_killed(url: str, *, point: str = "-", nth: int = 1, kill_after: int | None = None) -> list[str]:
+    """What the recorder acknowledged before it was killed."""
+    command = [sys.executable, "-m", PROGRAM, url, "2000", point, str(nth)]
+    told: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told.append(line.rstrip("\n"))
+            if len(told) == kill_after:
+                process.kill()
+        assert process.wait(60) == -signal.SIGKILL
+    return told
+
+
+def check_kept(url: str, told: list[str]) -> None:
+    """All that was told is there, gapless, and at most one record more for each thread: the one in flight."""
+    started = [line.split()[1] for line in told if line.startswith("start ")]
+    recorded: dict[str, dict[int, str]] = defaultdict(dict)
+    for line in told:
+        if not line.startswith("start "):
+            changeset, sequence, path = line.split()
+            recorded[changeset][int(sequence)] = path
+    with open_database(url) as database:
+        store = SqlChangesetStore(database, UlidSource())
+        kept = {changeset.id: store.entries(changeset.id) for changeset in store.of_plan("plan")}
+        assert set(started) <= set(kept)
+        for changeset, entries in kept.items():
+            assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
+            by_number = {entry.sequence: entry.entry.path for entry in entries}
+            assert recorded[changeset].items() <= by_number.items()
+        unacknowledged = sum(map(len, kept.values())) - sum(map(len, recorded.values()))
+        assert 0 <= unacknowledged <= THREADS
+        go_on(store, kept)
+
+
+def go_on(store: SqlChangesetStore, kept: dict[str, object]) -> None:
+    """After a restart a retry of what was in flight records once, and the numbers go on without a gap."""
+    context = PlanExecutionContext("plan", store)
+    for changeset in kept:
+        if store.get(changeset).closed:
+            continue
+        entries = store.entries(changeset)
+        if entries:
+            last = entries[-1]
+            assert context.record_change(last.entry, changeset, key=last.key) == last
+        fresh = context.record_change(ChangeEntry(ChangeKind.CREATE, "after"), changeset)
+        assert fresh.sequence == len(entries) + 1
+
+
+# Reached first by the migration, then by each start and each batch of records.
+@pytest.mark.parametrize("nth", [2, 3, 12, 60])
+@pytest.mark.parametrize("point", ["store.write.before_commit", "store.write.after_commit"])
+def test_killed_at_a_commit_nothing_acknowledged_is_lost(tmp_path: Path, point: str, nth: int) -> None:
+    url = f"sqlite:///{tmp_path}/changes.db"
+    told = run_until_killed(url, point=point, nth=nth)
+    check_kept(url, told)
+
+
+def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    for kill_after in (1, 333):
+        url = f"sqlite:///{tmp_path}/changes-{kill_after}.db"
+        check_kept(url, run_until_killed(url, kill_after=kill_after))

@@ -1,0 +1,507 @@
+"""Every change lands in the changeset it was made under, whatever runs beside it, or the call raises."""
+
+from __future__ import annotations
+
+import contextvars
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+from cleveragents.domain.change import ChangeEntry, ChangeKind
+from cleveragents.errors import AmbiguousChangeset, ChangesetClosed, NoActiveChangeset
+from cleveragents.testing.changeset_store import InMemoryChangesetStore
+from tests.races.explorers import Scenario, assert_caught, assert_holds, explore
+from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
+from tests.races.linearizability import Call, History, Operation, is_linearizable, run_programs
+from tests.races.naive_changesets import (
+    LockOnlyContext,
+    NaiveChangesetStore,
+    NaiveContext,
+    OneBigLockContext,
+)
+
+NAIVE_CONTEXTS = [NaiveContext, LockOnlyContext, OneBigLockContext]
+
+EFFORT = 80
+
+REFUSALS = (NoActiveChangeset, AmbiguousChangeset, ChangesetClosed)
+
+
+def change(name: str) -> ChangeEntry:
+    return ChangeEntry(ChangeKind.CREATE, name)
+
+
+@dataclass
+class Shared:
+    """One context, shared by all workers of a scenario, and what each of them was answered."""
+
+    context: Any
+    store: Any
+    names: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    def start(self, name: str) -> str:
+        self.names[name] = self.context.start_changeset()
+        return self.names[name]
+
+    def note(self, who: str, act: Any) -> None:
+        """The answer of `act`: where an entry went, the refusal's name, or the accident's."""
+        try:
+            answer = act()
+        except Exception as error:
+            answer = type(error).__name__
+        else:
+            answer = getattr(answer, "changeset_id", answer)
+        self.answers[who] = answer
+
+    def filed(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Each changeset, by the name its worker gave it, with the paths recorded in it."""
+        return tuple(
+            (name, tuple(r.entry.path for r in self.store.entries(changeset)))
+            for name, changeset in sorted(self.names.items())
+        )
+
+    def answer(self, who: str) -> str:
+        """The answer, with a changeset's id replaced by its name."""
+        by_id = {changeset: name for name, changeset in self.names.items()}
+        found = self.answers[who]
+        return by_id.get(found, found) if isinstance(found, str) else type(found).__name__
+
+
+def sharing(context_class: Any, *started: str, store_class: Any = InMemoryChangesetStore) -> Any:
+    """Builds a shared context with those changesets open, none of them current anywhere."""
+
+    def setup() -> Shared:
+        store = store_class()
+        shared = Shared(context_class("plan", store), store)
+        contextvars.Context().run(lambda: [shared.start(name) for name in started])
+        return shared
+
+    return setup
+
+
+def node(name: str) -> Any:
+    """A graph node: starts its changeset, records one change, and names no handle."""
+
+    def run(shared: Shared) -> None:
+        shared.start(name)
+        shared.note(name, lambda: shared.context.record_change(change(f"by-{name}")))
+
+    return run
+
+
+def two_nodes(context_class: Any) -> Scenario[Shared]:
+    """Two nodes share a context: each entry is under its own node's changeset."""
+    right = (("a", ("by-a",)), ("b", ("by-b",)))
+    return Scenario(
+        name=f"two nodes, {context_class.__name__}",
+        setup=sharing(context_class),
+        workers=[node("a"), node("b")],
+        outcome=lambda shared: (shared.filed(), shared.answer("a"), shared.answer("b")),
+        allowed=lambda outcome: outcome == (right, "a", "b"),
+        reachable=frozenset({(right, "a", "b")}),
+    )
+
+
+def start_beside_record(context_class: Any) -> Scenario[Shared]:
+    """A record without a handle beside another's start: into the one that was there, or refused."""
+
+    def stranger(shared: Shared) -> None:
+        shared.note("stranger", lambda: shared.context.record_change(change("x")))
+
+    right = {
+        ((("new", ()), ("old", ("x",))), "old"),
+        ((("new", ()), ("old", ())), "AmbiguousChangeset"),
+    }
+    return Scenario(
+        name=f"start beside record, {context_class.__name__}",
+        setup=sharing(context_class, "old"),
+        workers=[lambda shared: shared.start("new"), stranger],
+        outcome=lambda shared: (shared.filed(), shared.answer("stranger")),
+        allowed=lambda outcome: outcome in right,
+        reachable=frozenset(right),
+    )
+
+
+@pytest.mark.parametrize("scenario", [two_nodes, start_beside_record])
+def test_a_change_is_filed_where_it_was_made(scenario):
+    assert_holds(scenario(PlanExecutionContext), effort=EFFORT)
+
+
+@pytest.mark.parametrize("naive", NAIVE_CONTEXTS)
+@pytest.mark.parametrize("scenario", [two_nodes, start_beside_record])
+def test_the_latest_changeset_is_no_address_however_it_is_locked(scenario, naive):
+    assert_caught(scenario(naive), effort=EFFORT)
+
+
+def test_two_nodes_that_name_their_handles_and_close_leave_nothing_active():
+    def handling(name: str) -> Any:
+        def run(shared: Shared) -> None:
+            mine = shared.start(name)
+            shared.note(name, lambda: shared.context.record_change(change(f"by-{name}"), mine))
+            shared.context.close_changeset(mine)
+
+        return run
+
+    right = ((("a", ("by-a",)), ("b", ("by-b",))), "a", "b", ())
+    assert_holds(
+        Scenario(
+            name="two nodes with handles",
+            setup=sharing(PlanExecutionContext),
+            workers=[handling("a"), handling("b")],
+            outcome=lambda shared: (
+                shared.filed(),
+                shared.answer("a"),
+                shared.answer("b"),
+                shared.context.active_changesets,
+            ),
+            allowed=lambda outcome: outcome == right,
+            reachable=frozenset({right}),
+        ),
+        effort=EFFORT,
+    )
+
+
+def test_a_first_start_beside_a_record_is_either_seen_or_not():
+    right = {((("a", ("x",)),), "a"), ((("a", ()),), "NoActiveChangeset")}
+    assert_holds(
+        Scenario(
+            name="first start beside record",
+            setup=sharing(PlanExecutionContext),
+            workers=[
+                lambda shared: shared.start("a"),
+                lambda shared: shared.note("x", lambda: shared.context.record_change(change("x"))),
+            ],
+            outcome=lambda shared: (shared.filed(), shared.answer("x")),
+            allowed=lambda outcome: outcome in right,
+            reachable=frozenset(right),
+        ),
+        effort=EFFORT,
+    )
+
+
+def close_beside_record(store_class: Any, *, handle: bool) -> Scenario[Shared]:
+    """Recorded before the seal, or refused; what the seal counted is what is there."""
+
+    def recorder(shared: Shared) -> None:
+        changeset = shared.names["a"] if handle else None
+        shared.note("x", lambda: shared.context.record_change(change("x"), changeset))
+
+    def closer(shared: Shared) -> None:
+        shared.answers["sealed"] = shared.context.close_changeset(shared.names["a"])
+
+    def outcome(shared: Shared) -> Any:
+        final = shared.store.get(shared.names["a"])
+        sealed = shared.answers["sealed"]
+        entries = len(shared.store.entries(final.id))
+        return shared.answer("x"), sealed == final, final.closed, final.length, entries
+
+    def allowed(outcome: Any) -> bool:
+        answer, sealed_is_final, closed, length, entries = outcome
+        recorded = answer == "a"
+        refused = answer == "ChangesetClosed" or (answer == "NoActiveChangeset" and not handle)
+        return sealed_is_final and closed and length == entries == int(recorded) and recorded != refused
+
+    reached = {("a", True, True, 1, 1), ("ChangesetClosed", True, True, 0, 0)}
+    return Scenario(
+        name=f"close beside record, {store_class.__name__}",
+        setup=sharing(PlanExecutionContext, "a", store_class=store_class),
+        workers=[recorder, closer],
+        outcome=outcome,
+        allowed=allowed,
+        reachable=frozenset(reached if handle else {*reached, ("NoActiveChangeset", True, True, 0, 0)}),
+    )
+
+
+@pytest.mark.parametrize("handle", [True, False])
+def test_a_change_is_recorded_before_the_seal_or_refused(handle):
+    assert_holds(close_beside_record(InMemoryChangesetStore, handle=handle), effort=EFFORT)
+
+
+def test_a_store_that_looks_first_and_writes_later_loses_the_seal():
+    assert_caught(close_beside_record(NaiveChangesetStore, handle=True), effort=EFFORT)
+
+
+def one_of_two_closes_beside_record() -> Scenario[Shared]:
+    """While both are open a record without a handle is a guess; once one is closed the other is meant."""
+    return Scenario(
+        name="one of two closes beside record",
+        setup=sharing(PlanExecutionContext, "a", "b"),
+        workers=[
+            lambda shared: shared.context.close_changeset(shared.names["b"]),
+            lambda shared: shared.note("x", lambda: shared.context.record_change(change("x"))),
+        ],
+        outcome=lambda shared: (shared.answer("x"), shared.filed()),
+        allowed=lambda outcome: (
+            outcome
+            in {
+                ("AmbiguousChangeset", (("a", ()), ("b", ()))),
+                ("a", (("a", ("x",)), ("b", ()))),
+            }
+        ),
+        reachable=frozenset(
+            {("AmbiguousChangeset", (("a", ()), ("b", ()))), ("a", (("a", ("x",)), ("b", ())))}
+        ),
+    )
+
+
+def test_a_guess_is_refused_until_only_one_is_left():
+    assert_holds(one_of_two_closes_beside_record(), effort=EFFORT)
+
+
+def test_two_may_close_the_same_changeset_at_once():
+    def close(who: str) -> Any:
+        def run(shared: Shared) -> None:
+            shared.note(who, lambda: shared.context.close_changeset(shared.names["a"]))
+
+        return run
+
+    assert_holds(
+        Scenario(
+            name="two closers",
+            setup=sharing(PlanExecutionContext, "a"),
+            workers=[close("one"), close("two")],
+            outcome=lambda shared: (
+                shared.answer("one"),
+                shared.answer("two"),
+                shared.context.active_changesets,
+            ),
+            allowed=lambda outcome: outcome == ("Changeset", "Changeset", ()),
+        ),
+        effort=EFFORT,
+    )
+
+
+def recorders_beside_a_reader(store_class: Any) -> Scenario[Shared]:
+    """Two records at once get 1 and 2; a retry of one records nothing; whoever looks sees no gap."""
+
+    def record(who: str, key: str) -> Any:
+        def run(shared: Shared) -> None:
+            recorded = shared.store.record(shared.names["a"], change(key), key=key)
+            shared.answers[who] = recorded.sequence
+
+        return run
+
+    def allowed(outcome: Any) -> bool:
+        one, again, other, sequences, length = outcome
+        return one == again and {one, other} == {1, 2} and sequences == (1, 2) and length == 2
+
+    return Scenario(
+        name=f"recorders, {store_class.__name__}",
+        setup=sharing(PlanExecutionContext, "a", store_class=store_class),
+        workers=[record("one", "k1"), record("again", "k1"), record("other", "k2")],
+        outcome=lambda shared: (
+            shared.answers["one"],
+            shared.answers["again"],
+            shared.answers["other"],
+            tuple(r.sequence for r in shared.store.entries(shared.names["a"])),
+            shared.store.get(shared.names["a"]).length,
+        ),
+        allowed=allowed,
+        reachable=frozenset({(1, 1, 2, (1, 2), 2), (2, 2, 1, (1, 2), 2)}),
+    )
+
+
+def test_numbers_are_gapless_and_a_key_records_once():
+    assert_holds(recorders_beside_a_reader(InMemoryChangesetStore), effort=EFFORT)
+
+
+def test_a_store_without_a_critical_section_gives_a_number_twice():
+    assert_caught(recorders_beside_a_reader(NaiveChangesetStore), effort=EFFORT)
+
+
+# ── Programs against a sequential model ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """The model's state: what is active, what is sealed, how long each is, what is current for whom."""
+
+    active: tuple[str, ...]
+    sealed: frozenset[str]
+    lengths: tuple[tuple[str, int], ...]
+    stacks: tuple[tuple[str, ...], ...]
+
+
+def sequential(state: Sequential, call: Call) -> tuple[Sequential, Any]:
+    """What a context does when nothing runs beside it. `call.args` is (thread, changeset or None)."""
+    thread, named = call.args
+    if call.name == "start":
+        stacks = _with(state.stacks, thread, (*state.stacks[thread], named))
+        lengths = (*state.lengths, (named, 0))
+        return Sequential((*state.active, named), state.sealed, lengths, stacks), named
+    stack = state.stacks[thread]
+    meant = named or (stack[-1] if stack else None)
+    if meant is None:
+        if len(state.active) != 1:
+            return state, "refused"
+        meant = state.active[0]
+    if call.name == "close":
+        active = tuple(one for one in state.active if one != meant)
+        stacks = _with(state.stacks, thread, tuple(one for one in stack if one != meant))
+        return Sequential(active, state.sealed | {meant}, state.lengths, stacks), meant
+    if meant in state.sealed:
+        return state, "refused"
+    length = dict(state.lengths)[meant] + 1
+    lengths = tuple((one, length if one == meant else n) for one, n in state.lengths)
+    return Sequential(state.active, state.sealed, lengths, state.stacks), (meant, length)
+
+
+def _with(stacks: tuple[tuple[str, ...], ...], thread: int, stack: tuple[str, ...]) -> Any:
+    return tuple(stack if n == thread else other for n, other in enumerate(stacks))
+
+
+def perform(shared: Shared, call: Call) -> Any:
+    """The same call on the real thing."""
+    named = call.args[1]
+    if call.name == "start":
+        return shared.start(named)
+    handle = () if named is None else (shared.names[named],)
+    try:
+        if call.name == "close":
+            return shared.context.close_changeset(*handle).id
+        recorded = shared.context.record_change(change("x"), *handle)
+    except REFUSALS:
+        return "refused"
+    return recorded.changeset_id, recorded.sequence
+
+
+def told_by_name(shared: Shared, operations: list[Operation]) -> list[Operation]:
+    """The same history, ids replaced by the names the programs gave."""
+    by_id = {changeset: name for name, changeset in shared.names.items()}
+
+    def named(answer: Any) -> Any:
+        return (by_id[answer[0]], answer[1]) if isinstance(answer, tuple) else by_id.get(answer, answer)
+
+    return [replace(operation, answer=named(operation.answer)) for operation in operations]
+
+
+def programs(*, naive: bool) -> Any:
+    """For each of two threads two or three calls; `shared` is open from the beginning."""
+
+    def program(thread: int) -> Any:
+        starts = st.integers(1, 2).map(lambda n: Call("start", (thread, f"own-{thread}-{n}")))
+        record = st.just(Call("record", (thread, None)))
+        if naive:
+            calls = st.one_of(starts, record)
+        else:
+            named = st.tuples(st.sampled_from(["record", "close"]), st.sampled_from([None, "shared"]))
+            calls = st.one_of(starts, record, named.map(lambda call: Call(call[0], (thread, call[1]))))
+        distinct = st.lists(calls, min_size=1, max_size=3).map(_start_each_once)
+        return distinct.filter(bool)
+
+    return st.tuples(program(0), program(1))
+
+
+def _start_each_once(calls: list[Call]) -> list[Call]:
+    kept: list[Call] = []
+    for call in calls:
+        if call.name != "start" or call not in kept:
+            kept.append(call)
+    return kept
+
+
+def linearizable(context_class: Any, both: tuple[list[Call], list[Call]]) -> Scenario[Any]:
+    initial = Sequential(("shared",), frozenset(), (("shared", 0),), ((), ()))
+    build = sharing(context_class, "shared")
+    return Scenario(
+        name=f"{context_class.__name__}: {both}",
+        setup=lambda: (build(), History()),
+        workers=run_programs(both, perform),
+        outcome=lambda state: is_linearizable(
+            told_by_name(state[0], state[1].operations), initial, sequential
+        ),
+        allowed=bool,
+    )
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(programs(naive=False))
+def test_every_program_has_a_sequential_explanation(both):
+    assert_holds(linearizable(PlanExecutionContext, both), effort=20)
+
+
+@pytest.mark.parametrize("naive", NAIVE_CONTEXTS)
+def test_programs_of_the_naive_ones_have_none(naive):
+    @settings(
+        max_examples=8,
+        deadline=None,
+        derandomize=True,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs(naive=True))
+    def no_violation(both: Any) -> None:
+        assert all(found.violation is None for found in explore(linearizable(naive, both), effort=20))
+
+    with pytest.raises(AssertionError):
+        no_violation()
+
+
+# ── Real threads, exact totals ────────────────────────────────────────────────────────────────────────────
+
+
+def file_under_own_changesets(context: Any, store: Any, *, rounds: int, close: bool) -> None:
+    """Eight nodes, each time in a changeset of their own: every entry is where its node put it."""
+    strays: list[str] = []
+
+    def work(number: int) -> None:
+        for turn in range(rounds):
+            mine = context.start_changeset()
+            for step in range(3):
+                recorded = context.record_change(change(f"{number}/{turn}/{step}"))
+                if (recorded.changeset_id, recorded.sequence) != (mine, step + 1):
+                    strays.append(recorded.entry.path)
+            if close:
+                context.close_changeset()
+
+    hammer(work)
+    assert strays == []
+    changesets = store.of_plan("plan")
+    assert len(changesets) == 8 * rounds
+    assert all((c.length, c.closed) == (3, close) for c in changesets)
+
+
+@pytest.mark.parametrize("interval", SWITCH_INTERVALS)
+def test_eight_nodes_file_every_entry_under_their_own_changesets(interval):
+    store = InMemoryChangesetStore()
+    context = PlanExecutionContext("plan", store)
+    with switch_interval(interval):
+        file_under_own_changesets(context, store, rounds=100, close=True)
+    assert context.active_changesets == ()
+
+
+@pytest.mark.parametrize("naive", NAIVE_CONTEXTS)
+def test_the_same_hammer_scatters_the_entries_of_the_naive_ones(naive):
+    store = InMemoryChangesetStore()
+    with switch_interval(SWITCH_INTERVALS[1]), pytest.raises(AssertionError, match="assert"):
+        file_under_own_changesets(naive("plan", store), store, rounds=100, close=False)
+
+
+@pytest.mark.parametrize("interval", SWITCH_INTERVALS)
+def test_eight_recorders_into_one_changeset_get_every_number_once_until_it_is_sealed(interval):
+    store = InMemoryChangesetStore()
+    context = PlanExecutionContext("plan", store)
+    changeset = context.start_changeset()
+    acknowledged: list[tuple[int, str]] = []
+
+    def work(number: int) -> None:
+        for turn in range(300):
+            try:
+                recorded = context.record_change(change(f"{number}/{turn}"))
+            except (ChangesetClosed, NoActiveChangeset):
+                return
+            acknowledged.append((recorded.sequence, recorded.entry.path))
+            if number == 0 and turn == 200:
+                context.close_changeset(changeset)
+
+    with switch_interval(interval):
+        hammer(work)
+    kept = [(r.sequence, r.entry.path) for r in store.entries(changeset)]
+    assert sorted(acknowledged) == kept
+    assert [sequence for sequence, _ in kept] == list(range(1, len(kept) + 1))
+    assert store.get(changeset).length == len(kept)
