@@ -18,6 +18,11 @@ LIMIT = 20.0
 """Seconds after which a test that waits has failed."""
 
 
+_ABANDONED: list[object] = []
+# Python throws GeneratorExit into a coroutine that it collects unfinished, and langchain answers that with
+# coroutines that nobody awaits: a warning, in whichever test runs then. So they are kept.
+
+
 class State(TypedDict, total=False):
     """Two channels: one that nodes overwrite, one to which parallel branches add."""
 
@@ -111,6 +116,7 @@ class Gate:
 
     async def never_end(self, state: State) -> State:
         """Swallows every cancellation."""
+        _ABANDONED.append(asyncio.current_task())
         self.entered.release()
         while True:
             try:

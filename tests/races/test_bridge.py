@@ -293,6 +293,24 @@ def answers_meet_the_end_of_the_source() -> Scenario[Stream]:
     )
 
 
+def a_request_meets_an_answer() -> Scenario[Stream]:
+    """Every request is counted until it is answered: the end comes once, and last."""
+
+    def source(stream: Stream) -> None:
+        stream.request("b")
+        stream.answer("b")
+        stream.delivery.source_ended()
+
+    return Scenario(
+        name="a request meets an answer",
+        setup=lambda: stream_of("a"),
+        workers=[lambda stream: stream.answer("a"), source],
+        outcome=lambda stream: (stream.overlapped, tuple(stream.heard), len(stream.delivery._runs)),
+        allowed=lambda outcome: outcome in {(False, ("a", "b", "end"), 0), (False, ("b", "a", "end"), 0)},
+        reachable=frozenset({(False, ("a", "b", "end"), 0), (False, ("b", "a", "end"), 0)}),
+    )
+
+
 def a_request_meets_dispose() -> Scenario[Stream]:
     """Its run is cancelled, or was never made."""
 
@@ -310,7 +328,9 @@ def a_request_meets_dispose() -> Scenario[Stream]:
     )
 
 
-@pytest.mark.parametrize("scenario", [answers_meet_the_end_of_the_source, a_request_meets_dispose])
+@pytest.mark.parametrize(
+    "scenario", [answers_meet_the_end_of_the_source, a_request_meets_an_answer, a_request_meets_dispose]
+)
 def test_the_delivery_holds(scenario: Callable[[], Scenario[Stream]]) -> None:
     assert_holds(scenario(), effort=EFFORT // 3)
 

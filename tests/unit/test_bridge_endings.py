@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,13 +35,6 @@ def in_sync(bridge: RxPyLangGraphBridge, timeout: float) -> Cleanup:
 
 def in_async(bridge: RxPyLangGraphBridge, timeout: float) -> Cleanup:
     return asyncio.run(bridge.cleanup_tasks_async(timeout))
-
-
-@pytest.fixture
-def abandoned() -> Iterator[None]:
-    """For tests that leave a coroutine unfinished on a closed loop: Python says so when it is collected."""
-    yield
-    gc.collect()
 
 
 both_colours = pytest.mark.parametrize("cleanup", [in_sync, in_async])
@@ -101,8 +93,6 @@ def test_what_ends_otherwise_before_the_cancellation_takes_effect_is_counted_so(
         assert run.result(0).content["n"] == -1
 
 
-@pytest.mark.usefixtures("abandoned")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
 @both_colours
 def test_a_node_that_never_ends_is_reported_and_abandoned_at_close(
     gate: Gate, cleanup: Callable[..., Cleanup]
@@ -191,8 +181,6 @@ def test_waiting_on_the_loop_for_the_loop_raises(gate: Gate) -> None:
     assert answer.content.get("seen") == ["refused"], answer
 
 
-@pytest.mark.usefixtures("abandoned")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine")
 def test_a_loop_stopped_from_outside_resolves_every_future_with_an_error(gate: Gate) -> None:
     async def stop_the_loop(state: State) -> State:
         asyncio.get_running_loop().stop()

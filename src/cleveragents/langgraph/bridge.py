@@ -31,7 +31,7 @@ from cleveragents.errors import (
 )
 from cleveragents.langgraph.admission import AdmissionLedger
 from cleveragents.langgraph.graph_run import GraphRun, adopt_call, adopting_task_factory
-from cleveragents.langgraph.loop_thread import STOP_SECONDS, LoopThread
+from cleveragents.langgraph.loop_thread import LoopThread
 from cleveragents.langgraph.node_threads import NodeThreads
 from cleveragents.langgraph.run_events import RunEvents
 from cleveragents.reactive.message import MessageKind, StreamMessage
@@ -171,7 +171,7 @@ class RxPyLangGraphBridge:
         if self._forked():  # guard: there is nothing to close in a fork
             return Cleanup()
         report = self._drain(self._ledger.close(), timeout, Cancelled("the bridge was closed"))
-        self._loop_thread.stop(STOP_SECONDS)
+        self._loop_thread.stop()
         self._abandon(DeadlineExceeded("a graph run that was cancelled", timeout))
         return report
 

@@ -16,7 +16,7 @@ import structlog
 
 from cleveragents.langgraph.node_threads import NodeThreads
 
-__all__ = ["STOP_SECONDS", "LoopTenant", "LoopThread"]
+__all__ = ["LoopTenant", "LoopThread"]
 
 Ts = TypeVarTuple("Ts")
 
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 _LAST_ROUND_SECONDS = 0.5
 """For what is left on a loop that stops: cancelled once more, it gets this long to end."""
-STOP_SECONDS = 2.0
+_STOP_SECONDS = 2.0
 """A loop that nobody blocks has ended by then: tasks, generators and threads get a last round each."""
 
 
@@ -76,11 +76,10 @@ class LoopThread:
         """Whether the caller is on the loop's own thread, where waiting for it would never end."""
         return threading.get_ident() == self._thread.ident
 
-    def stop(self, seconds: float) -> bool:
-        """Asks the loop to stop, once; whether its thread ended within that time."""
+    def stop(self) -> None:
+        """Asks the loop to stop, once; returns when its thread has ended, or after two seconds."""
         self.post(self._stop)
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        self._thread.join(_STOP_SECONDS)
 
     def _stop(self) -> None:
         if self._stop_asked:  # guard: a second stop would break off the last round of the first

@@ -25,7 +25,12 @@ class NodeThreads(ThreadPoolExecutor):
 
     It is a `ThreadPoolExecutor` by type only, because asyncio accepts nothing else as a default; none of
     that class's state is used. Threads are made on demand, up to `bound`, and live until `shutdown`.
-    Not thread-safe: `submit` and `shutdown` belong to the loop's thread, and asyncio calls them there.
+
+    Thread safety:
+        Owner: the loop's thread, on which asyncio calls `submit` and `shutdown`; nobody else may.
+        Lock: none; threads take calls from a queue, and say in a semaphore that they are idle.
+        Guarantee: a call runs once, or its future was cancelled before it began; at most `bound` run.
+    Cancel safety: a cancelled future of a call that has begun changes nothing; the call goes on.
     """
 
     def __init__(self, bound: int, on_call: Callable[[Future[Any]], None]) -> None:
