@@ -173,6 +173,20 @@ def a_close_takes_no_call_that_runs() -> Scenario[World]:
     )
 
 
+def statistics_are_of_one_moment() -> Scenario[World]:
+    """A call is never seen in the queue without the thread that was reserved for it."""
+
+    def look(world: World) -> Hashable:
+        now = world.crew.statistics()
+        return now.threads, now.queued
+
+    return scenario(
+        [note("seen", look), lambda w: w.submit("a")],
+        lambda w: (w.notes["seen"], w.settled()),
+        {((0, 0), (("a",), ("a",))), ((1, 1), (("a",), ("a",)))},
+    )
+
+
 SCENARIOS = [
     an_answer_is_seen_or_the_call_was_given_up,
     a_straggler_is_replaced,
@@ -180,6 +194,7 @@ SCENARIOS = [
     callers_share_the_threads_there_are,
     a_close_withdraws_or_lets_run,
     a_close_takes_no_call_that_runs,
+    statistics_are_of_one_moment,
 ]
 
 

@@ -486,3 +486,69 @@ def test_a_system_without_threads_is_saturated_and_recovers() -> None:
     assert [call.answer for call in crew.collect(batch, LONG)] == [2]
     assert crew.close(LONG) == ()
     threads[0].join(LONG)
+
+
+def test_a_straggler_beyond_the_bound_keeps_its_place() -> None:
+    crew: ThreadCrew[bool] = ThreadCrew(max_workers=1, max_stragglers=0, max_queued=1)
+    batch = crew.batch()
+    begun, gate = threading.Event(), threading.Event()
+    hung = Call("hung", lambda: begun.set() or gate.wait(LONG), batch)
+    waiting = Call("waiting", lambda: True, batch)
+    assert crew.submit(hung)
+    assert begun.wait(LONG)
+    assert crew.submit(waiting)
+    crew.abandon(hung)
+    assert crew.statistics().threads_started == 1
+    gate.set()
+    assert crew.collect(batch, LONG) == [waiting], "its thread went back to use"
+    assert crew.close(LONG) == ()
+
+
+def test_a_call_that_another_thread_took_does_not_need_the_one_that_did_not_start() -> None:
+    begun, gate, took = threading.Event(), threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def start(target: Callable[[], None], name: str) -> None:
+        if threads:
+            gate.set()
+            assert took.wait(LONG)
+            raise RuntimeError("can't start new thread")
+        threads.append(threading.Thread(target=target, name=name))
+        threads[0].start()
+
+    crew: ThreadCrew[bool] = ThreadCrew(max_workers=2, max_stragglers=0, max_queued=2, start_thread=start)
+    batch = crew.batch()
+    assert crew.submit(Call("first", lambda: begun.set() or gate.wait(LONG), batch))
+    assert begun.wait(LONG)
+    assert crew.submit(Call("second", lambda: took.set() or True, batch))
+    ended: list[str] = []
+    while len(ended) < 2:
+        ended += [call.name for call in crew.collect(batch, LONG)]
+    assert ended == ["first", "second"]
+    assert crew.close(LONG) == ()
+    threads[0].join(LONG)
+
+
+def test_a_replacement_that_does_not_start_leaves_the_queue_to_the_others() -> None:
+    begun, gate = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def start(target: Callable[[], None], name: str) -> None:
+        if threads:
+            raise RuntimeError("can't start new thread")
+        threads.append(threading.Thread(target=target, name=name))
+        threads[0].start()
+
+    crew: ThreadCrew[bool] = ThreadCrew(max_workers=1, max_stragglers=1, max_queued=1, start_thread=start)
+    batch = crew.batch()
+    hung = Call("hung", lambda: begun.set() or gate.wait(LONG), batch)
+    waiting = Call("waiting", lambda: True, batch)
+    assert crew.submit(hung)
+    assert begun.wait(LONG)
+    assert crew.submit(waiting)
+    crew.abandon(hung)
+    assert crew.statistics().threads == 1
+    gate.set()
+    assert crew.collect(batch, LONG) == [waiting]
+    assert crew.close(LONG) == ()
+    threads[0].join(LONG)
