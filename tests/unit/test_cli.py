@@ -22,7 +22,7 @@ from cleveragents.application.container import Container
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.infrastructure.configuration.loading import load_configuration
-from cleveragents.interfaces.cli import main
+from cleveragents.interfaces.cli import checks, main
 from cleveragents.interfaces.cli.commands import cli
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,7 +120,10 @@ def test_the_one_line_of_each_command_is_its_own(agents: Agents) -> None:
 
 
 def test_help_imports_no_heavy_library() -> None:
-    probe = "import sys; from cleveragents.interfaces.cli import {}; print(*sys.modules)"
+    probe = (
+        "import sys; before = set(sys.modules); from cleveragents.interfaces.cli import {}; "
+        "print(*set(sys.modules) - before)"
+    )
     heavy = {"rich", "pydantic", "sqlalchemy", "structlog", "langgraph", "reactivex", "psutil", "tomlkit"}
     for module, unwanted in (("commands", heavy), ("main", heavy | {"click", "typing", "dataclasses"})):
         command = [sys.executable, "-c", probe.format(module)]
@@ -505,14 +508,14 @@ def test_doctor_looks_into_the_state(agents: Agents, container: Container) -> No
     ended = agents("doctor", "--format", "json")
     assert (ended.code, verdicts(ended)["jobs"]) == (0, "warn")
     assert "the workers of 1 died" in ended.out
-    assert "schema 0001, writable, WAL" in ended.out
+    assert "schema 0001, writable, journal mode wal" in ended.out
 
 
 def test_doctor_finds_processes_that_outlived_their_job(agents: Agents, container: Container) -> None:
     job = submitted(container)
     fence = claimed(container).fence
-    marked = {**os.environ, **container.processes.environment(marker_of(job.id, fence))}
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=marked)
+    process = process_of(container, marker_of(job.id, fence))
+    foreign = process_of(container, "of-another-database:1")
     try:
         assert verdicts(agents("doctor", "--format", "json"))["processes"] == "ok"
         container.jobs.finish(job.id, fence, Outcome(JobState.SUCCEEDED), now=NOW)
@@ -520,6 +523,38 @@ def test_doctor_finds_processes_that_outlived_their_job(agents: Agents, containe
         assert (verdicts(ended)["processes"], f"{process.pid} of job {job.id}" in ended.out) == ("warn", True)
     finally:
         process.communicate(b"\n")
+        foreign.communicate(b"\n")
+
+
+def process_of(container: Container, marker: str) -> subprocess.Popen[bytes]:
+    """A process that carries the marker and lives until it is told something."""
+    marked = {**os.environ, **container.processes.environment(marker)}
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=marked)
+
+
+def test_doctor_finds_a_damaged_database(agents: Agents, home: Path) -> None:
+    file = home / ".local/share/cleveragents/state.db"
+    with Container(load_configuration(os.environ, home).settings) as container:
+        for _ in range(200):
+            submitted(container)
+    content = bytearray(file.read_bytes())
+    assert len(content) > 100_000
+    # Behind the schema, in the middle of the rows.
+    content[-40_000:-20_000] = b"\x55" * 20_000
+    file.write_bytes(bytes(content))
+    ended = agents("doctor", "--format", "json")
+    assert (ended.code, verdicts(ended)["database"]) == (1, "fail")
+
+
+def test_doctor_minds_versions_and_space(tmp_path: Path) -> None:
+    found = [
+        checks.python((3, 10, 4)),
+        checks.sqlite((3, 34, 1)),
+        checks.disk_space(tmp_path, free=10 << 20),
+        checks.disk_space(tmp_path, free=500 << 20),
+    ]
+    assert [check.verdict.value for check in found] == ["fail", "fail", "fail", "warn"]
+    assert all(check.remedy for check in found)
 
 
 def executable(path: Path, script: str) -> None:

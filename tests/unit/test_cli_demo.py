@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +21,14 @@ from cleveragents.domain.change import ChangeEntry, ChangeKind
 from cleveragents.domain.event import EventType
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.errors import Cancelled, JobAlreadyEnded
+from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+from cleveragents.interfaces.cli.demo import Performance, conclude
+from cleveragents.interfaces.cli.output import Output
 from cleveragents.interfaces.demo.graphs import MIGRATED
 from cleveragents.interfaces.demo.handlers import MIGRATE, REVIEW, STUBBORN, demo_handlers
-from cleveragents.interfaces.demo.promises import Evidence, gather, judge
+from cleveragents.interfaces.demo.promises import Evidence, Promise, gather, judge
 from cleveragents.interfaces.demo.story import Story, demo_settings
+from cleveragents.interfaces.demo.stubborn import refuse_to_stop
 
 
 class Stage:
@@ -147,3 +156,38 @@ def test_a_cancelled_graph_job_stops_at_its_next_step(stage: Stage) -> None:
     with pytest.raises(Cancelled):
         stage.run(job, token)
     assert [changeset.length for changeset in stage.container.changesets.of_plan(job.id)] in ([], [0])
+
+
+def test_a_broken_promise_fails_the_demo_and_keeps_what_happened(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "worker-1.log").write_text("it all began…")
+    promises = [Promise("cancel means cancelled", False, "stubborn-1 is running")]
+    performance = Performance(Story(), Evidence({}, [], ["row 3: it was removed"]), promises)
+    assert conclude(Output("plain"), performance, tmp_path, 1.0) == 1
+    said = capfd.readouterr()
+    assert "0 events, NOT verified; NOT every promise was kept; 1.0 s" in said.out
+    assert said.err.endswith(f"a promise was not kept; what happened is in {tmp_path}\n")
+    assert (tmp_path / "worker-1.log").exists()
+
+
+def test_the_stubborn_job_leaves_processes_that_only_force_ends() -> None:
+    supervisor = PsutilProcessSupervisor()
+    marked = {**os.environ, **supervisor.environment("stubborn-test:1")}
+    program = f"from {refuse_to_stop.__module__} import refuse_to_stop as run; run(None, seconds=0.3)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=marked,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    shells = supervisor.alive("stubborn-test:1")
+    assert (ended.returncode, len(shells) >= 2) == (1, True)
+    for pid in shells:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    assert len(supervisor.alive("stubborn-test:1")) >= 2
+    supervisor.end("stubborn-test:1", grace_seconds=0)
+    assert supervisor.alive("stubborn-test:1") == []

@@ -68,10 +68,10 @@ def perform(name: str, check: Callable[[], Check]) -> Check:
         return Check(name, Verdict.FAIL, redact_text(str(error)), "mend that, then run `agents doctor` again")
 
 
-def python() -> Check:
+def python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
     """The interpreter that runs us."""
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info[:2] < PYTHON_NEEDED:
+    found = _dotted(version)
+    if version < PYTHON_NEEDED:
         return Check("python", Verdict.FAIL, found, f"install Python {_dotted(PYTHON_NEEDED)} or later")
     return Check("python", Verdict.OK, f"{found} ({sys.executable})")
 
@@ -117,12 +117,12 @@ def bubblewrap() -> Check:
     return Check("bubblewrap", Verdict.OK, path)
 
 
-def sqlite() -> Check:
+def sqlite(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> Check:
     """The SQLite library inside Python."""
-    if sqlite3.sqlite_version_info < SQLITE_NEEDED:
+    if version < SQLITE_NEEDED:
         remedy = f"use a Python that was built with SQLite {_dotted(SQLITE_NEEDED)} or later"
-        return Check("sqlite", Verdict.FAIL, sqlite3.sqlite_version, remedy)
-    return Check("sqlite", Verdict.OK, sqlite3.sqlite_version)
+        return Check("sqlite", Verdict.FAIL, _dotted(version), remedy)
+    return Check("sqlite", Verdict.OK, _dotted(version))
 
 
 def state_directory(path: Path) -> Check:
@@ -147,9 +147,10 @@ def state_directory(path: Path) -> Check:
     return Check(name, Verdict.OK, str(path))
 
 
-def disk_space(path: Path) -> Check:
-    """Room for the state to grow."""
-    free = shutil.disk_usage(_nearest_existing(path)).free
+def disk_space(path: Path, free: int | None = None) -> Check:
+    """Room for the state to grow, in bytes."""
+    if free is None:
+        free = shutil.disk_usage(_nearest_existing(path)).free
     finding = f"{free // _MEBIBYTE:,} MiB free"
     remedy = f"free some space on the disk of {path}"
     if free < _SPACE_NEEDED:
@@ -163,5 +164,5 @@ def _nearest_existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
-def _dotted(version: tuple[int, int]) -> str:
+def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.interfaces.demo.promises import Evidence, Promise
     from cleveragents.interfaces.demo.story import Story
 
-__all__ = ["demo"]
+__all__ = ["Performance", "conclude", "demo"]
 
 _TELLING = ("worker", "attempt", "error", "reason", "failures", "graph", "length")
 
@@ -55,15 +55,11 @@ def demo(ctx: click.Context, output: Output) -> None:
     except CleverAgentsError:
         progress(f"the demo could not be completed; what happened is in {directory}")
         raise
-    _show(output, performance, time.monotonic() - began)
-    if not performance.kept:
-        progress(f"a promise was not kept; what happened is in {directory}")
-        ctx.exit(1)
-    shutil.rmtree(directory)
+    ctx.exit(conclude(output, performance, directory, time.monotonic() - began))
 
 
 @dataclass(frozen=True, slots=True)
-class _Performance:
+class Performance:
     """What was played, what it left, and the judgement."""
 
     story: Story
@@ -75,7 +71,7 @@ class _Performance:
         return all(promise.kept for promise in self.promises)
 
 
-def _play(directory: Path, say: Callable[[str], None]) -> _Performance:
+def _play(directory: Path, say: Callable[[str], None]) -> Performance:
     from cleveragents.application.container import Container
     from cleveragents.infrastructure.logging import configure_logging
     from cleveragents.interfaces.demo.promises import gather, judge
@@ -86,10 +82,20 @@ def _play(directory: Path, say: Callable[[str], None]) -> _Performance:
     with Container(settings) as container:
         story = tell(container, say)
         evidence = gather(container)
-        return _Performance(story, evidence, judge(container, story, evidence))
+        return Performance(story, evidence, judge(container, story, evidence))
 
 
-def _show(output: Output, performance: _Performance, seconds: float) -> None:
+def conclude(output: Output, performance: Performance, directory: Path, seconds: float) -> int:
+    """Shows what happened; returns the exit code. The directory goes if there is nothing to look into."""
+    _show(output, performance, seconds)
+    if not performance.kept:
+        progress(f"a promise was not kept; what happened is in {directory}")
+        return 1
+    shutil.rmtree(directory)
+    return 0
+
+
+def _show(output: Output, performance: Performance, seconds: float) -> None:
     events = _event_rows(performance)
     jobs = _job_rows(performance)
     promises = _promise_rows(performance)
@@ -115,7 +121,7 @@ def _show(output: Output, performance: _Performance, seconds: float) -> None:
     click.echo(f"{len(events)} events, {verified}; {verdict}; {seconds:.1f} s")
 
 
-def _job_rows(performance: _Performance) -> list[dict[str, JsonValue]]:
+def _job_rows(performance: Performance) -> list[dict[str, JsonValue]]:
     evidence = performance.evidence
     return [
         {
@@ -129,14 +135,14 @@ def _job_rows(performance: _Performance) -> list[dict[str, JsonValue]]:
     ]
 
 
-def _promise_rows(performance: _Performance) -> list[dict[str, JsonValue]]:
+def _promise_rows(performance: Performance) -> list[dict[str, JsonValue]]:
     return [
         {"promise": promise.what, "kept": promise.kept, "shown_by": promise.shown_by}
         for promise in performance.promises
     ]
 
 
-def _event_rows(performance: _Performance) -> list[dict[str, JsonValue]]:
+def _event_rows(performance: Performance) -> list[dict[str, JsonValue]]:
     records = performance.evidence.records
     return [
         {

@@ -59,10 +59,9 @@ def _database(container: Container) -> Check:
     if damage != "ok":
         remedy = "restore a backup, or move the file away; `sqlite3 FILE .recover` saves what can be read"
         return Check("database", Verdict.FAIL, f"{database.location} is damaged: {damage}", remedy)
-    if mode != "wal":
-        remedy = "keep the state on a local disk: write-ahead logging does not work on network file systems"
-        return Check("database", Verdict.WARN, f"{finding}, journal mode {mode}", remedy)
-    return Check("database", Verdict.OK, f"{finding}, WAL")
+    verdict = Verdict.OK if mode == "wal" else Verdict.WARN
+    remedy = "keep the state on a local disk: write-ahead logging does not work on network file systems"
+    return Check("database", verdict, f"{finding}, journal mode {mode}", None if mode == "wal" else remedy)
 
 
 def _audit_log(container: Container) -> Check:

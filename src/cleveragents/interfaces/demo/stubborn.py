@@ -17,7 +17,7 @@ __all__ = ["refuse_to_stop"]
 _SECONDS = 120.0
 
 
-def refuse_to_stop(job: AsyncJob) -> object:
+def refuse_to_stop(job: AsyncJob, seconds: float = _SECONDS) -> object:
     """Starts processes that ignore being asked to end, ignores it as well, and does not come back."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Neither shell heeds a SIGTERM, and the inner one leaves the session: no terminal reaches it either.
@@ -31,5 +31,5 @@ def refuse_to_stop(job: AsyncJob) -> object:
         ],
         stdin=subprocess.DEVNULL,
     )
-    threading.Event().wait(_SECONDS)
-    raise DeadlineExceeded("the stubborn job", _SECONDS)
+    threading.Event().wait(seconds)
+    raise DeadlineExceeded("the stubborn job", seconds)
