@@ -313,6 +313,16 @@ def test_a_write_inside_a_write_is_told_instead_of_waiting_for_itself(database: 
     assert changeset_ids(database) == ["y"]
 
 
+@sqlite_only
+def test_a_transaction_that_an_interrupt_left_open_is_undone_before_the_next(database: Database) -> None:
+    # What a signal between BEGIN and the block that ends it would leave behind.
+    writer = database._backend._writer.connection.driver_connection
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("INSERT INTO changesets (id, plan_id, closed) VALUES ('half', 'p', 0)")
+    database.write(keep("x"))
+    assert changeset_ids(database) == ["x"]
+
+
 # ── Busy, full, broken ────────────────────────────────────────────────────────────────────────────
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cleveragents.errors import Closed, OutcomeUnknown, StoreBusy
-from cleveragents.infrastructure.persistence.group_commit import GroupCommit
+from cleveragents.infrastructure.persistence.group_commit import GroupCommit, _Ticket
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 
@@ -27,6 +27,7 @@ class Log:
     overlapped: bool = False
     answers: dict[int, Hashable] = field(default_factory=dict)
     committed_at_close: int | None = None
+    ticket: Any = None
 
     def commit(self, items: Sequence[int]) -> list[int]:
         self.inside += 1
@@ -87,6 +88,32 @@ def closing() -> Scenario[Log]:
     )
 
 
+def giving_up() -> Scenario[Log]:
+    """A writer whose patience ends while a leader takes what is queued: withdrawn or taken, never both."""
+
+    def setup() -> Log:
+        made = log()
+        made.ticket = _Ticket(1)
+        made.group._leading = True
+        made.group._enqueue(made.ticket)
+        return made
+
+    def withdraw(made: Log) -> None:
+        made.answers[0] = made.group._withdraw(made.ticket)
+
+    def take(made: Log) -> None:
+        made.answers[1] = len(made.group._take())
+
+    return Scenario(
+        name="a writer gives up",
+        setup=setup,
+        workers=[withdraw, take],
+        outcome=lambda made: (made.answers.get(0), made.answers.get(1)),
+        allowed=lambda outcome: outcome in {(True, 0), (False, 1)},
+        reachable=frozenset({(True, 0), (False, 1)}),
+    )
+
+
 class NaiveGroupCommit:
     """Leader and followers without a lock: look whether somebody leads, then lead."""
 
@@ -112,7 +139,9 @@ class NaiveGroupCommit:
         return answer.get("answer")
 
 
-@pytest.mark.parametrize("scenario", [writers(2), writers(3), closing()], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize(
+    "scenario", [writers(2), writers(3), closing(), giving_up()], ids=lambda scenario: scenario.name
+)
 def test_each_writer_is_committed_once_and_gets_its_own_answer(scenario: Scenario[Log]) -> None:
     assert_holds(scenario, effort=80)
 
@@ -285,3 +314,11 @@ def test_a_leader_interrupted_before_it_took_anything_passes_the_leadership_on()
     assert isinstance(stage.answers[1], InterruptedError)
     assert stage.group.run(2) == 2
     assert stage.batches == [[2]]
+
+
+def test_a_write_inside_a_write_is_told_instead_of_waiting_for_itself() -> None:
+    stage = Stage(patience_seconds=0.2)
+    stage.acts[1] = lambda: stage.group.run(2)
+    with pytest.raises(RuntimeError, match="inside a write"):
+        stage.group.run(1)
+    assert stage.group.run(3) == 3
