@@ -48,6 +48,7 @@ class EventToken:
     def reset(self) -> bool:
         was_cancelled = self._cancelled.is_set()
         self._cancelled.clear()
+        self._reason = None
         return was_cancelled
 
     @property

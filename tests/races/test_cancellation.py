@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cleveragents.application.services.async_worker import CancellationToken
@@ -328,7 +328,7 @@ def programs() -> st.SearchStrategy[tuple[list[Call], ...]]:
             *(st.lists(calls_of(n), min_size=shortest, max_size=longest) for n in range(threads))
         )
 
-    return st.one_of(of(2, 2, 4), of(3, 1, 1))
+    return st.one_of(of(2, 1, 3), of(3, 1, 1))
 
 
 def linearizable(kind: type[Any], workers: Sequence[Sequence[Call]]) -> Scenario[tuple[Held, History]]:
@@ -341,28 +341,24 @@ def linearizable(kind: type[Any], workers: Sequence[Sequence[Call]]) -> Scenario
     )
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+TWO_CANCELS = ([Call("cancel", ("by 0",))], [Call("cancel", ("by 1",))])
+RESET_UNDER_A_RUN = ([Call("cancel", ("by 0",)), Call("reset")], [Call("held reason", (1,))])
+"""Short programs that tell the naive tokens from a right one."""
+
+
+@settings(max_examples=5, deadline=None, derandomize=True)
+@example(TWO_CANCELS)
+@example(RESET_UNDER_A_RUN)
 @given(programs())
 def test_every_program_is_linearizable(workers: tuple[list[Call], ...]) -> None:
     assert_holds(linearizable(CancellationToken, workers), effort=20)
 
 
-@pytest.mark.parametrize("kind", NAIVE)
-def test_some_program_is_not_linearizable(kind: type[Any]) -> None:
-    @settings(
-        max_examples=100,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        report_multiple_bugs=False,
-    )
-    @given(programs())
-    def every_program_holds(workers: tuple[list[Call], ...]) -> None:
-        assert_holds(linearizable(kind, workers), effort=20)
-
-    with pytest.raises(AssertionError, match="programs"):
-        every_program_holds()
+@pytest.mark.parametrize(
+    ("kind", "workers"), [(EventToken, TWO_CANCELS), *((kind, RESET_UNDER_A_RUN) for kind in NAIVE)]
+)
+def test_the_same_program_is_not_linearizable(kind: type[Any], workers: tuple[list[Call], ...]) -> None:
+    assert_caught(linearizable(kind, workers), effort=20)
 
 
 # ── Real threads, exact totals ────────────────────────────────────────────────────────────────────
