@@ -1,0 +1,39 @@
+"""Events and the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleveragents.errors.families import Fault, InvalidRequest
+
+__all__ = ["AuditLogBroken", "InvalidPayload", "UnknownEventType"]
+
+
+@dataclass(eq=False)
+class UnknownEventType(InvalidRequest):
+    """An event's type is not one of `EventType`."""
+
+    name: str
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
+        return f"{self.name!r} is not a known event type{hint}"
+
+
+@dataclass(eq=False)
+class InvalidPayload(InvalidRequest):
+    """A payload holds something JSON cannot carry."""
+
+    message = "{where}: {problem}; use only JSON values (text, numbers, lists, objects)"
+    where: str
+    problem: str
+
+
+@dataclass(eq=False)
+class AuditLogBroken(Fault):
+    """The audit log is not what it was when it was written."""
+
+    message = "audit log, row {position}: {problem}"
+    position: int
+    problem: str
