@@ -22,7 +22,7 @@ from tests.crash.programs.job_handlers import WAYS_OUT
 from tests.processes import PidPipe, lives
 
 OPTIONS = WorkerOptions(
-    poll_seconds=0.02, cancel_poll_seconds=0.02, cancel_grace_seconds=0.4, retry_seconds=0.01
+    poll_seconds=0.02, cancel_poll_seconds=0.02, cancel_grace_seconds=2.0, retry_seconds=0.01
 )
 TREE = "tests.crash.programs.job_handlers:grow_a_tree_and_hang"
 ELSEWHERE = WorkerIdentity("silent", "another machine", 1, 1)

@@ -132,7 +132,7 @@ def test_a_tree_that_grows_while_it_is_ended_is_ended_too(
 
 def test_a_handler_reports_from_its_process(launch: Launch, marker: str) -> None:
     told = {"attempt": 1, "fence": 1, "kind": "kind", "marker": [marker]}
-    assert report(launch("answer", how="return")) == Returned(told)
+    assert report(launch("answer", how="return", much="x" * 1_000_000)) == Returned(told)
 
 
 @pytest.mark.parametrize(

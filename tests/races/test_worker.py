@@ -31,7 +31,7 @@ from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
 
 OPTIONS = WorkerOptions(concurrency=1, lease_seconds=15, heartbeat_seconds=5)
-EFFORT = 40
+EFFORT = 15
 """Schedules per explorer where each is long; the naive versions fall within the first dozen."""
 BRIEF = 100
 NOW = FakeClock().now()

@@ -30,7 +30,9 @@ from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 
-OPTIONS = WorkerOptions(lease_seconds=15, heartbeat_seconds=5, cancel_grace_seconds=4, retry_seconds=8)
+OPTIONS = WorkerOptions(
+    lease_seconds=15, heartbeat_seconds=5, cancel_grace_seconds=4, leftover_grace_seconds=0, retry_seconds=8
+)
 
 
 @dataclass

@@ -26,7 +26,11 @@ from tests.processes import PidPipe, lives
 
 HANDLERS = "tests.crash.programs.job_handlers"
 OPTIONS = WorkerOptions(
-    poll_seconds=0.02, cancel_poll_seconds=0.02, cancel_grace_seconds=0.4, retry_seconds=0.01
+    poll_seconds=0.02,
+    cancel_poll_seconds=0.02,
+    cancel_grace_seconds=0.4,
+    leftover_grace_seconds=10,
+    retry_seconds=0.01,
 )
 
 
@@ -166,6 +170,19 @@ def test_a_deaf_thread_neither_holds_up_the_cancel_nor_the_close(setting: Settin
     release.set()
 
 
+def test_a_cancel_from_elsewhere_is_not_kept_waiting_by_a_long_heartbeat(setting: Setting) -> None:
+    release = threading.Event()
+    deaf = {"deaf": JobHandler(lambda job: release.wait(60))}
+    worker = setting.worker(deaf, lease_seconds=600.0, heartbeat_seconds=240.0)
+    job_id = worker.submit(NewJob("deaf")).id
+    while setting.store.get(job_id).state is not JobState.RUNNING:
+        worker._table.wait_change(0.001)
+    setting.store.request_cancel(job_id, "from elsewhere", now=SystemClock().now())
+    worker.run_until_idle(30)
+    assert setting.store.get(job_id).state is JobState.CANCELLED
+    release.set()
+
+
 def test_close_gives_back_what_runs_and_another_worker_goes_on(setting: Setting) -> None:
     started = threading.Event()
 
@@ -177,7 +194,7 @@ def test_close_gives_back_what_runs_and_another_worker_goes_on(setting: Setting)
         return job.attempt
 
     handlers = {"long": JobHandler(run)}
-    first = setting.worker(handlers)
+    first = setting.worker(handlers, cancel_grace_seconds=60.0)
     job_id = first.submit(NewJob("long")).id
     assert started.wait(20)
     first.close()

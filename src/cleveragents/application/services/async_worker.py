@@ -307,6 +307,8 @@ class AsyncWorker:
 
     def _beat(self) -> float:
         self._keeper.beat()
+        # It may have stopped an attempt, whose time to stop by itself runs from now.
+        self._watch.wake()
         return min(self._options.heartbeat_seconds, self._options.cancel_poll_seconds)
 
     def _sweep(self) -> float:

@@ -24,7 +24,6 @@ __all__ = ["AttemptRunner"]
 
 _WAIT_SECONDS = 1.0
 _STORE_PAUSE_SECONDS = 0.1
-_LAST_CALL_SECONDS = 1.0
 _COUNTED = {
     JobState.SUCCEEDED: "succeeded",
     JobState.FAILED: "failed",
@@ -78,8 +77,10 @@ class AttemptRunner:
         began = self.clock.monotonic()
         self._end_processes(attempt, left)
         left -= self.clock.monotonic() - began
-        # What was just killed needs a moment to be noticed by the thread that waits for it.
-        if attempt.ended.wait(max(left, _LAST_CALL_SECONDS if self._has_processes(attempt) else 0.0)):
+        if self._has_processes(attempt):
+            # What was just killed needs a moment to be noticed by the thread that waits for it.
+            left = max(left, self.options.leftover_grace_seconds)
+        if attempt.ended.wait(max(left, 0.0)):
             return
         self._strand(attempt)
 

@@ -94,10 +94,12 @@ class RunnerProcess:
             "attempt": job.attempt,
             "fence": job.fence,
             "lease_until": program.lease_until,
-            "path": sys.path,
+            "path": [str(entry) for entry in sys.path],
         }
+        view = memoryview(json.dumps(line).encode() + b"\n")
         with contextlib.suppress(BrokenPipeError):  # it died already: `wait` tells how
-            self._control.write(json.dumps(line).encode() + b"\n")
+            while view:
+                view = view[os.write(self._control.fileno(), view) :]
         os.set_blocking(self._control.fileno(), False)
 
     def _send(self, message: Mapping[str, object]) -> None:
