@@ -28,7 +28,8 @@ def run(source: Path, commit: str, words: list[str]) -> dict[str, float]:
     environment = {
         **os.environ,
         "HOME": str(HOME),
-        "PYTHONPATH": f"{source}{os.pathsep}{ROOT}",
+        # ASV drops PYTHONPATH and hands this one on.
+        "ASV_PYTHONPATH": f"{source}{os.pathsep}{ROOT}",
     }
     asv = [sys.executable, "-m", "asv"]
     subprocess.run([*asv, "machine", "--yes"], cwd=ROOT, env=environment, check=True, capture_output=True)
