@@ -311,6 +311,17 @@ def a_request_meets_an_answer() -> Scenario[Stream]:
     )
 
 
+def the_end_meets_dispose() -> Scenario[Stream]:
+    return Scenario(
+        name="the end meets dispose",
+        setup=Stream,
+        workers=[lambda stream: stream.delivery.source_ended(), Stream.dispose],
+        outcome=lambda stream: tuple(stream.heard),
+        allowed=lambda outcome: outcome in {(), ("end",)},
+        reachable=frozenset({(), ("end",)}),
+    )
+
+
 def a_request_meets_dispose() -> Scenario[Stream]:
     """Its run is cancelled, or was never made."""
 
@@ -329,7 +340,13 @@ def a_request_meets_dispose() -> Scenario[Stream]:
 
 
 @pytest.mark.parametrize(
-    "scenario", [answers_meet_the_end_of_the_source, a_request_meets_an_answer, a_request_meets_dispose]
+    "scenario",
+    [
+        answers_meet_the_end_of_the_source,
+        a_request_meets_an_answer,
+        the_end_meets_dispose,
+        a_request_meets_dispose,
+    ],
 )
 def test_the_delivery_holds(scenario: Callable[[], Scenario[Stream]]) -> None:
     assert_holds(scenario(), effort=EFFORT // 3)

@@ -201,6 +201,49 @@ def test_a_loop_stopped_from_outside_resolves_every_future_with_an_error(gate: G
         assert bridge.close(LIMIT) == Cleanup()
 
 
+def test_a_close_does_not_break_into_the_last_round_of_a_stopped_loop(gate: Gate) -> None:
+    async def stop_the_loop(state: State) -> State:
+        asyncio.get_running_loop().stop()
+        return {}
+
+    async def clean_up_beside_a_close(state: State) -> State:
+        try:
+            return await gate.hold(state)
+        finally:
+            bridge._loop_thread.post(bridge._loop_thread._stop)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            gate.cleaned.set()
+
+    with bridge_over(stop=stop_the_loop, clean=clean_up_beside_a_close) as bridge:
+        run = bridge.create_future_task(request("clean"))
+        gate.wait_entered()
+        bridge.create_future_task(request("stop"))
+        assert isinstance(run.result(LIMIT).error, LoopStopped)
+        assert gate.cleaned.is_set()
+
+
+def test_a_run_that_waits_for_its_turn_on_a_loop_that_stops_never_starts(gate: Gate) -> None:
+    started = threading.Event()
+
+    async def stop_the_loop(state: State) -> State:
+        await gate.hold_loop(state)
+        asyncio.get_running_loop().stop()
+        return {}
+
+    async def start(state: State) -> State:
+        started.set()
+        return {}
+
+    with bridge_over(stop=stop_the_loop, start=start) as bridge:
+        bridge.create_future_task(request("stop"))
+        gate.wait_entered()
+        waiting = bridge.create_future_task(request("start"))
+        gate.open()
+        assert isinstance(waiting.result(LIMIT).error, LoopStopped)
+    assert not started.is_set()
+
+
 def test_a_cancelled_async_cleanup_has_asked_all_runs_to_end(gate: Gate) -> None:
     async def give_up(run: Any) -> None:
         cleaning = asyncio.ensure_future(bridge.cleanup_tasks_async(LIMIT))

@@ -95,15 +95,15 @@ class _Delivery:
             run.cancel()
 
     def _run_ended(self, run: Future[StreamMessage]) -> None:
-        with self._lock:
-            self._runs.discard(run)
-        self._answer(run.result())
+        self._answer(run.result(), run)
 
-    def _answer(self, message: StreamMessage) -> None:
-        self._enqueue(lambda: self._observer.on_next(message))
+    def _answer(self, message: StreamMessage, run: Future[StreamMessage] | None = None) -> None:
+        self._enqueue(lambda: self._observer.on_next(message), run)
 
-    def _enqueue(self, call: Callable[[], None] | None) -> None:
+    def _enqueue(self, call: Callable[[], None] | None, run: Future[StreamMessage] | None = None) -> None:
         with self._lock:
+            if run is not None:
+                self._runs.discard(run)
             self._open -= 1
             if call is not None:
                 self._waiting.append(call)
@@ -114,20 +114,21 @@ class _Delivery:
             self._deliver()
 
     def _deliver(self) -> None:
-        with self._lock:
-            if self._delivering:  # guard: calls of an observer must not overlap; who delivers goes on
-                return
-            self._delivering = True
+        call = self._next(beginning=True)
         try:
-            while (call := self._next()) is not None:
+            while call is not None:
                 call()
+                call = self._next(beginning=False)
         except BaseException:
             self.dispose()  # an observer that raised is in no state to hear more
             raise
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self, beginning: bool) -> Callable[[], None] | None:
         with self._lock:
-            if self._disposed or not self._waiting:  # guard: nothing is delivered after dispose
-                self._delivering = False
+            if beginning and self._delivering:  # guard: calls must not overlap; who delivers goes on
                 return None
+            self._delivering = False
+            if self._disposed or not self._waiting:  # guard: nothing is delivered after dispose
+                return None
+            self._delivering = True
             return self._waiting.popleft()

@@ -45,7 +45,7 @@ class LoopThread:
 
     Thread safety:
         Owner: the bridge. Any thread may `post` and `stop`; the loop itself is touched on its thread only.
-        Lock: none; the crossing is `call_soon_threadsafe`, and `_stop_asked` is written on the loop.
+        Lock: none; the crossing is `call_soon_threadsafe`, and `_serving` is written on the loop.
         Guarantee: a posted callback runs on the loop's thread, or `post` returns False, or the tenant
             hears `loop_stopped`; callbacks of one poster run in the order in which it posted them.
     Cancel safety: `stop` may be given up and called again; the loop stops all the same.
@@ -55,7 +55,7 @@ class LoopThread:
         self._name = name
         self._tenant = tenant
         self._threads = threads
-        self._stop_asked = False
+        self._serving = True
         # Callbacks run in a context of nobody's, or a run submitted by a node would start inside that
         # node's context. They run one at a time, so they can share it.
         self._context = contextvars.Context()
@@ -82,15 +82,17 @@ class LoopThread:
         self._thread.join(_STOP_SECONDS)
 
     def _stop(self) -> None:
-        if self._stop_asked:  # guard: a second stop would break off the last round of the first
+        if not self._serving:  # guard: a second stop would break off the last round of the first
             return
-        self._stop_asked = True
+        self._serving = False
         self.loop.stop()
 
     def _serve(self) -> None:
         try:
             self._run_until_stopped()
-            self._tenant.loop_stopping(self._stop_asked)
+            asked = not self._serving
+            self._serving = False
+            self._tenant.loop_stopping(asked)
             self._last_round()
         finally:
             self._tenant.loop_stopped()
@@ -98,7 +100,7 @@ class LoopThread:
             self.loop.close()
 
     def _run_until_stopped(self) -> None:
-        while not self._stop_asked:
+        while self._serving:
             try:
                 self.loop.run_forever()
             except (KeyboardInterrupt, SystemExit) as error:
