@@ -382,6 +382,26 @@ def test_a_cancel_keeps_what_is_there_and_counts_nothing(bench_of: Callable[...,
         assert (bench.circuit(name).released, bench.circuit(name).in_flight) == (1, 0)
 
 
+def test_an_answer_that_came_before_the_cancel_was_seen_is_kept(bench: Bench) -> None:
+    class CancelledOnceTheAnswerIsThere:
+        looks = 0
+
+        @property
+        def is_cancelled(self) -> bool:
+            self.looks += 1
+            if self.looks == 1:  # before it begins
+                return False
+            bench.gate.set()
+            turn = threading.Event()
+            while not bench.executor.statistics().idle:
+                turn.wait(0.001)
+            return True
+
+    report = bench.run(bench.hangs("s", 0.0), cancelled=CancelledOnceTheAnswerIsThere())
+    assert statuses(report) == [StrategyStatus.USED]
+    assert bench.circuit("s").successes == 1
+
+
 def test_a_strategy_that_says_it_was_cancelled_has_not_failed(bench: Bench) -> None:
     def stop(cancelled: CancelSignal) -> Any:
         raise Cancelled("by itself")
@@ -501,6 +521,25 @@ def test_a_straggler_beyond_the_bound_keeps_its_place() -> None:
     assert crew.statistics().threads_started == 1
     gate.set()
     assert crew.collect(batch, LONG) == [waiting], "its thread went back to use"
+    assert crew.close(LONG) == ()
+
+
+@pytest.mark.timeout(20)
+def test_a_straggler_that_was_replaced_leaves_when_it_returns() -> None:
+    crew: ThreadCrew[bool] = ThreadCrew(max_workers=1, max_stragglers=1, max_queued=1)
+    batch = crew.batch()
+    begun, gate, end = threading.Event(), threading.Event(), threading.Event()
+    hung = Call("hung", lambda: begun.set() or gate.wait(LONG), batch)
+    assert crew.submit(hung)
+    assert begun.wait(LONG)
+    crew.abandon(hung)
+    assert crew.submit(Call("next", lambda: end.wait(LONG), batch))
+    assert crew.statistics().threads == 2
+    gate.set()
+    turn = threading.Event()
+    while crew.statistics().threads != 1:
+        turn.wait(0.001)
+    end.set()
     assert crew.close(LONG) == ()
 
 
