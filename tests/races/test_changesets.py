@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.domain.change import ChangeEntry, ChangeKind
 from cleveragents.errors import AmbiguousChangeset, ChangesetClosed, NoActiveChangeset
 from cleveragents.testing.changeset_store import InMemoryChangesetStore
-from tests.races.explorers import Scenario, assert_caught, assert_holds, explore
+from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.races.linearizability import Call, History, Operation, is_linearizable, run_programs
 from tests.races.naive_changesets import (
@@ -26,7 +26,7 @@ from tests.races.naive_changesets import (
 
 NAIVE_CONTEXTS = [NaiveContext, LockOnlyContext, OneBigLockContext]
 
-EFFORT = 80
+EFFORT = 60
 
 REFUSALS = (NoActiveChangeset, AmbiguousChangeset, ChangesetClosed)
 
@@ -317,24 +317,27 @@ def test_a_store_without_a_critical_section_gives_a_number_twice():
 # ── Programs against a sequential model ───────────────────────────────────────────────────────────────────
 
 
+# Which changeset a call means is decided at one moment, and the store acts at a later one. So the model says
+# where an entry goes, not what number it gets; and a close that names nothing where nothing is current, which
+# has an effect at both moments, is no part of the programs.
+
+
 @dataclass(frozen=True)
 class Sequential:
-    """The model's state: what is active, what is sealed, how long each is, what is current for whom."""
+    """The model's state: what is active, what is sealed, what is current for whom."""
 
     active: tuple[str, ...]
     sealed: frozenset[str]
-    lengths: tuple[tuple[str, int], ...]
     stacks: tuple[tuple[str, ...], ...]
 
 
 def sequential(state: Sequential, call: Call) -> tuple[Sequential, Any]:
     """What a context does when nothing runs beside it. `call.args` is (thread, changeset or None)."""
     thread, named = call.args
-    if call.name == "start":
-        stacks = _with(state.stacks, thread, (*state.stacks[thread], named))
-        lengths = (*state.lengths, (named, 0))
-        return Sequential((*state.active, named), state.sealed, lengths, stacks), named
     stack = state.stacks[thread]
+    if call.name == "start":
+        stacks = _with(state.stacks, thread, (*stack, named))
+        return Sequential((*state.active, named), state.sealed, stacks), named
     meant = named or (stack[-1] if stack else None)
     if meant is None:
         if len(state.active) != 1:
@@ -343,12 +346,8 @@ def sequential(state: Sequential, call: Call) -> tuple[Sequential, Any]:
     if call.name == "close":
         active = tuple(one for one in state.active if one != meant)
         stacks = _with(state.stacks, thread, tuple(one for one in stack if one != meant))
-        return Sequential(active, state.sealed | {meant}, state.lengths, stacks), meant
-    if meant in state.sealed:
-        return state, "refused"
-    length = dict(state.lengths)[meant] + 1
-    lengths = tuple((one, length if one == meant else n) for one, n in state.lengths)
-    return Sequential(state.active, state.sealed, lengths, state.stacks), (meant, length)
+        return Sequential(active, state.sealed | {meant}, stacks), meant
+    return state, "refused" if meant in state.sealed else meant
 
 
 def _with(stacks: tuple[tuple[str, ...], ...], thread: int, stack: tuple[str, ...]) -> Any:
@@ -367,46 +366,47 @@ def perform(shared: Shared, call: Call) -> Any:
         recorded = shared.context.record_change(change("x"), *handle)
     except REFUSALS:
         return "refused"
-    return recorded.changeset_id, recorded.sequence
+    return recorded.changeset_id
 
 
 def told_by_name(shared: Shared, operations: list[Operation]) -> list[Operation]:
     """The same history, ids replaced by the names the programs gave."""
     by_id = {changeset: name for name, changeset in shared.names.items()}
-
-    def named(answer: Any) -> Any:
-        return (by_id[answer[0]], answer[1]) if isinstance(answer, tuple) else by_id.get(answer, answer)
-
-    return [replace(operation, answer=named(operation.answer)) for operation in operations]
+    return [
+        replace(operation, answer=by_id.get(operation.answer, operation.answer)) for operation in operations
+    ]
 
 
-def programs(*, naive: bool) -> Any:
-    """For each of two threads two or three calls; `shared` is open from the beginning."""
+def programs(*, longest: int) -> Any:
+    """For each of two threads a few calls; `shared` is open from the beginning."""
 
     def program(thread: int) -> Any:
+        named = st.sampled_from([None, None, "shared"])
+        used = st.builds(
+            Call, st.sampled_from(["record", "record", "close"]), st.tuples(st.just(thread), named)
+        )
         starts = st.integers(1, 2).map(lambda n: Call("start", (thread, f"own-{thread}-{n}")))
-        record = st.just(Call("record", (thread, None)))
-        if naive:
-            calls = st.one_of(starts, record)
-        else:
-            named = st.tuples(st.sampled_from(["record", "close"]), st.sampled_from([None, "shared"]))
-            calls = st.one_of(starts, record, named.map(lambda call: Call(call[0], (thread, call[1]))))
-        distinct = st.lists(calls, min_size=1, max_size=3).map(_start_each_once)
-        return distinct.filter(bool)
+        return st.lists(st.one_of(starts, used), min_size=1, max_size=longest).map(_sensible)
 
     return st.tuples(program(0), program(1))
 
 
-def _start_each_once(calls: list[Call]) -> list[Call]:
+def _sensible(calls: list[Call]) -> list[Call]:
+    """No name is started twice, and nothing is closed without a name where nothing is current."""
     kept: list[Call] = []
+    current = 0
     for call in calls:
-        if call.name != "start" or call not in kept:
-            kept.append(call)
+        if call.name == "start" and call in kept:
+            continue
+        if call.name == "close" and call.args[1] is None and current == 0:
+            continue
+        current += {"start": 1, "close": -1 if call.args[1] is None else 0}.get(call.name, 0)
+        kept.append(call)
     return kept
 
 
 def linearizable(context_class: Any, both: tuple[list[Call], list[Call]]) -> Scenario[Any]:
-    initial = Sequential(("shared",), frozenset(), (("shared", 0),), ((), ()))
+    initial = Sequential(("shared",), frozenset(), ((), ()))
     build = sharing(context_class, "shared")
     return Scenario(
         name=f"{context_class.__name__}: {both}",
@@ -419,27 +419,26 @@ def linearizable(context_class: Any, both: tuple[list[Call], list[Call]]) -> Sce
     )
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(programs(naive=False))
+@settings(max_examples=4, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(programs(longest=3))
 def test_every_program_has_a_sequential_explanation(both):
     assert_holds(linearizable(PlanExecutionContext, both), effort=20)
 
 
-@pytest.mark.parametrize("naive", NAIVE_CONTEXTS)
-def test_programs_of_the_naive_ones_have_none(naive):
-    @settings(
-        max_examples=8,
-        deadline=None,
-        derandomize=True,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(programs(naive=True))
-    def no_violation(both: Any) -> None:
-        assert all(found.violation is None for found in explore(linearizable(naive, both), effort=20))
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(programs(longest=6))
+def test_longer_programs_have_one_on_real_threads(both):
+    scenario = linearizable(PlanExecutionContext, both)
+    state = scenario.setup()
+    with switch_interval(SWITCH_INTERVALS[1]):
+        hammer(lambda number: scenario.workers[number](state), threads=2)
+    assert scenario.allowed(scenario.outcome(state))
 
-    with pytest.raises(AssertionError):
-        no_violation()
+
+@pytest.mark.parametrize("naive", NAIVE_CONTEXTS)
+def test_the_shortest_program_without_one_for_the_naive(naive):
+    both = ([Call("record", (0, None))], [Call("start", (1, "own"))])
+    assert_caught(linearizable(naive, both), effort=20)
 
 
 # ── Real threads, exact totals ────────────────────────────────────────────────────────────────────────────
