@@ -77,8 +77,8 @@ class AttemptTable:
             self._changed.notify_all()
 
     def stop_accepting(self) -> None:
-        with self._changed:
-            self._accepting = False
+        # No lock: a slot given out at this very moment is under way for whoever waits for idleness.
+        self._accepting = False
 
     def abandon(self) -> Sequence[Attempt]:
         """All attempts under way; those that claims still bring will be refused by `admit`."""
