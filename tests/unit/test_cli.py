@@ -106,7 +106,8 @@ def test_every_command_explains_itself_with_an_example(agents: Agents, path: tup
 
 
 def test_the_ready_help_is_what_the_commands_say_of_themselves() -> None:
-    context = click.Context(cli, info_name="agents", terminal_width=80, max_content_width=80)
+    names = cli.context_settings["help_option_names"]
+    context = click.Context(cli, info_name="agents", terminal_width=80, help_option_names=names)
     assert f"{cli.get_help(context)}\n" == main.HELP
 
 
@@ -480,6 +481,19 @@ def test_a_log_that_was_tampered_with_is_named_row_by_row(agents: Agents, contai
     tail = agents("events", "tail")
     assert (tail.code, tail.err.startswith("warning: audit log, row 4")) == (0, True)
     assert verdicts(agents("doctor", "--format", "json"))["audit log"] == "fail"
+
+
+def test_a_log_whose_head_was_lost_is_adopted_only_when_somebody_says_so(
+    agents: Agents, container: Container
+) -> None:
+    submitted(container)
+    assert agents("events", "verify").code == 0
+    (container.state_directory / "audit.head").unlink()
+    refused = agents("events", "adopt")
+    assert (refused.code, refused.out, "audit.head is missing" in refused.err) == (3, "", True)
+    assert agents("events", "verify").code == 1
+    assert agents("events", "adopt", "--yes").out == "1 events, attested as they stand\n"
+    assert agents("events", "verify") == Ended(0, "1 events, verified\n", "")
 
 
 # ── Doctor ────────────────────────────────────────────────────────────────────────────────────────

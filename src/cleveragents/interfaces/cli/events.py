@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -101,6 +102,35 @@ def verify(ctx: click.Context, session: Session, output: Output) -> None:
     if not report.ok:
         progress(f"the audit log is broken: {len(report.findings)} findings in {report.rows} events")
         ctx.exit(1)
+
+
+@events.command()
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@pass_session
+@click.pass_context
+def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
+    """Attest the log as it stands, after a restored backup or a lost head file.
+
+    Nothing that is missing or was altered before this can be found afterwards, so look at
+    `agents events verify` first. A log whose rows do not chain on is refused.
+
+    \b
+    Example:
+      agents events adopt --yes
+    """
+    audit = session.container().audit
+    for finding in audit.verify().findings:
+        progress(str(finding))
+    if not yes and not _confirmed():
+        progress("nothing was changed; with --yes it is done without asking")
+        ctx.exit(3)
+    click.echo(f"{audit.adopt()} events, attested as they stand")
+
+
+def _confirmed() -> bool:
+    if not sys.stdin.isatty():
+        return False
+    return click.confirm("Attest the log as it stands?", err=True)
 
 
 def fields_of(record: AuditRecord) -> dict[str, JsonValue]:
