@@ -56,6 +56,9 @@ class PredecessorBus:
     def close(self) -> None:
         """It knew no end."""
 
+    def deliver_the_rest(self) -> None:
+        """Handlers have run when `emit` returns."""
+
 
 class LockAroundHandlersBus(PredecessorBus):
     """The suggested RLock around everything, handlers included."""

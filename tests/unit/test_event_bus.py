@@ -275,6 +275,22 @@ class TestOverflow:
         bus.close()
         assert gate.seen == [1, 2, 3]
 
+    def test_raise_does_not_wait(self, gate: Gate) -> None:
+        bus = ReactiveEventBus(block_seconds=10 * SOON)
+        self.fill(bus, gate, Overflow.RAISE)
+        refused = threading.Event()
+
+        def emit() -> None:
+            with pytest.raises(QueueFull):
+                bus.emit(event())
+            refused.set()
+
+        emitting = in_background(emit)
+        assert refused.wait(SOON)
+        emitting.join(SOON)
+        gate.leave.set()
+        bus.close()
+
     def test_block_waits_for_room(self, gate: Gate) -> None:
         bus = ReactiveEventBus(block_seconds=SOON)
         self.fill(bus, gate, Overflow.BLOCK)

@@ -135,10 +135,9 @@ class DurableAuditSink:
 
     def flush(self, timeout: float | None = None) -> None:
         """Returns when all that was appended before is sequenced and attested. Errors as `Receipt.wait`."""
-        with self._lock:
-            last = self._queue[-1] if self._queue else None
-        if last is not None:
-            self.wait_for(last, timeout)
+        waiting = self._queue.copy()  # atomic, as its parts are not
+        if waiting:
+            self.wait_for(waiting[-1], timeout)
 
     def read(self, *, after: int = 0, limit: int = 1000) -> Sequence[AuditRecord]:
         """Sequenced records with a position above `after`, in order."""
@@ -173,11 +172,9 @@ class DurableAuditSink:
             self._filled.notify()
             self._moved.notify_all()
         self._thread.join(seconds + 5.0)
-        with self._lock:
-            left = len(self._queue)
-            trouble = self._trouble
+        left = len(self._queue)
         if left:
-            raise trouble or DeadlineExceeded(f"keeping the last {left} events", seconds)
+            raise self._trouble or DeadlineExceeded(f"keeping the last {left} events", seconds)
 
     def __enter__(self) -> DurableAuditSink:
         return self

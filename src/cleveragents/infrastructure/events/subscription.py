@@ -39,7 +39,8 @@ class DeliveryTally:
     """What went wrong in deliveries, counted for a whole bus, so that counts outlive subscriptions.
 
     Thread safety:
-        Owner: the bus. Lock: `_lock` guards both counts, for an addition at a time.
+        Owner: the bus. Lock: `_lock` guards `failures`, for an addition at a time; `dropped` is counted
+            by `put` alone, which the bus calls under its own lock.
         Guarantee: no failure and no drop goes uncounted.
     Cancel safety: no call waits.
     """
@@ -55,9 +56,8 @@ class DeliveryTally:
             self.failures += 1
 
     def count_drop(self) -> None:
-        """One event was dropped from a full queue."""
-        with self._lock:
-            self.dropped += 1
+        """One event was dropped from a full queue. For whoever holds the bus's lock."""
+        self.dropped += 1
 
 
 Detach = Callable[["Subscription", bool, float], bool]
