@@ -274,6 +274,20 @@ def test_writers_that_wait_share_one_commit_and_fail_alone(database_url: str) ->
 
 
 @sqlite_only
+def test_a_transaction_that_is_lost_fails_every_write_in_it(database: Database) -> None:
+    def lose(connection: Connection) -> None:
+        connection.exec_driver_sql("ROLLBACK")  # as SQLite does by itself after some errors
+        raise LookupError("lost")
+
+    units = [keep("a"), lose, keep("b")]
+    answers = run_behind_gate(database, [lambda unit=unit: database.write(unit) for unit in units])
+    assert [type(answer) for answer in answers] == [LookupError] * 3
+    assert changeset_ids(database) == []
+    database.write(keep("c"))
+    assert changeset_ids(database) == ["c"]
+
+
+@sqlite_only
 def test_joined_writes_are_applied_together_and_apart_when_one_is_wrong(database: Database) -> None:
     calls: list[tuple[str, ...]] = []
 
@@ -387,6 +401,20 @@ def test_a_deadlock_is_undone_and_run_again(database: Database) -> None:
     assert len(runs) == 3
 
 
+@postgresql_only
+def test_a_row_that_somebody_holds_is_waited_for_and_then_named_busy(database_url: str) -> None:
+    with open_database(database_url) as holder, open_database(database_url, patience_seconds=0.05) as waiter:
+        holder.write(keep("a"))
+
+        def hold(connection: Connection) -> None:
+            _touch(connection, "a")
+            with pytest.raises(StoreBusy):
+                waiter.write(lambda other: _touch(other, "a"))
+
+        holder.write(hold)
+        waiter.write(lambda other: _touch(other, "a"))
+
+
 def _touch(connection: Connection, name: str) -> None:
     connection.execute(changesets.update().where(changesets.c.id == name).values(closed=True))
 
@@ -466,6 +494,9 @@ def test_a_place_where_nothing_can_be_written_is_refused(public_path: Path) -> N
     open_database(f"sqlite:///{file}").close()
     file.chmod(0o444)
     places = [directory, read_only / "store.db", file, file / "store.db", Path("/proc/store.db")]
+    for place in (directory, file / "store.db"):
+        with pytest.raises(DatabaseUnusable, match="; configure"):
+            open_database(f"sqlite:///{place}")
     child = start_child("open_unprivileged", ",".join(f"sqlite:///{place}" for place in places), "")
     child.wait_ready()
     child.go()
@@ -497,3 +528,9 @@ def test_a_url_that_leads_nowhere_is_refused_without_showing_its_password(url: s
 def test_a_database_that_the_server_does_not_have_is_named(postgres: PostgresServer) -> None:
     with pytest.raises(DatabaseUnusable, match=r"does not exist.*check"):
         open_database(f"postgresql://postgres@/nowhere?host={postgres.socket}")
+
+
+def test_a_missing_driver_is_named_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(DatabaseUnusable, match="pip install"):
+        open_database("postgresql://user@host/db")

@@ -12,6 +12,8 @@ from cleveragents.domain.event import EventType
 from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity, ensure_job_move
 from cleveragents.domain.job_moves import claimed, finished, reclaimed, requested_cancel, submitted
 from cleveragents.errors import IllegalJobMove, InvalidPayload
+from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.job_store import InMemoryJobStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ANN = WorkerIdentity("ann", "here", 1, 2)
@@ -93,6 +95,17 @@ def test_a_retry_without_a_moment_is_due_at_once() -> None:
     later = NOW + timedelta(seconds=5)
     assert finished(running, Outcome(JobState.QUEUED), later).job.not_before == later
     assert finished(running, Outcome(JobState.QUEUED, retry_at=later), NOW).job.not_before == later
+
+
+def test_the_store_in_memory_publishes_each_move_after_it_was_made() -> None:
+    heard: list[tuple[EventType, JobState]] = []
+    store = InMemoryJobStore(
+        CountingIdentifiers("id"),
+        lambda event: heard.append((event.event_type, store.get(event.subject).state)),
+    )
+    store.submit(NewJob("build"), now=NOW)
+    store.claim(ANN, ["build"], now=NOW)
+    assert heard == [(EventType.JOB_SUBMITTED, JobState.QUEUED), (EventType.JOB_CLAIMED, JobState.RUNNING)]
 
 
 def test_a_job_that_runs_cannot_be_claimed() -> None:

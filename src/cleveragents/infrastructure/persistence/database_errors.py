@@ -29,7 +29,7 @@ _SMALLEST_ROOM = 1 << 20
 
 # serialization failure, deadlock, lock not available, too many connections
 _POSTGRES_TRANSIENT = frozenset({"40001", "40P01", "55P03", "53300"})
-_POSTGRES_FULL = frozenset({"53100", "54000"})
+_POSTGRES_FULL = "53100"
 _POSTGRES_REMEDIES = {
     "25006": "it is read-only; configure the primary server",
     "42501": "the user may not do this; grant it the right to create and write tables",
@@ -54,8 +54,6 @@ def is_transient(error: BaseException) -> bool:
 def translated(error: Exception, url: URL, *, waited_seconds: float = 0.0) -> CleverAgentsError:
     """Our error for a foreign one; what nobody foresaw is a `DatabaseFailed`."""
     location = location_of(url)
-    if isinstance(error, CleverAgentsError):
-        return error
     if isinstance(error, PoolTimeout) or is_transient(error):
         return StoreBusy(waited_seconds)
     if isinstance(error, sqlite3.Error):
@@ -94,7 +92,7 @@ def _no_room(location: str) -> bool:
 
 def _from_postgres(error: DBAPIError, location: str) -> CleverAgentsError:
     code = _sqlstate(error)
-    if code in _POSTGRES_FULL:
+    if code == _POSTGRES_FULL:
         return StoreFull(location)
     if code in _POSTGRES_REMEDIES:
         return DatabaseUnusable(location, _POSTGRES_REMEDIES[code])

@@ -63,8 +63,6 @@ class PostgresBackend:
 
     def migrate(self, migration: Callable[[Connection], None]) -> None:
         def apply(connection: Connection, items: Sequence[None]) -> Sequence[None]:
-            milliseconds = int(self._settings.patience_seconds * 1000)
-            connection.execute(text(f"SET LOCAL lock_timeout = {milliseconds}"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
             migration(connection)
             return items
@@ -111,6 +109,9 @@ class PostgresBackend:
 
 
 def _engine(url: URL, settings: DatabaseSettings) -> Engine:
+    # The server would wait for a row for ever; nobody here does.
+    options = f"-c lock_timeout={max(1, int(settings.patience_seconds * 1000))}"
+    asked = url.query.get("options", "")
     return create_engine(
         url.set(drivername="postgresql+psycopg"),
         poolclass=QueuePool,
@@ -118,5 +119,5 @@ def _engine(url: URL, settings: DatabaseSettings) -> Engine:
         max_overflow=0,
         pool_timeout=settings.patience_seconds,
         isolation_level="READ COMMITTED",
-        connect_args={"connect_timeout": _CONNECT_SECONDS},
+        connect_args={"connect_timeout": _CONNECT_SECONDS, "options": f"{asked} {options}"},
     )
