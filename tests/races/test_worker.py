@@ -167,8 +167,7 @@ class Told:
         return
 
 
-def test_a_process_hears_of_every_stop_and_of_the_newest_lease_last() -> None:
-    """However its launch falls together with a cancel and a heartbeat."""
+def test_a_process_hears_of_every_stop_however_its_launch_falls() -> None:
 
     def setup() -> tuple[Attempt, Told]:
         return attempt_at(JOB), Told()
@@ -183,7 +182,49 @@ def test_a_process_hears_of_every_stop_and_of_the_newest_lease_last() -> None:
             ],
             lambda state: tuple(state[1].told),
             allowed=lambda told: 1 <= told.count("stop") <= 2,
-            reachable=frozenset({("stop",)}),
+            reachable=frozenset({("lease 12", "stop")}),
+        ),
+        effort=BRIEF,
+    )
+
+
+def test_a_process_hears_of_the_newest_lease_however_its_launch_falls() -> None:
+    assert_holds(
+        Scenario(
+            "launch against heartbeat",
+            lambda: (attempt_at(JOB), Told()),
+            [lambda state: state[0].attach(state[1]), lambda state: state[0].renewed(5.0)],
+            lambda state: tuple(state[1].told),
+            allowed=lambda told: "lease 17" in told,
+            reachable=frozenset({("lease 17",), ("lease 12", "lease 17")}),
+        ),
+        effort=BRIEF,
+    )
+
+
+def test_a_lease_never_goes_back() -> None:
+    assert_holds(
+        Scenario(
+            "two heartbeats",
+            lambda: attempt_at(JOB),
+            [lambda attempt: attempt.renewed(5.0), lambda attempt: attempt.renewed(7.0)],
+            lambda attempt: attempt.lease_until,
+            allowed=lambda until: until == 19.0,
+            reachable=frozenset({19.0}),
+        ),
+        effort=BRIEF,
+    )
+
+
+def test_every_count_counts() -> None:
+    assert_holds(
+        Scenario(
+            "two counts",
+            lambda: AttemptTable(OPTIONS),
+            [lambda table: table.count("reclaimed"), lambda table: table.count("reclaimed")],
+            lambda table: table.statistics().reclaimed,
+            allowed=lambda counted: counted == 2,
+            reachable=frozenset({2}),
         ),
         effort=BRIEF,
     )
@@ -297,6 +338,35 @@ def test_a_straggler_is_forgotten_whichever_comes_first() -> None:
             ),
             allowed=lambda outcome: outcome == (0, 0, True),
             reachable=frozenset({(0, 0, True)}),
+        ),
+        effort=BRIEF,
+    )
+
+
+def test_an_attempt_is_in_one_place_while_it_is_left_behind() -> None:
+    """Whoever looks then sees it once, running or left behind, and its job as held."""
+
+    def setup() -> tuple[AttemptTable, Attempt, list[object]]:
+        table = AttemptTable(OPTIONS)
+        assert table.reserve()
+        table.admit(attempt := attempt_at(JOB))
+        return table, attempt, []
+
+    def look(state: tuple[AttemptTable, Attempt, list[object]]) -> None:
+        table, _, seen = state
+        seen.append(table.holds(JOB.id))
+        statistics = table.statistics()
+        seen.append((statistics.running, statistics.stragglers))
+
+    right = {(True, (1, 0)), (True, (0, 1))}
+    assert_holds(
+        Scenario(
+            "a look against leaving behind",
+            setup,
+            [lambda state: state[0].strand(state[1]), look],
+            lambda state: tuple(state[2]),
+            allowed=lambda seen: seen in right,
+            reachable=frozenset(right),
         ),
         effort=BRIEF,
     )

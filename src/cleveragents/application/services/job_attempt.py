@@ -25,7 +25,7 @@ class Attempt:
 
     Thread safety:
         Owner: the worker that claimed the job; its threads share it.
-        Lock: `_lock` guards stop, settlement, lease and process; held for assignments only.
+        Lock: `_lock` guards stop, settlement and lease; held for assignments only.
         Guarantee: exactly one caller of `settle` gets to report how it ended, with the strongest stop that
             came before; a stop that comes after changes nothing and says so; the lease never goes back.
     Cancel safety: no call waits.
@@ -84,17 +84,18 @@ class Attempt:
         return True
 
     def attach(self, process: JobProcess) -> None:
-        """From now on renewals and stops reach the process, too; one that came before does so now."""
-        with self._lock:
-            self._process = process
-            stop = self._stop
+        """From now on renewals and stops reach the process, too; those that came before do so now."""
+        # Enter first, then look; a stop or renewal is noted first and then looks for a process. One of the
+        # two finds the other, whichever is faster, so no lock is needed.
+        self._process = process
+        process.renew(self.lease_until)
+        stop = self._stop
         if stop is not None:  # guard: it was stopped before there was a process to tell
             process.cancel(stop.reason)
 
     def detach(self) -> None:
         """The process is over."""
-        with self._lock:
-            self._process = None
+        self._process = None
 
     def settle(self) -> tuple[Stop | None] | None:
         """The stop (if any) under which it ended, for the one caller that may report it; else None."""

@@ -32,7 +32,7 @@ class RunnerProcess:
     Thread safety:
         Owner: the attempt that launched it, whose thread waits; heartbeats and cancels come from others.
         Lock: `_lock` guards the control pipe, held for one write that never waits.
-        Guarantee: lines never mix, and none is written after `close`.
+        Guarantee: lines never mix, none is written after `close`, and the lease only grows.
     Cancel safety: `wait` may be given up and called again; what was read so far is kept.
     """
 
@@ -40,6 +40,7 @@ class RunnerProcess:
         self._lock = threading.Lock()
         self._closed = False
         self._report = bytearray()
+        self._lease_until = program.lease_until
         # A session of its own: a Ctrl-C at the worker's terminal is the worker's to interpret.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "cleveragents.infrastructure.jobs.runner"],
@@ -56,10 +57,15 @@ class RunnerProcess:
         self._send_program(program)
 
     def renew(self, lease_until: float) -> None:
-        self._send({"lease_until": lease_until})
+        with self._lock:
+            if lease_until <= self._lease_until:  # guard: a renewal that was overtaken shortens nothing
+                return
+            self._lease_until = lease_until
+            self._write({"lease_until": lease_until})
 
     def cancel(self, reason: str) -> None:
-        self._send({"cancel": reason[:_REASON_LIMIT]})
+        with self._lock:
+            self._write({"cancel": reason[:_REASON_LIMIT]})
 
     def wait(self, timeout: float) -> Returned | Raised | None:
         ready, _, _ = select.select([self._reports], [], [], timeout)
@@ -102,14 +108,13 @@ class RunnerProcess:
                 view = view[os.write(self._control.fileno(), view) :]
         os.set_blocking(self._control.fileno(), False)
 
-    def _send(self, message: Mapping[str, object]) -> None:
-        line = json.dumps(message).encode() + b"\n"
-        with self._lock:
-            if self._closed:  # guard: the descriptor is gone
-                return
-            # A runner that is gone needs no news; one that does not read lets its lease run out.
-            with contextlib.suppress(BrokenPipeError, BlockingIOError):
-                os.write(self._control.fileno(), line)
+    def _write(self, message: Mapping[str, object]) -> None:
+        """One line down the control pipe; the caller holds the lock."""
+        if self._closed:  # guard: the descriptor is gone, and may be somebody else's
+            return
+        # A runner that is gone needs no news; one that does not read lets its lease run out.
+        with contextlib.suppress(BrokenPipeError, BlockingIOError):
+            os.write(self._control.fileno(), json.dumps(message).encode() + b"\n")
 
     def _read_report(self, line: bytes) -> Returned | Raised:
         try:
