@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import threading
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -314,6 +315,23 @@ def test_a_store_without_a_critical_section_gives_a_number_twice():
     assert_caught(recorders_beside_a_reader(NaiveChangesetStore), effort=EFFORT)
 
 
+def test_a_plans_changesets_can_be_listed_while_one_starts():
+    assert_holds(
+        Scenario(
+            name="listing beside a start",
+            setup=sharing(PlanExecutionContext, "a", "b"),
+            workers=[
+                lambda shared: shared.store.start("plan"),
+                lambda shared: shared.note("seen", lambda: str(len(shared.store.of_plan("plan")))),
+            ],
+            outcome=lambda shared: shared.answer("seen"),
+            allowed=lambda seen: seen in {"2", "3"},
+            reachable=frozenset({"2", "3"}),
+        ),
+        effort=EFFORT,
+    )
+
+
 # ── Programs against a sequential model ───────────────────────────────────────────────────────────────────
 
 
@@ -447,10 +465,14 @@ def test_the_shortest_program_without_one_for_the_naive(naive):
 def file_under_own_changesets(context: Any, store: Any, *, rounds: int, close: bool) -> None:
     """Eight nodes, each time in a changeset of their own: every entry is where its node put it."""
     strays: list[str] = []
+    # Left alone, threads take turns of many rounds each, and hardly two nodes are ever active at once.
+    all_started = threading.Barrier(8)
 
     def work(number: int) -> None:
         for turn in range(rounds):
             mine = context.start_changeset()
+            if turn % 10 == 0:
+                all_started.wait(30)
             for step in range(3):
                 recorded = context.record_change(change(f"{number}/{turn}/{step}"))
                 if (recorded.changeset_id, recorded.sequence) != (mine, step + 1):
