@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -355,6 +356,8 @@ def test_in_a_forked_child_the_bridge_counts_as_closed(gate: Gate) -> None:
 
 
 def _child_sees_closed(bridge: RxPyLangGraphBridge) -> int:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(10)  # whoever waits for the lost owner of the lock is ended, and seen to be
     # `with` released the child's copy of the lock on the way out; take it, as a lost owner would.
     bridge._tasks_lock.acquire()
     try:
