@@ -1,0 +1,47 @@
+"""What our tests must be able to catch: the predecessor's classes, and the fixes that its reports suggested.
+
+Rebuilt from the reports, one file per component, statement for statement where they quote code. The race
+tests run the same scenarios on these and must fail on them; a test that passes here proves nothing about
+ours. `docs/explanation/concurrency.md` says which test catches which, and after how many schedules.
+"""
+
+from __future__ import annotations
+
+from tests.races.naive_breaker import LockedBreaker, NaiveBreaker
+from tests.races.naive_bridge import LockOnlyBridge, LockOnlyLedger, PredecessorBridge, PredecessorLedger
+from tests.races.naive_cancellation import EventToken, LockedEventToken
+from tests.races.naive_changesets import (
+    LockOnlyContext,
+    NaiveChangesetStore,
+    NaiveContext,
+    OneBigLockContext,
+)
+from tests.races.naive_container import NaivePart
+from tests.races.naive_event_bus import LockAroundHandlersBus, LockAroundSnapshotBus, PredecessorBus
+from tests.races.naive_job_store import LockedStepsJobStore, NaiveJobStore, SelectThenUpdateJobStore
+from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
+
+__all__ = ["NAIVE", "REPORTED"]
+
+REPORTED: dict[str, tuple[type, ...]] = {
+    "7166": (EventToken, LockedEventToken),
+    "7088": (NaiveBreaker, LockedBreaker),
+    "7120": (NaiveContext, LockOnlyContext, OneBigLockContext),
+    "7052": (PredecessorBus, LockAroundHandlersBus, LockAroundSnapshotBus),
+    "7105": (PredecessorBridge, PredecessorLedger, LockOnlyBridge, LockOnlyLedger),
+}
+"""By report: the class as it was, then the fixes that leave the race open."""
+
+NAIVE: tuple[type, ...] = (
+    *(cls for classes in REPORTED.values() for cls in classes),
+    NaiveChangesetStore,
+    NaiveJobStore,
+    LockedStepsJobStore,
+    SelectThenUpdateJobStore,
+    UnfencedStore,
+    WallClockRecovery,
+    LockOnlyAttempt,
+    UncountedTable,
+    NaivePart,
+)
+"""All of them, those of our own making included."""
