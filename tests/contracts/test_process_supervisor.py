@@ -194,7 +194,7 @@ def test_a_deaf_tree_ends_with_its_lease_its_worker_or_by_force(
     match cause:
         case "lease over":
             # As it would be if the last renewal had been a lease ago.
-            process._write({"lease_until": SystemClock().monotonic()})
+            process._control._write({"lease_until": SystemClock().monotonic()})
         case "worker gone":
             process.close()
         case "ended by the worker":

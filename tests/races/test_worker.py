@@ -23,6 +23,7 @@ from cleveragents.application.services.job_recovery import JobRecovery
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.errors import StaleFence
+from cleveragents.infrastructure.jobs.control_pipe import ControlPipe
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
@@ -202,6 +203,59 @@ def test_a_process_hears_of_the_newest_lease_however_its_launch_falls() -> None:
     )
 
 
+@dataclass
+class End:
+    """A pipe's end that remembers; like a real one, it cannot be written to when closed."""
+
+    lines: list[str] = field(default_factory=list)
+    closed: bool = False
+
+    def write(self, data: bytes, /) -> int:
+        if self.closed:
+            self.lines.append("written after the close")
+        half = len(data) // 2
+        self.lines.append(data[:half].decode())
+        self.lines.append(data[half:].decode())
+        return len(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def control_lines(*acts: Callable[[ControlPipe], None]) -> Scenario[tuple[ControlPipe, End]]:
+    """Whole lines, none after the close, leases that only grow."""
+
+    def setup() -> tuple[ControlPipe, End]:
+        end = End()
+        return ControlPipe(end, 1.0), end
+
+    def outcome(state: tuple[ControlPipe, End]) -> tuple[str, ...]:
+        return tuple("".join(state[1].lines).split("\n"))
+
+    whole = {"", '{"cancel": "stop"}', '{"lease_until": 2.0}', '{"lease_until": 3.0}'}
+
+    def allowed(lines: tuple[str, ...]) -> bool:
+        leases = [line for line in lines if "lease" in line]
+        return set(lines) <= whole and leases == sorted(leases)
+
+    workers = [lambda state, act=act: act(state[0]) for act in acts]
+    return Scenario("control lines", setup, workers, outcome, allowed)
+
+
+@pytest.mark.parametrize(
+    "acts",
+    [
+        (lambda pipe: pipe.renew(2.0), lambda pipe: pipe.renew(3.0)),
+        (lambda pipe: pipe.renew(2.0), lambda pipe: pipe.cancel("stop")),
+        (lambda pipe: pipe.renew(2.0), ControlPipe.close),
+        (lambda pipe: pipe.cancel("stop"), ControlPipe.close),
+    ],
+    ids=["two leases", "lease and cancel", "lease and close", "cancel and close"],
+)
+def test_a_runner_hears_whole_lines_in_order(acts: tuple[Callable[[ControlPipe], None], ...]) -> None:
+    assert_holds(control_lines(*acts), effort=BRIEF)
+
+
 def test_a_lease_never_goes_back() -> None:
     assert_holds(
         Scenario(
@@ -211,6 +265,28 @@ def test_a_lease_never_goes_back() -> None:
             lambda attempt: attempt.lease_until,
             allowed=lambda until: until == 19.0,
             reachable=frozenset({19.0}),
+        ),
+        effort=BRIEF,
+    )
+
+
+def test_an_attempt_is_given_up_on_once() -> None:
+    def setup() -> tuple[Attempt, list[bool]]:
+        attempt = attempt_at(JOB)
+        attempt.stop(StopCause.CANCEL, "stop", 0.0)
+        return attempt, []
+
+    def give_up(state: tuple[Attempt, list[bool]]) -> None:
+        state[1].append(state[0].escalate(10.0, 1.0))
+
+    assert_holds(
+        Scenario(
+            "two who give up",
+            setup,
+            [give_up, give_up],
+            lambda state: sorted(state[1]) == [False, True],
+            allowed=lambda once: once is True,
+            reachable=frozenset({True}),
         ),
         effort=BRIEF,
     )

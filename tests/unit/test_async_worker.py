@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.processes import JobProcess, JobProgram
@@ -323,7 +324,9 @@ def test_a_thread_that_ignores_its_cancel_is_left_behind_and_said_to_be(bench: B
     worker = bench.worker(run)
     job_id = bench.submit()
     claim(worker)
-    bench.run_all()
+    with capture_logs() as said:
+        bench.run_all()
+    assert "job.attempt_broke" not in [line["event"] for line in said]
     job, statistics, ended = during[0]
     assert job.state is JobState.CANCELLED
     assert job.error == "cancelled (stop); its thread did not stop and was left behind, fenced off"
@@ -332,6 +335,30 @@ def test_a_thread_that_ignores_its_cancel_is_left_behind_and_said_to_be(bench: B
     # When the thread comes back after all, it changes nothing.
     assert bench.job(job_id) == job
     assert worker.statistics().stragglers == 0
+
+
+def test_an_attempt_that_is_being_reported_is_not_given_up_on(bench: Bench) -> None:
+    class GivesUp:
+        """Comes just when the attempt's own report is on its way to the store."""
+
+        def reach(self, name: str) -> None:
+            if name == "job.finish.before":
+                [attempt] = worker._table.running()
+                bench.clock.advance(4)
+                worker._runner.escalate(attempt)
+
+    def run(job: AsyncJob) -> object:
+        worker.cancel(job.id, "stop")
+        job.token.raise_if_cancelled()
+        return None
+
+    worker = bench.worker(run, faults=GivesUp())
+    job_id = bench.submit()
+    claim(worker)
+    bench.run_all()
+    assert bench.job(job_id).error == "cancelled (stop)"
+    assert worker.statistics().cancelled == 1
+    assert [event.event_type.value for event in bench.store.events()].count("job.cancelled") == 1
 
 
 def test_too_many_stragglers_stop_the_claims(bench: Bench) -> None:
@@ -364,6 +391,8 @@ def test_an_owner_lets_go_before_any_peer_can_take_its_job(bench: Bench) -> None
         bench.clock.advance(0.1)
         owner._keeper.watch(owner._escalate)
         assert job.token.is_cancelled
+        owner._keeper.beat()
+        assert bench.job(job.id).beat == 1, "what was let go is not kept from the peers"
         peer._recovery.sweep()
         assert bench.job(job.id).fence == 1
         assert bench.job(job.id).state is JobState.RUNNING
@@ -381,6 +410,20 @@ def test_an_owner_lets_go_before_any_peer_can_take_its_job(bench: Bench) -> None
     assert (job.state, job.result, job.error) == (JobState.QUEUED, None, "its worker a was silent for 15 s")
     assert (owner.statistics().lease_lost, owner.statistics().succeeded) == (1, 0)
     assert peer.statistics().reclaimed == 1
+
+
+def test_a_result_after_the_lease_is_not_written_even_if_nobody_took_the_job(bench: Bench) -> None:
+    def run(job: AsyncJob) -> object:
+        bench.clock.advance(12)
+        worker._keeper.watch(worker._escalate)
+        return "late"
+
+    worker = bench.worker(run)
+    job_id = bench.submit()
+    claim(worker)
+    bench.run_all()
+    assert (bench.job(job_id).state, bench.job(job_id).result) == (JobState.RUNNING, None)
+    assert worker.statistics().lease_lost == 1
 
 
 def test_a_beating_owner_keeps_its_job_for_ever(bench: Bench) -> None:

@@ -72,9 +72,7 @@ class Attempt:
         with self._lock:
             if self._settled:  # guard: how it ended is decided
                 return False
-            if (
-                self._stop is not None and self._stop.cause >= cause
-            ):  # guard: the stronger, first reason stays
+            if self._stop is not None and self._stop.cause >= cause:  # guard: the stronger stays
                 return False
             self._stop = Stop(cause, reason, now)
             process = self._process

@@ -51,10 +51,10 @@ class ServiceThread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while True:
             # Cleared before the step, so that a wake during the step is not lost.
             self._wakeup.clear()
-            if self._stopping.is_set():  # guard: the stop may have come just before the clear
+            if self._stopping.is_set():  # guard: after the clear, which may have swallowed the stop's wake
                 return
             try:
                 pause = self._step()

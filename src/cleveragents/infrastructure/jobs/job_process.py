@@ -13,34 +13,27 @@ import os
 import select
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 
 from cleveragents.application.ports.processes import JobProgram, Raised, Returned
 from cleveragents.domain.json_value import thaw
+from cleveragents.infrastructure.jobs.control_pipe import ControlPipe
 
 __all__ = ["REPORT_LIMIT_BYTES", "RunnerProcess"]
 
 REPORT_LIMIT_BYTES = 4 * 1024 * 1024
-_REASON_LIMIT = 500
 _EXIT_SECONDS = 5.0
 
 
 class RunnerProcess:
     """`JobProcess` over `python -m cleveragents.infrastructure.jobs.runner`.
 
-    Thread safety:
-        Owner: the attempt that launched it, whose thread waits; heartbeats and cancels come from others.
-        Lock: `_lock` guards the control pipe, held for one write that never waits.
-        Guarantee: lines never mix, none is written after `close`, and the lease only grows.
-    Cancel safety: `wait` may be given up and called again; what was read so far is kept.
+    `renew` and `cancel` may come from any thread; `wait` and `close` are the launching thread's. A `wait`
+    that is given up may be called again: what was read so far is kept.
     """
 
     def __init__(self, program: JobProgram, environment: Mapping[str, str]) -> None:
-        self._lock = threading.Lock()
-        self._closed = False
         self._report = bytearray()
-        self._lease_until = program.lease_until
         # A session of its own: a Ctrl-C at the worker's terminal is the worker's to interpret.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "cleveragents.infrastructure.jobs.runner"],
@@ -52,20 +45,15 @@ class RunnerProcess:
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._control = self._process.stdin
         self._reports = self._process.stdout
-        self._send_program(program)
+        _send_program(self._process.stdin.fileno(), program)
+        self._control = ControlPipe(self._process.stdin, program.lease_until)
 
     def renew(self, lease_until: float) -> None:
-        with self._lock:
-            if lease_until <= self._lease_until:  # guard: a renewal that was overtaken shortens nothing
-                return
-            self._lease_until = lease_until
-            self._write({"lease_until": lease_until})
+        self._control.renew(lease_until)
 
     def cancel(self, reason: str) -> None:
-        with self._lock:
-            self._write({"cancel": reason[:_REASON_LIMIT]})
+        self._control.cancel(reason)
 
     def wait(self, timeout: float) -> Returned | Raised | None:
         ready, _, _ = select.select([self._reports], [], [], timeout)
@@ -78,43 +66,13 @@ class RunnerProcess:
         return self._read_report(bytes(self._report))
 
     def close(self) -> None:
-        with self._lock:
-            if self._closed:  # guard: a descriptor that was closed may be somebody else's by now
-                return
-            self._closed = True
-            self._control.close()
+        self._control.close()
         self._reports.close()
         try:
             self._process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(_EXIT_SECONDS)
-
-    def _send_program(self, program: JobProgram) -> None:
-        job = program.job
-        line = {
-            "target": program.target,
-            "job_id": job.id,
-            "kind": job.kind,
-            "payload": thaw(job.payload),
-            "attempt": job.attempt,
-            "fence": job.fence,
-            "lease_until": program.lease_until,
-            "path": [str(entry) for entry in sys.path],
-        }
-        view = memoryview(json.dumps(line).encode() + b"\n")
-        with contextlib.suppress(BrokenPipeError):  # it died already: `wait` tells how
-            while view:
-                view = view[os.write(self._control.fileno(), view) :]
-        os.set_blocking(self._control.fileno(), False)
-
-    def _write(self, message: Mapping[str, object]) -> None:
-        """One line down the control pipe; the caller holds the lock."""
-        if self._closed:  # guard: the descriptor is gone, and may be somebody else's
-            return
-        # A runner that is gone needs no news; one that does not read lets its lease run out.
-        with contextlib.suppress(BrokenPipeError, BlockingIOError):
-            os.write(self._control.fileno(), json.dumps(message).encode() + b"\n")
 
     def _read_report(self, line: bytes) -> Returned | Raised:
         try:
@@ -131,3 +89,23 @@ class RunnerProcess:
         except subprocess.TimeoutExpired:
             return "went silent"
         return f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
+
+
+def _send_program(control: int, program: JobProgram) -> None:
+    """The first line; then the pipe no longer waits for anybody."""
+    job = program.job
+    line = {
+        "target": program.target,
+        "job_id": job.id,
+        "kind": job.kind,
+        "payload": thaw(job.payload),
+        "attempt": job.attempt,
+        "fence": job.fence,
+        "lease_until": program.lease_until,
+        "path": [str(entry) for entry in sys.path],
+    }
+    view = memoryview(json.dumps(line).encode() + b"\n")
+    with contextlib.suppress(BrokenPipeError):  # it died already: `wait` tells how
+        while view:
+            view = view[os.write(control, view) :]
+    os.set_blocking(control, False)
