@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+import structlog
 from sqlalchemy import Connection
 
 from cleveragents.application.ports.events import PreparedEvent
@@ -106,12 +107,15 @@ def test_a_sink_sequences_what_its_process_commits_to_the_outbox(
     heard: list[str] = []
     bus.subscribe(None, lambda e: heard.append(e.event_id))
     stop = database.add_commit_listener(bus.relay)
-    database.write(lambda c: append_to_outbox(c, event("first")))
-    position = bus.emit_durably(event("second"), timeout=SOON)
+    assert bus.emit_durably(event("first"), timeout=SOON) == 1
+    with structlog.testing.capture_logs() as logs:
+        database.write(lambda c: append_to_outbox(c, event("second")))
+    position = bus.emit_durably(event("third"), timeout=SOON)
     stop()
-    assert heard == ["first", "second"]
-    assert position == 2, "what was committed before the emit comes before it, and is not kept twice"
-    assert log.verify().rows == 2
+    assert heard == ["first", "second", "third"]
+    assert logs == [], "both listeners of the commit did their work"
+    assert position == 3, "what was committed before the emit comes before it, and is not kept twice"
+    assert log.verify().rows == 3
 
 
 def test_more_than_one_batch_of_the_outbox_is_sequenced_in_order(

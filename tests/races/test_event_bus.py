@@ -406,7 +406,36 @@ def hand_over(bound: int) -> Callable[[Callable[[], Any]], Scenario[World]]:
     return scenario
 
 
+def ordered_emit_and_close(make_bus: Callable[[], Any]) -> Scenario[World]:
+    """What was emitted before the end reaches an ordered subscriber, too."""
+
+    def setup() -> World:
+        world = World(make_bus)
+        world.bus.subscribe(TYPE, world.handle, ordered=True)
+        return world
+
+    def emit(world: World) -> None:
+        try:
+            world.results.append(world.bus.emit(event()))
+        except Closed:
+            world.results.append("closed")
+
+    def close(world: World) -> None:
+        world.bus.close()
+        world.ended = True
+
+    return Scenario(
+        "emit | close | serve",
+        setup,
+        [emit, close, lambda world: world.bus.serve()],
+        lambda world: (world.results[0], len(world.seen), world.late),
+        allowed=lambda outcome: outcome in ((1, 1, False), ("closed", 0, False)),
+        reachable=frozenset({(1, 1, False), ("closed", 0, False)}),
+    )
+
+
 HOLD = [
+    ordered_emit_and_close,
     hand_over(1),
     hand_over(2),
     two_subscribe,

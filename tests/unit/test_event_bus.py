@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 import structlog
 
+from cleveragents.application.ports.events import PreparedEvent
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import Closed, DeadlineExceeded, QueueFull, UnknownEventType
 from cleveragents.infrastructure.events.dispatch import Overflow
@@ -213,6 +214,27 @@ def test_an_ordered_handler_gets_what_was_emitted_before_close_and_nothing_is_em
     with pytest.raises(Closed):
         bus.subscribe(TYPE, gate, ordered=True)
     bus.close()
+
+
+def test_close_takes_effect_before_an_emit_or_after_it_never_in_its_middle() -> None:
+    """The sink is appended to at the point at which an emit takes effect: there, close has to wait."""
+
+    class StallingSink:
+        def prepare(self, event: DomainEvent) -> PreparedEvent:
+            return PreparedEvent("id", "type", "subject", "time", "{}")
+
+        def append_nowait(self, prepared: PreparedEvent) -> None:
+            closing.append(in_background(bus.close))
+            # What must not happen meanwhile cannot be waited for without end.
+            assert not subscription.wait_ended(0.2)
+
+    closing: list[threading.Thread] = []
+    seen: list[int] = []
+    bus = ReactiveEventBus(sink=StallingSink())
+    subscription = bus.subscribe(TYPE, lambda e: seen.append(e.sequence), ordered=True)
+    assert bus.emit(event()) == 1
+    closing[0].join(SOON)
+    assert seen == [1]
 
 
 def test_close_that_runs_out_of_time_discards_what_waits() -> None:
