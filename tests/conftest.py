@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,14 @@ from tests.leaks import take_baseline
 
 # Catches a foreign thread's ensure_future, and tasks destroyed while pending. Read when a loop is made.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def logging_is_as_it_was() -> Iterator[None]:
+    """A command run inside this process points logging at a stderr that is gone when its test is over."""
+    yield
+    if "structlog" in sys.modules:
+        sys.modules["structlog"].reset_defaults()
 
 
 @pytest.fixture(scope="module", autouse=True)
