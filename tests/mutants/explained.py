@@ -4,4 +4,18 @@ from __future__ import annotations
 
 __all__ = ["EXPLAINED"]
 
-EXPLAINED: dict[str, str] = {}
+_ONE_STEP = "copying a set is one step under the GIL; the lock is for interpreters without one"
+
+EXPLAINED: dict[str, str] = {
+    "acms_pipeline.py::CircuitBreaker.is_open::with self._lock": (
+        "its two reads give an answer that was right at some moment in between, lock or no lock; the lock "
+        "keeps the rule that all state is read under it, and is needed without a GIL"
+    ),
+    "admission.py::AdmissionLedger.snapshot::with self._tasks_lock": _ONE_STEP,
+    "answer_stream.py::_Delivery.request::with self._lock": (
+        "the second of its two: add then look, and flag then collect, meet each other in either order; "
+        "needed without a GIL"
+    ),
+    "attempt_table.py::AttemptTable.running::with self._changed": _ONE_STEP,
+    "attempt_table.py::AttemptTable.abandon::with self._changed": _ONE_STEP,
+}

@@ -39,13 +39,15 @@ _BY_ID = select(jobs).where(jobs.c.id == bindparam("job_id"))
 _HELD_BY_ID = _BY_ID.with_for_update()
 _BY_KEY = select(jobs).where(jobs.c.key == bindparam("job_key"))
 # The literal lets the planner see that the partial index answers this.
+_DUE = (
+    jobs.c.state == literal_column("'queued'"),
+    jobs.c.kind.in_(bindparam("kinds", expanding=True)),
+    jobs.c.not_before <= bindparam("now"),
+)
+_ANY_DUE = select(jobs.c.number).where(*_DUE).limit(1)
 _MOST_URGENT = (
     select(jobs)
-    .where(
-        jobs.c.state == literal_column("'queued'"),
-        jobs.c.kind.in_(bindparam("kinds", expanding=True)),
-        jobs.c.not_before <= bindparam("now"),
-    )
+    .where(*_DUE)
     .order_by(jobs.c.priority.desc(), jobs.c.number)
     .limit(1)
     .with_for_update(skip_locked=True)
@@ -110,6 +112,10 @@ class SqlJobStore:
                 return None
             return self._keep(connection, claimed(job_of(row), worker, now), now)
 
+        # Idle workers ask all day long, and SQLite has one write lock for everybody.
+        with self._database.read() as connection:
+            if connection.execute(_ANY_DUE, wanted).first() is None:
+                return None
         return self._database.write(unit)
 
     def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
