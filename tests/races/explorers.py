@@ -36,7 +36,8 @@ class Scenario(Generic[State]):
     """What runs at once, and what may come of it.
 
     `outcome` sees the state after all workers ended. `allowed` decides; `reachable` are outcomes that
-    an exploration of correct code must really have met, each at least once.
+    an exploration of correct code must really have met, each at least once. Where workers wait with a
+    deadline, a "virtual" clock lets it expire; on the real one frontrun spins until it gives up.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Scenario(Generic[State]):
     outcome: Callable[[State], Hashable]
     allowed: Callable[[Any], bool]
     reachable: frozenset[Hashable] = frozenset()
+    clock: str = "real"
 
 
 @dataclass
@@ -63,7 +65,7 @@ def explore(scenario: Scenario[Any], *, effort: int = 400) -> Iterator[Explorati
         found = _dpor(scenario, effort)
     yield found
     with _cooperative_locks():
-        found = _random(scenario, max(20, effort // 4))
+        found = _random(scenario, max(20, effort // 2))
     yield found
     if sys.version_info >= (3, 12):
         yield _interleave(scenario, "dfs", "line", effort * 2)
@@ -115,6 +117,7 @@ def _dpor(scenario: Scenario[Any], effort: int) -> Exploration:
             max_executions=max(20, effort // len(orders)),
             preemption_bound=2,
             detect_io=False,
+            clock=scenario.clock,
             reproduce_on_failure=0,
             total_timeout=60.0,
         )
@@ -133,6 +136,7 @@ def _random(scenario: Scenario[Any], attempts: int) -> Exploration:
         max_attempts=attempts,
         seed=7,
         detect_io=False,
+        clock=scenario.clock,
         reproduce_on_failure=0,
         total_timeout=60.0,
     )

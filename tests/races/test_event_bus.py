@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import frontrun
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,14 +27,9 @@ from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.races.linearizability import Call, History, is_linearizable, run_programs
 from tests.races.naive_event_bus import LockAroundHandlersBus, LockAroundSnapshotBus, PredecessorBus
 
-
-@pytest.fixture(autouse=True)
-def virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait with a deadline, explored on the real clock, spins until the explorer gives up."""
-    monkeypatch.setattr(frontrun, "explore", partial(frontrun.explore, clock="virtual"))
-
-
 EFFORT = 24
+# Emitters and subscribers wait with deadlines.
+OnVirtualTime = partial(Scenario, clock="virtual")
 LOGGED = 12
 TYPE = EventType.JOB_CLAIMED
 OTHER = EventType.JOB_FAILED
@@ -99,7 +93,7 @@ def two_subscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
         world.bus.emit(event())
         return len(world.seen)
 
-    return Scenario(
+    return OnVirtualTime(
         "subscribe | subscribe",
         lambda: World(make_bus),
         [subscribe, subscribe],
@@ -120,7 +114,7 @@ def two_subscribe_ordered(make_bus: Callable[[], Any]) -> Scenario[World]:
         world.bus.deliver_the_rest()
         return len(world.seen)
 
-    return Scenario(
+    return OnVirtualTime(
         "subscribe ordered | subscribe ordered",
         lambda: World(make_bus),
         [subscribe, subscribe],
@@ -142,7 +136,7 @@ def subscribe_and_unsubscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
         world.bus.emit(event())
         return count(world.bus), len(world.seen), len(world.results)
 
-    return Scenario(
+    return OnVirtualTime(
         "subscribe | unsubscribe",
         setup,
         [
@@ -164,7 +158,7 @@ def two_servers_end(make_bus: Callable[[], Any]) -> Scenario[World]:
             world.bus.subscribe(TYPE, world.handle, ordered=True).finish()
         return world
 
-    return Scenario(
+    return OnVirtualTime(
         "serve | serve",
         setup,
         [lambda world: world.bus.servers[0](), lambda world: world.bus.servers[1]()],
@@ -176,7 +170,7 @@ def two_servers_end(make_bus: Callable[[], Any]) -> Scenario[World]:
 
 def two_fail(make_bus: Callable[[], Any]) -> Scenario[DeliveryTally]:
     """Each failure is counted."""
-    return Scenario(
+    return OnVirtualTime(
         "fail | fail",
         DeliveryTally,
         [DeliveryTally.count_failure, DeliveryTally.count_failure],
@@ -198,7 +192,7 @@ def emit_and_unsubscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
         world.bus.unsubscribe(TYPE, world.handle)
         world.ended = True
 
-    return Scenario(
+    return OnVirtualTime(
         "emit | unsubscribe",
         setup,
         [lambda world: world.bus.emit(event()), unsubscribe],
@@ -221,7 +215,7 @@ def ordered_emit_and_unsubscribe(make_bus: Callable[[], Any]) -> Scenario[World]
         world.results[0].unsubscribe()
         world.ended = True
 
-    return Scenario(
+    return OnVirtualTime(
         "serve | unsubscribe",
         setup,
         [lambda world: world.bus.serve(), unsubscribe],
@@ -243,7 +237,7 @@ def emit_and_subscribe(make_bus: Callable[[], Any]) -> Scenario[World]:
         world.bus.subscribe(TYPE, world.results.append)
         world.bus.emit(event())
 
-    return Scenario(
+    return OnVirtualTime(
         "emit | subscribe, emit",
         setup,
         [lambda world: world.bus.emit(event()), subscribe_then_emit],
@@ -259,7 +253,7 @@ def two_emit(make_bus: Callable[[], Any]) -> Scenario[World]:
     def emit(world: World) -> None:
         world.results.append(world.bus.emit(event()))
 
-    return Scenario(
+    return OnVirtualTime(
         "emit | emit",
         lambda: World(make_bus),
         [emit, emit],
@@ -287,7 +281,7 @@ def two_emit_in_order(make_bus: Callable[[], Any]) -> Scenario[World]:
         world.bus.deliver_the_rest()
         return tuple(world.seen), tuple(logged.sequence for logged in world.bus.audit_log)
 
-    return Scenario(
+    return OnVirtualTime(
         "emit | emit, in order",
         setup,
         [emit, emit],
@@ -314,7 +308,7 @@ def read_log_and_emit(make_bus: Callable[[], Any]) -> Scenario[World]:
         except RuntimeError as error:
             world.results.append(str(error))
 
-    return Scenario(
+    return OnVirtualTime(
         "read the log | emit",
         setup,
         [read, lambda world: world.bus.emit(event())],
@@ -336,7 +330,7 @@ def emit_under_an_application_lock(make_bus: Callable[[], Any]) -> Scenario[Worl
         with world.app_lock:
             world.bus.emit(event(OTHER))
 
-    return Scenario(
+    return OnVirtualTime(
         "emit | lock, emit",
         setup,
         [lambda world: world.bus.emit(event()), emit_under_lock],
@@ -364,7 +358,7 @@ def emit_and_close(make_bus: Callable[[], Any]) -> Scenario[World]:
         world.bus.close()
         world.ended = True
 
-    return Scenario(
+    return OnVirtualTime(
         "emit | close",
         setup,
         [emit, close],
@@ -393,7 +387,7 @@ def hand_over(bound: int) -> Callable[[Callable[[], Any]], Scenario[World]]:
             world.bus.serve()
             world.results.append(time.monotonic() - began < 30.0)
 
-        return Scenario(
+        return OnVirtualTime(
             f"emit, emit | serve, bound {bound}",
             setup,
             [emit, serve],
@@ -424,7 +418,7 @@ def ordered_emit_and_close(make_bus: Callable[[], Any]) -> Scenario[World]:
         world.bus.close()
         world.ended = True
 
-    return Scenario(
+    return OnVirtualTime(
         "emit | close | serve",
         setup,
         [emit, close, lambda world: world.bus.serve()],
@@ -507,7 +501,7 @@ def handlers(count: int, call: Call) -> tuple[int, Any]:
 
 
 def programs_on(make_bus: Callable[[], Any], programs: Sequence[Sequence[Call]]) -> Scenario[Any]:
-    return Scenario(
+    return OnVirtualTime(
         "handler set",
         lambda: (make_bus(), History()),
         run_programs(programs, perform),

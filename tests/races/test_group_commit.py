@@ -143,7 +143,7 @@ class NaiveGroupCommit:
     "scenario", [writers(2), writers(3), closing(), giving_up()], ids=lambda scenario: scenario.name
 )
 def test_each_writer_is_committed_once_and_gets_its_own_answer(scenario: Scenario[Log]) -> None:
-    assert_holds(scenario, effort=80)
+    assert_holds(scenario, effort=140)
 
 
 def test_leading_without_a_lock_is_caught() -> None:
