@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,9 @@ import nox
 ROOT = Path(__file__).parent
 BIN = ROOT / ".venv" / "bin"
 PYTHON = str(BIN / "python")
+
+# A shell starts what runs in the background with SIGINT ignored, and every suite would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Whoever starts nox, and from wherever: everything runs in the environment that the Makefile keeps.
 subprocess.run(["make", "--silent", ".venv/.dev"], cwd=ROOT, check=True)

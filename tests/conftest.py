@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -12,6 +13,8 @@ from tests.leaks import take_baseline
 
 # Catches a foreign thread's ensure_future, and tasks destroyed while pending. Read when a loop is made.
 os.environ["PYTHONASYNCIODEBUG"] = "1"
+# A shell starts what runs in the background with SIGINT ignored, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import frontrun
 import pytest
 
 from cleveragents.errors import Closed, QueueFull
@@ -32,10 +31,8 @@ from tests.races.naive_bridge import LockOnlyBridge, LockOnlyLedger, Predecessor
 EFFORT = 120
 
 
-@pytest.fixture(autouse=True)
-def virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait with a deadline, explored on the real clock, spins until the explorer gives up."""
-    monkeypatch.setattr(frontrun, "explore", partial(frontrun.explore, clock="virtual"))
+# Submits wait with deadlines.
+OnVirtualTime = partial(Scenario, clock="virtual")
 
 
 # ── the ledger ──
@@ -75,7 +72,7 @@ class World:
 
 def a_submit_meets_a_close(make: MakeLedger) -> Scenario[World]:
     """Refused, or in the snapshot: there is no third way, which would be a late task."""
-    return Scenario(
+    return OnVirtualTime(
         name="a submit meets a close",
         setup=lambda: World(make()),
         workers=[lambda world: world.admit("run"), World.close],
@@ -87,7 +84,7 @@ def a_submit_meets_a_close(make: MakeLedger) -> Scenario[World]:
 
 def two_submits_meet_one_place(make: MakeLedger) -> Scenario[World]:
     """Exactly one of them gets it."""
-    return Scenario(
+    return OnVirtualTime(
         name="two submits meet one place",
         setup=lambda: World(make(1)),
         workers=[lambda world: world.admit("a"), lambda world: world.admit("b")],
@@ -105,7 +102,7 @@ def two_speak_for_one_end(make: MakeLedger) -> Scenario[World]:
         world.admit("run")
         return world
 
-    return Scenario(
+    return OnVirtualTime(
         name="two speak for one end",
         setup=setup,
         workers=[lambda w: w.remove("run", "loop"), lambda w: w.remove("run", "close")],
@@ -127,7 +124,7 @@ def an_end_meets_a_snapshot(make: MakeLedger) -> Scenario[World]:
     def outcome(world: World) -> Any:
         return tuple(sorted(world.told["snapshot"])), "a" in world.ledger.snapshot()
 
-    return Scenario(
+    return OnVirtualTime(
         name="an end meets a snapshot",
         setup=setup,
         workers=[lambda w: w.remove("a", "loop"), World.close],
@@ -145,7 +142,7 @@ def a_waiting_submit_meets_an_end_and_a_close(make: MakeLedger) -> Scenario[Worl
         world.admit("first")
         return world
 
-    return Scenario(
+    return OnVirtualTime(
         name="a waiting submit meets an end and a close",
         setup=setup,
         workers=[
@@ -167,7 +164,7 @@ def a_waiting_submit_meets_an_end(make: MakeLedger) -> Scenario[World]:
         world.admit("first")
         return world
 
-    return Scenario(
+    return OnVirtualTime(
         name="a waiting submit meets an end",
         setup=setup,
         workers=[lambda w: w.admit("second", 1000.0), lambda w: w.remove("first", "loop")],
@@ -279,7 +276,7 @@ def stream_of(*names: str) -> Stream:
 
 
 def answers_meet_the_end_of_the_source() -> Scenario[Stream]:
-    return Scenario(
+    return OnVirtualTime(
         name="answers meet the end of the source",
         setup=lambda: stream_of("a", "b"),
         workers=[
@@ -301,7 +298,7 @@ def a_request_meets_an_answer() -> Scenario[Stream]:
         stream.answer("b")
         stream.delivery.source_ended()
 
-    return Scenario(
+    return OnVirtualTime(
         name="a request meets an answer",
         setup=lambda: stream_of("a"),
         workers=[lambda stream: stream.answer("a"), source],
@@ -312,7 +309,7 @@ def a_request_meets_an_answer() -> Scenario[Stream]:
 
 
 def the_end_meets_dispose() -> Scenario[Stream]:
-    return Scenario(
+    return OnVirtualTime(
         name="the end meets dispose",
         setup=Stream,
         workers=[lambda stream: stream.delivery.source_ended(), Stream.dispose],
@@ -329,7 +326,7 @@ def a_request_meets_dispose() -> Scenario[Stream]:
         run = stream.runs.get("a")
         return "never made" if run is None else "cancelled" if run.asked else "forgotten"
 
-    return Scenario(
+    return OnVirtualTime(
         name="a request meets dispose",
         setup=Stream,
         workers=[lambda stream: stream.request("a"), Stream.dispose],
