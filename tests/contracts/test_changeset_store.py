@@ -106,6 +106,30 @@ def test_a_key_with_another_entry_is_refused(store):
     assert numbered(store, changeset) == [(1, "a")]
 
 
+def test_a_batch_is_recorded_in_order_as_one_step_and_once_per_key(store: ChangesetStore) -> None:
+    changeset = store.start("plan")
+    store.record(changeset, change("first"))
+    batch = [change("a"), change("b"), change("c")]
+    recorded = store.record_all(changeset, batch, key="call")
+    assert [(one.sequence, one.entry) for one in recorded] == [(2, batch[0]), (3, batch[1]), (4, batch[2])]
+    assert list(store.record_all(changeset, batch, key="call")) == list(recorded)
+    assert list(store.record_all(changeset, [])) == []
+    assert [sequence for sequence, _ in numbered(store, changeset)] == [1, 2, 3, 4]
+
+
+def test_a_batch_of_which_one_is_refused_leaves_nothing(store: ChangesetStore) -> None:
+    changeset = store.start("plan")
+    store.record(changeset, change("other"), key="call#2")
+    with pytest.raises(DuplicateKey):
+        store.record_all(changeset, [change("a"), change("b")], key="call")
+    assert len(store.entries(changeset)) == 1
+    store.close(changeset)
+    with pytest.raises(ChangesetClosed):
+        store.record_all(changeset, [change("a")])
+    with pytest.raises(UnknownChangeset):
+        store.record_all("nonsense", [change("a")])
+
+
 def test_a_sealed_changeset_takes_nothing(store):
     changeset = store.start("plan")
     store.record(changeset, change("a"))

@@ -60,6 +60,16 @@ def elsewhere(work):
     return found[0]
 
 
+def test_what_one_command_changed_is_filed_where_a_single_change_would_be(context, store):
+    changeset = context.start_changeset()
+    context.record_changes([change("a"), change("b")])
+    assert paths(store, changeset) == ["a", "b"]
+    store.close(changeset)
+    with pytest.raises(ChangesetClosed):
+        context.record_changes([change("c")])
+    assert context.active_changesets == ()
+
+
 def test_started_means_kept_active_and_current(context, store):
     changeset = context.start_changeset()
     assert store.get(changeset).plan_id == "plan-1"

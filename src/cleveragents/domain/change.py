@@ -11,7 +11,7 @@ from enum import Enum
 
 from cleveragents.errors import ChangesetClosed, DuplicateKey
 
-__all__ = ["ChangeEntry", "ChangeKind", "Changeset", "RecordedChange"]
+__all__ = ["ChangeEntry", "ChangeKind", "Changeset", "RecordedChange", "keys_of_batch"]
 
 
 class ChangeKind(str, Enum):
@@ -81,3 +81,8 @@ class Changeset:
     def sealed(self) -> Changeset:
         """The same changeset, closed; sealing twice is harmless."""
         return replace(self, closed=True)
+
+
+def keys_of_batch(key: str | None, length: int) -> list[str | None]:
+    """The key of each entry of a batch that was recorded under one key."""
+    return [None if key is None else f"{key}#{number}" for number in range(1, length + 1)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.domain.change import ChangeEntry, Changeset, RecordedChange
+from cleveragents.domain.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
 from cleveragents.errors import UnknownChangeset
 from cleveragents.testing.identifiers import CountingIdentifiers
 
@@ -20,6 +20,15 @@ class _Held:
 
     changeset: Changeset
     entries: tuple[RecordedChange, ...] = ()
+
+    def with_entry(self, entry: ChangeEntry, key: str | None) -> tuple[_Held, RecordedChange]:
+        """What is held once the entry is recorded, and the record."""
+        if key is not None:
+            for earlier in self.entries:
+                if earlier.key == key:  # guard: a retry appends nothing
+                    return self, earlier.repeated(entry)
+        longer, recorded = self.changeset.appended(entry, key)
+        return _Held(longer, (*self.entries, recorded)), recorded
 
 
 class InMemoryChangesetStore:
@@ -46,13 +55,19 @@ class InMemoryChangesetStore:
 
     def record(self, changeset_id: str, entry: ChangeEntry, *, key: str | None = None) -> RecordedChange:
         with self._lock:
+            self._held[changeset_id], recorded = self._get(changeset_id).with_entry(entry, key)
+        return recorded
+
+    def record_all(
+        self, changeset_id: str, entries: Sequence[ChangeEntry], *, key: str | None = None
+    ) -> Sequence[RecordedChange]:
+        recorded: list[RecordedChange] = []
+        with self._lock:
             held = self._get(changeset_id)
-            if key is not None:
-                for earlier in held.entries:
-                    if earlier.key == key:  # guard: a retry appends nothing
-                        return earlier.repeated(entry)
-            longer, recorded = held.changeset.appended(entry, key)
-            self._held[changeset_id] = _Held(longer, (*held.entries, recorded))
+            for entry, entry_key in zip(entries, keys_of_batch(key, len(entries)), strict=True):
+                held, change = held.with_entry(entry, entry_key)
+                recorded.append(change)
+            self._held[changeset_id] = held
         return recorded
 
     def close(self, changeset_id: str) -> Changeset:

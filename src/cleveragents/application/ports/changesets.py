@@ -29,6 +29,16 @@ class ChangesetStore(Protocol):
         """
         ...
 
+    def record_all(
+        self, changeset_id: str, entries: Sequence[ChangeEntry], *, key: str | None = None
+    ) -> Sequence[RecordedChange]:
+        """Appends the entries in order, all of them or none, in one step: what one command changed.
+
+        With a `key`, entry n is kept under `key#n`, so that a repeated call records nothing twice.
+        Raises what `record` raises.
+        """
+        ...
+
     def close(self, changeset_id: str) -> Changeset:
         """Seals the changeset; closing twice is harmless. `UnknownChangeset`."""
         ...

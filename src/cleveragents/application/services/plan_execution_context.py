@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -83,12 +83,16 @@ class PlanExecutionContext:
         `UnknownChangeset` and `ChangesetClosed` for a handle (or a current one) that cannot be used.
         """
         changeset_id = self._address(changeset)
-        try:
+        with self._forgetting_if_sealed(changeset_id):
             return self._changeset_store.record(changeset_id, entry, key=key)
-        except ChangesetClosed:
-            # Somebody else sealed it: from now on it is nobody's "only active one".
-            self._forget(changeset_id)
-            raise
+
+    def record_changes(
+        self, entries: Sequence[ChangeEntry], changeset: str | None = None, *, key: str | None = None
+    ) -> Sequence[RecordedChange]:
+        """Records what one command changed, in order, all or none, in one step; else as `record_change`."""
+        changeset_id = self._address(changeset)
+        with self._forgetting_if_sealed(changeset_id):
+            return self._changeset_store.record_all(changeset_id, entries, key=key)
 
     def close_changeset(self, changeset: str | None = None) -> Changeset:
         """Seals the changeset, found as in `record_change`; here the one around it is current again.
@@ -124,6 +128,15 @@ class PlanExecutionContext:
         finally:
             # Exactly what was current before, even if it was closed meanwhile: then recording raises.
             self._set_stack(outer)
+
+    @contextmanager
+    def _forgetting_if_sealed(self, changeset_id: str) -> Iterator[None]:
+        try:
+            yield
+        except ChangesetClosed:
+            # Somebody else sealed it: from now on it is nobody's "only active one".
+            self._forget(changeset_id)
+            raise
 
     def _start(self) -> str:
         changeset_id = self._changeset_store.start(self._plan_id)

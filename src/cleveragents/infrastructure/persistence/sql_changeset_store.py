@@ -14,7 +14,7 @@ from sqlalchemy import BindParameter, Connection, Row, Select, bindparam, func, 
 
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.domain.change import ChangeEntry, Changeset, RecordedChange
+from cleveragents.domain.change import ChangeEntry, Changeset, RecordedChange, keys_of_batch
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import ChangesetClosed, DuplicateKey, UnknownChangeset
@@ -68,6 +68,20 @@ class _Record:
     entry: ChangeEntry
     key: str | None
 
+    def ensure_storable(self) -> None:
+        """Refuses what no database can hold, before it spoils the transaction of others."""
+        _ensure_possible(self.changeset_id)
+        entry = self.entry
+        ensure_storable(
+            f"a change of {entry.path!r}",
+            {
+                "key": self.key,
+                "before_hash": entry.before_hash,
+                "after_hash": entry.after_hash,
+                "tool_call_id": entry.tool_call_id,
+            },
+        )
+
 
 class SqlChangesetStore:
     """`ChangesetStore` on a `Database`. Stateless but for the database, so any thread may share it.
@@ -93,20 +107,30 @@ class SqlChangesetStore:
         return self._database.write(unit)
 
     def record(self, changeset_id: str, entry: ChangeEntry, *, key: str | None = None) -> RecordedChange:
-        _ensure_possible(changeset_id)
-        ensure_storable(
-            f"a change of {entry.path!r}",
-            {
-                "key": key,
-                "before_hash": entry.before_hash,
-                "after_hash": entry.after_hash,
-                "tool_call_id": entry.tool_call_id,
-            },
-        )
-        answer = self._database.write_joined(_record_all, _Record(changeset_id, entry, key))
+        wanted = _Record(changeset_id, entry, key)
+        wanted.ensure_storable()
+        answer = self._database.write_joined(_record_all, wanted)
         if not isinstance(answer, RecordedChange):
             raise answer
         return answer
+
+    def record_all(
+        self, changeset_id: str, entries: Sequence[ChangeEntry], *, key: str | None = None
+    ) -> Sequence[RecordedChange]:
+        pairs = zip(entries, keys_of_batch(key, len(entries)), strict=True)
+        wanted = [_Record(changeset_id, entry, entry_key) for entry, entry_key in pairs]
+        for record in wanted:
+            record.ensure_storable()
+
+        def unit(connection: Connection) -> list[RecordedChange]:
+            recorded: list[RecordedChange] = []
+            for answer in _record_all(connection, wanted):
+                if not isinstance(answer, RecordedChange):  # guard: all or none
+                    raise answer
+                recorded.append(answer)
+            return recorded
+
+        return self._database.write(unit)
 
     def close(self, changeset_id: str) -> Changeset:
         _ensure_possible(changeset_id)

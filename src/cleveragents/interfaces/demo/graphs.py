@@ -122,9 +122,8 @@ def _branch(name: str) -> Callable[[_Review], _Review]:
     def edit(state: _Review) -> _Review:
         assignment = CURRENT.get()
         with assignment.plan.changeset() as changeset:
-            for path in BRANCHES[name]:
-                assignment.token.raise_if_cancelled()
-                assignment.plan.record_change(_edited(path))
+            assignment.token.raise_if_cancelled()
+            assignment.plan.record_changes([_edited(path) for path in BRANCHES[name]])
         return {"changesets": [[name, changeset]]}
 
     return edit
