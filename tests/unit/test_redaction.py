@@ -8,9 +8,9 @@ import json
 import pytest
 import structlog
 
+from cleveragents.domain.redaction import MASK, redact, redact_text, url_password
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.logging import configure_logging
-from cleveragents.infrastructure.redaction import MASK, redact, redact_text, url_password
 
 
 @pytest.mark.parametrize(

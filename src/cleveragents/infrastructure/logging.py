@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from cleveragents.infrastructure.redaction import redact, url_password
+from cleveragents.domain.redaction import redact, url_password
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger

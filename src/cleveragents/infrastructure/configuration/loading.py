@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.configuration.document import parse_document, read_bounded
 from cleveragents.infrastructure.configuration.settings import (
@@ -33,7 +34,6 @@ from cleveragents.infrastructure.configuration.values import (
     validate_settings,
 )
 from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
-from cleveragents.infrastructure.redaction import redact_text
 
 __all__ = ["Configuration", "load_configuration", "user_file_path"]
 

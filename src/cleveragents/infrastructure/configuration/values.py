@@ -9,9 +9,9 @@ from enum import Enum
 
 from pydantic import ValidationError
 
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.configuration.settings import Key, Settings, known_keys, nearest_key
-from cleveragents.infrastructure.redaction import redact_text
 
 __all__ = ["Layer", "Origin", "Scalar", "Values", "find_key", "parse_value", "shorten", "validate_settings"]
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
-from cleveragents.infrastructure.redaction import redact_text
 
 __all__ = [
     "Check",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.redaction import redact
 from cleveragents.errors import AuditLogBroken
-from cleveragents.infrastructure.redaction import redact
 from cleveragents.interfaces.cli.output import Output, format_option, progress, timestamp
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -41,7 +41,7 @@ def events() -> None:
 
 @events.command()
 @click.option("--follow", "-f", is_flag=True, help="Go on with events as they happen, until interrupted.")
-@click.option("--after", type=click.IntRange(0), metavar="N", help="Only events after position N.")
+@click.option("--after", type=click.IntRange(0, 2**63 - 1), metavar="N", help="Only events after position N.")
 @click.option(
     "--limit", default=20, show_default=True, type=click.IntRange(1, 100_000), help="At most so many."
 )
@@ -71,10 +71,11 @@ def tail(
     except AuditLogBroken as broken:
         # What is there may still be looked at, by somebody who knows that it cannot be trusted.
         progress(f"warning: {broken}; `agents events verify` names everything that is wrong")
+    looked_until = _length(container)  # before the look: what comes meanwhile is followed
     shown = _some(container, after, limit, wanted)
     output.table([fields_of(record) for record in shown], _COLUMNS, empty="there are no such events")
     if follow:
-        _follow(container, shown[-1].position if shown else _length(container), wanted, output)
+        _follow(container, shown[-1].position if shown else after or looked_until, wanted, output)
 
 
 @events.command()

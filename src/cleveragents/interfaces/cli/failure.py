@@ -16,8 +16,8 @@ from pathlib import Path
 import click
 
 from cleveragents import __version__
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
-from cleveragents.infrastructure.redaction import redact_text
 
 __all__ = ["report"]
 

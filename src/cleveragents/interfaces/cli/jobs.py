@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.infrastructure.redaction import redact
+from cleveragents.domain.redaction import redact
 from cleveragents.interfaces.cli.output import Output, format_option, progress, timestamp
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["fields_of", "jobs"]
 
 _STATES = ("queued", "running", "succeeded", "failed", "cancelled")
+
+
+class JobId(click.ParamType):
+    """A job's id as somebody typed it. Ids are ASCII; anything else is no id, and may be no text at all."""
+
+    name = "id"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.isascii() or not value.isprintable():
+            self.fail(f"{value!r} is not the id of a job; `agents jobs list` shows them", param, ctx)
+        return value
 
 
 @click.group()
@@ -61,7 +72,7 @@ def list_jobs(
 
 
 @jobs.command("show")
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", type=JobId())
 @format_option
 @pass_session
 def show_job(session: Session, job_id: str, output: Output) -> None:
@@ -75,7 +86,7 @@ def show_job(session: Session, job_id: str, output: Output) -> None:
 
 
 @jobs.command("cancel")
-@click.argument("job_id", metavar="ID")
+@click.argument("job_id", metavar="ID", type=JobId())
 @click.option("--reason", default="cancelled by the user", show_default=True, help="Why; kept with the job.")
 @format_option
 @pass_session
