@@ -483,6 +483,37 @@ def test_a_log_that_was_tampered_with_is_named_row_by_row(agents: Agents, contai
     assert verdicts(agents("doctor", "--format", "json"))["audit log"] == "fail"
 
 
+def test_a_type_that_nobody_knows_is_not_the_readers_mistake(agents: Agents, container: Container) -> None:
+    submitted(container)
+    assert agents("events", "verify").code == 0
+    container.database.write(
+        lambda connection: connection.exec_driver_sql("UPDATE events SET event_type = 'x.y'").close()
+    )
+    ended = agents("events", "tail")
+    assert (ended.code, "row 1" in ended.err, "newer version" in ended.err) == (1, True, True)
+
+
+@pytest.mark.parametrize(
+    "words", [("jobs", "show", "\udcff"), ("jobs", "list", "--after", "\udcff"), ("jobs", "cancel", "a\n")]
+)
+def test_what_cannot_be_an_id_is_a_mistake_of_the_users(agents: Agents, words: tuple[str, ...]) -> None:
+    ended = agents(*words)
+    assert (ended.code, "there is no job" in ended.err) == (2, True)
+
+
+def test_a_position_beyond_all_positions_is_a_mistake_of_the_users(agents: Agents) -> None:
+    assert agents("events", "tail", "--after", str(2**63)).code == 2
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("config", "list")], ids=" ".join)
+def test_output_that_cannot_be_written_is_said_in_a_sentence(words: tuple[str, ...], home: Path) -> None:
+    command = [sys.executable, "-m", "cleveragents", *words]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "error: cannot write the output: No space left on device\n"
+
+
 def test_a_log_whose_head_was_lost_is_adopted_only_when_somebody_says_so(
     agents: Agents, container: Container
 ) -> None:

@@ -17,7 +17,7 @@ from cleveragents.application.ports.events import AuditRecord, PreparedEvent
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import FrozenObject
-from cleveragents.errors import AuditLogBroken
+from cleveragents.errors import AuditLogBroken, UnknownEventType
 from cleveragents.infrastructure.events.chain import LogRow, Tip
 from cleveragents.infrastructure.events.head import HeadFile
 from cleveragents.infrastructure.events.sequencer import Placed, Sequencer, rows_after
@@ -123,7 +123,11 @@ class DurableAuditLog:
 
 
 def _record(row: LogRow) -> AuditRecord:
-    event_type = EventType.parse(row.event_type)
+    try:
+        event_type = EventType.parse(row.event_type)
+    except UnknownEventType as error:
+        problem = f"its type {row.event_type!r} is unknown: a newer version wrote it, or it was changed"
+        raise AuditLogBroken(row.position, problem) from error
     try:
         occurred_at = datetime.fromisoformat(row.occurred_at)
         payload = FrozenObject(json.loads(row.payload))

@@ -75,7 +75,7 @@ def tail(
     shown = _some(container, after, limit, wanted)
     output.table([fields_of(record) for record in shown], _COLUMNS, empty="there are no such events")
     if follow:
-        _follow(container, shown[-1].position if shown else after or looked_until, wanted, output)
+        _follow(container, shown[-1].position if shown else max(after or 0, looked_until), wanted, output)
 
 
 @events.command()

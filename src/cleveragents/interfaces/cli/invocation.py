@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 
@@ -13,7 +14,7 @@ __all__ = ["invoke"]
 
 
 def invoke(arguments: list[str]) -> int:
-    """Runs a command line; returns its exit code. `BrokenPipeError` when nobody reads the output any more."""
+    """Runs a command line; returns its exit code. `OSError` when the output cannot be written."""
     signal.signal(signal.SIGTERM, _on_terminate)
     try:
         if "_AGENTS_COMPLETE" in os.environ:
@@ -31,11 +32,19 @@ def invoke(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         raise
+    except OSError as error:
+        if error.errno == errno.ENOSPC and error.filename is None:
+            raise  # stdout is on a full disk; whoever opens files names them
+        raise SystemExit(_reported(error)) from error
     except Exception as error:
-        from cleveragents.interfaces.cli.failure import report
-
-        raise SystemExit(report(error)) from error
+        raise SystemExit(_reported(error)) from error
     return 0
+
+
+def _reported(error: Exception) -> int:
+    from cleveragents.interfaces.cli.failure import report
+
+    return report(error)
 
 
 def _complete(instruction: str) -> int:

@@ -14,19 +14,19 @@ from cleveragents.interfaces.cli.session import Session, pass_session
 if TYPE_CHECKING:
     from cleveragents.domain.job import Job
 
-__all__ = ["fields_of", "jobs"]
+__all__ = ["JobId", "fields_of", "jobs"]
 
 _STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
 
-class JobId(click.ParamType):
+class JobId(click.ParamType[str]):
     """A job's id as somebody typed it. Ids are ASCII; anything else is no id, and may be no text at all."""
 
     name = "id"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value.isascii() or not value.isprintable():
-            self.fail(f"{value!r} is not the id of a job; `agents jobs list` shows them", param, ctx)
+            self.fail(f"there is no job {value!r}; `agents jobs list` shows those that exist", param, ctx)
         return value
 
 
@@ -47,7 +47,7 @@ def jobs() -> None:
 @click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many."
 )
-@click.option("--after", metavar="ID", help="Only jobs after this one, to go on where a list ended.")
+@click.option("--after", metavar="ID", type=JobId(), help="Only jobs after this one, where a list ended.")
 @format_option
 @pass_session
 def list_jobs(

@@ -48,10 +48,18 @@ def run() -> None:
         code = _answer(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader had enough. Point stdout elsewhere, or the interpreter complains while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()  # the reader had enough
         code = 141  # as the shell says it: 128 + SIGPIPE
+    except OSError as error:
+        _give_up_stdout()
+        sys.stderr.write(f"error: cannot write the output: {error.strerror}\n")
+        code = 1
     sys.exit(code)
+
+
+def _give_up_stdout() -> None:
+    # Points it elsewhere, or the interpreter complains while it shuts down.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _answer(arguments: list[str]) -> int:
