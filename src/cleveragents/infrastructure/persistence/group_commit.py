@@ -127,9 +127,8 @@ class GroupCommit(Generic[Item, Answer]):
         return True
 
     def _lead(self) -> None:
-        batch: list[_Ticket[Item, Answer]] = []
+        batch = self._take()
         try:
-            batch = self._take()
             self._leader_thread = threading.get_ident()
             answers = self._commit([ticket.item for ticket in batch])
             for ticket, answer in zip(batch, answers, strict=True):
