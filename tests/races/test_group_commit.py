@@ -102,7 +102,9 @@ def giving_up() -> Scenario[Log]:
         made.answers[0] = made.group._withdraw(made.ticket)
 
     def take(made: Log) -> None:
-        made.answers[1] = len(made.group._take())
+        batch: list[Any] = []
+        made.group._take(batch)
+        made.answers[1] = len(batch)
 
     return Scenario(
         name="a writer gives up",
@@ -314,6 +316,30 @@ def test_a_leader_interrupted_before_it_took_anything_passes_the_leadership_on()
     thread.start()
     join([thread])
     assert isinstance(stage.answers[1], InterruptedError)
+    assert stage.group.run(2) == 2
+    assert stage.batches == [[2]]
+
+
+def test_a_leader_interrupted_when_it_had_taken_its_batch_passes_the_leadership_on() -> None:
+    stage = Stage(patience_seconds=0.2)
+
+    def follow(frame: Any, what: str, value: object) -> Any:
+        return strike if frame.f_code.co_name == "_take" else None
+
+    def strike(frame: Any, what: str, value: object) -> Any:
+        if what == "return":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return strike
+
+    def write() -> None:
+        sys.settrace(follow)
+        stage.write(1)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    join([thread])
+    assert isinstance(stage.answers[1], KeyboardInterrupt)
     assert stage.group.run(2) == 2
     assert stage.batches == [[2]]
 

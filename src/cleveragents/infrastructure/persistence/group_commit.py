@@ -127,13 +127,16 @@ class GroupCommit(Generic[Item, Answer]):
         return True
 
     def _lead(self) -> None:
-        batch = self._take()
+        batch: list[_Ticket[Item, Answer]] = []
         try:
+            self._take(batch)
             self._leader_thread = threading.get_ident()
             answers = self._commit([ticket.item for ticket in batch])
             for ticket, answer in zip(batch, answers, strict=True):
                 ticket.answers = (answer,)
         except BaseException as error:
+            if not batch:  # guard: it is queued yet, and `run` takes it back and passes the leadership on
+                raise
             interrupted = not isinstance(error, Exception)
             unknown = OutcomeUnknown(self._location, "the commit was interrupted")
             for ticket in batch:
@@ -141,14 +144,18 @@ class GroupCommit(Generic[Item, Answer]):
             if interrupted:
                 raise
         finally:
-            self._leader_thread = 0
-            self._pass_on()
-            for ticket in batch:
-                ticket.woken.set()
+            if batch:
+                self._leader_thread = 0
+                self._pass_on()
+                for ticket in batch:
+                    ticket.woken.set()
 
-    def _take(self) -> list[_Ticket[Item, Answer]]:
+    def _take(self, batch: list[_Ticket[Item, Answer]]) -> None:
+        """Moves what is queued into the batch, one by one: whatever interrupts it, each is in one of them."""
         with self._lock:
-            return [self._queue.popleft() for _ in range(min(self._batch, len(self._queue)))]
+            while self._queue and len(batch) < self._batch:
+                batch.append(self._queue[0])
+                self._queue.popleft()
 
     def _pass_on(self) -> None:
         with self._lock:
