@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime
 
@@ -117,6 +118,68 @@ def test_an_interrupt_in_a_handler_reaches_the_emitter_and_leaves_no_trace(bus: 
     with pytest.raises(KeyboardInterrupt):
         bus.emit(event())
     assert subscription.unsubscribe(timeout=0)  # would wait if the call were still entered
+
+
+def test_an_ordered_handler_that_wants_to_exit_is_a_failing_handler_and_goes_on(
+    bus: ReactiveEventBus,
+) -> None:
+    def leave(e: DomainEvent) -> None:
+        attempts.append(e.sequence)
+        sys.exit(3)
+
+    attempts: list[int] = []
+    bus.subscribe(TYPE, leave, ordered=True, bound=100)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(5):
+            bus.emit(event())
+        bus.close()
+    assert attempts == [1, 2, 3, 4, 5]
+    assert bus.statistics().failures == 5
+    assert {entry["error_type"] for entry in logs} == {"SystemExit"}
+
+
+def test_a_subscriber_whose_thread_dies_leaves_the_bus_and_holds_up_nobody() -> None:
+    """A log that fails is beyond the handler's own failures: it ends the thread."""
+
+    def fail(_: DomainEvent) -> None:
+        raise MemoryError
+
+    class BrokenTally:
+        failures = 0
+        dropped = 0
+
+        def count_failure(self) -> None:
+            raise MemoryError
+
+    threads: list[threading.Thread] = []
+
+    def spawn(target: Callable[[], None], name: str) -> None:
+        def run() -> None:
+            with pytest.raises(MemoryError):
+                target()
+
+        threads.append(in_background(run))
+
+    bus = ReactiveEventBus(spawn=spawn, block_seconds=0.05)
+    bus._tally = BrokenTally()
+    bus.subscribe(TYPE, fail, ordered=True, bound=1)
+    bus.emit(event())
+    threads[0].join(SOON)
+    assert [bus.emit(event()) for _ in range(3)] == [2, 3, 4]
+    assert bus.statistics().subscriptions == 0
+    bus.close(timeout=SOON)
+
+
+def test_a_subscriber_that_gets_no_thread_is_not_subscribed() -> None:
+    def refuse(target: Callable[[], None], name: str) -> None:
+        raise RuntimeError("can't start new thread")
+
+    bus = ReactiveEventBus(spawn=refuse, block_seconds=0.05)
+    with pytest.raises(RuntimeError, match="new thread"):
+        bus.subscribe(TYPE, print, ordered=True, bound=1)
+    assert [bus.emit(event()) for _ in range(3)] == [1, 2, 3]
+    assert bus.statistics().subscriptions == 0
+    bus.close(timeout=SOON)
 
 
 def test_unsubscribing_by_type_and_handler_takes_one_and_says_whether_there_was_one(

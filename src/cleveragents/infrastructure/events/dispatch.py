@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from threading import get_ident
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from cleveragents.application.ports.events import EventHandler
 from cleveragents.domain.event import DomainEvent, EventType
@@ -83,6 +83,9 @@ class OrderedSubscription(Subscription):
         "server",
     )
 
+    # Nobody but the handler runs on its thread, so that a SystemExit there is its own affair, too.
+    _failures: ClassVar[type[BaseException]] = BaseException
+
     def __init__(
         self,
         event_type: EventType | None,
@@ -150,17 +153,19 @@ class OrderedSubscription(Subscription):
         """Delivers until `finish` or `shut`. The body of the subscription's thread."""
         me = get_ident()
         self.server = me
-        try:
-            while batch := self._take():
-                for event in batch:
-                    self.deliver(event, me)
-            if self._on_end is not None and self._open:
-                self._on_end()
-        finally:
-            self._ended.set()
+        while batch := self._take():
+            for event in batch:
+                self.deliver(event, me)
+        if self._on_end is not None and self._open:
+            self._on_end()
+
+    def end(self) -> None:
+        """No thread serves it any more: who waits for room or for the end learns it."""
+        self.shut()
+        self._ended.set()
 
     def wait_ended(self, timeout: float) -> bool:
-        """Whether `serve` has ended, or ends within the timeout: no call runs or will start."""
+        """Whether it has ended, or ends within the timeout: no call runs or will start."""
         return self._ended.wait(timeout)
 
     def finish(self) -> None:

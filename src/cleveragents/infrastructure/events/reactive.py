@@ -262,13 +262,25 @@ class ReactiveEventBus:
             self._enter(subscription)
             self._ordered = (*self._ordered, subscription)
         # Outside the lock, because starting a thread waits for it; what is emitted meanwhile is queued.
-        self._spawn(lambda: self._serve(subscription), f"event-bus-ordered-{number}")
+        try:
+            self._spawn(lambda: self._serve(subscription), f"event-bus-ordered-{number}")
+        except BaseException:
+            self._forget(subscription)
+            raise
         return subscription
 
     def _serve(self, subscription: OrderedSubscription) -> None:
-        subscription.serve()
+        try:
+            subscription.serve()
+        finally:
+            self._forget(subscription)
+
+    def _forget(self, subscription: OrderedSubscription) -> None:
+        # A queue that nobody empties would fill, and then refuse every emit.
         with self._lock:
+            self._leave(subscription)
             self._ordered = tuple(other for other in self._ordered if other is not subscription)
+        subscription.end()
 
     def _next_number(self) -> int:
         self._subscribed += 1

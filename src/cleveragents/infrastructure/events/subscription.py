@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import get_ident
+from typing import ClassVar
 
 import structlog
 
@@ -87,6 +88,9 @@ class Subscription:
         "number",
     )
 
+    # What the handler may raise without anybody noticing.
+    _failures: ClassVar[type[BaseException]] = Exception
+
     def __init__(
         self,
         event_type: EventType | None,
@@ -119,7 +123,7 @@ class Subscription:
         """Calls the handler on this thread, whose ident is `me`, unless the subscription was shut.
 
         The handler's exceptions are logged and counted; they reach nobody else. KeyboardInterrupt and
-        its like pass through.
+        its like pass through to the emitter, from an inline handler.
         """
         calls = self._calls
         calls.append(me)
@@ -127,7 +131,7 @@ class Subscription:
             if self._open:  # guard: nothing starts after an unsubscribe returned
                 self.handler(event)
         except BaseException as error:
-            if not isinstance(error, Exception):
+            if not isinstance(error, self._failures):
                 raise
             self._report(event, error)
         finally:
@@ -153,7 +157,7 @@ class Subscription:
         with self._idle_lock:
             self._idle.notify_all()
 
-    def _report(self, event: DomainEvent, error: Exception) -> None:
+    def _report(self, event: DomainEvent, error: BaseException) -> None:
         self._tally.count_failure()
         _log.warning(
             "event.handler_failed",
