@@ -6,9 +6,17 @@ import sqlite3
 
 import pytest
 from sqlalchemy import make_url
-from sqlalchemy.exc import DBAPIError, NoResultFound
+from sqlalchemy.exc import DBAPIError, InterfaceError, NoResultFound, OperationalError, ProgrammingError
 
-from cleveragents.errors import CleverAgentsError, DatabaseFailed, DatabaseUnusable, StoreBusy, StoreFull
+from cleveragents.application.services.job_outcome import raised
+from cleveragents.errors import (
+    CleverAgentsError,
+    DatabaseFailed,
+    DatabaseUnreachable,
+    DatabaseUnusable,
+    StoreBusy,
+    StoreFull,
+)
 from cleveragents.infrastructure.persistence.database_errors import is_transient, translated
 
 POSTGRES = make_url("postgresql://user:hunter2@host/db")
@@ -28,8 +36,8 @@ class ServerError(Exception):
         self.sqlstate = sqlstate
 
 
-def from_postgres(sqlstate: str | None) -> CleverAgentsError:
-    return translated(DBAPIError("INSERT INTO t", ("hunter2",), ServerError(sqlstate)), POSTGRES)
+def from_postgres(sqlstate: str | None, kind: type[DBAPIError] = OperationalError) -> CleverAgentsError:
+    return translated(kind("INSERT INTO t", ("hunter2",), ServerError(sqlstate)), POSTGRES)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +73,12 @@ def test_an_io_error_is_a_full_disk_where_there_is_no_room() -> None:
         ("53100", StoreFull),
         ("25006", DatabaseUnusable),
         ("42501", DatabaseUnusable),
-        ("57P01", DatabaseUnusable),
-        (None, DatabaseUnusable),
+        ("28P01", DatabaseUnusable),
+        ("3D000", DatabaseUnusable),
+        ("08006", DatabaseUnreachable),
+        ("57P01", DatabaseUnreachable),
+        ("57P03", DatabaseUnreachable),
+        (None, DatabaseUnreachable),
         ("23505", DatabaseFailed),
     ],
 )
@@ -81,3 +93,23 @@ def test_the_servers_states_are_told_apart_and_no_data_is_quoted(
 
 def test_what_is_no_answer_of_a_database_is_a_fault() -> None:
     assert type(translated(NoResultFound("no row"), POSTGRES)) is DatabaseFailed
+
+
+def test_what_the_driver_refuses_by_itself_is_no_lost_connection() -> None:
+    assert type(from_postgres(None, InterfaceError)) is DatabaseUnreachable
+    assert type(from_postgres(None, ProgrammingError)) is DatabaseFailed
+
+
+def test_a_connection_that_broke_is_lost_whatever_else_was_said() -> None:
+    error = DBAPIError("SELECT 1", (), ServerError("42501"), connection_invalidated=True)
+    assert type(translated(error, POSTGRES)) is DatabaseUnreachable
+
+
+def test_a_server_that_restarts_does_not_fail_a_job_for_good() -> None:
+    """A handler that meets it is tried again; one that meets a wrong configuration is not."""
+    lost = from_postgres("57P01")
+    assert not raised(lost).permanent
+    assert lost.exit_code == 75
+    wrong = from_postgres("42501")
+    assert raised(wrong).permanent
+    assert wrong.exit_code == 2

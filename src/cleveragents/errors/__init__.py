@@ -24,6 +24,7 @@
   * Unavailable: wait, then try again
     * StoreBusy
     * StoreFull
+    * DatabaseUnreachable
     * OutcomeUnknown
     * QueueFull
     * BreakerOpen
@@ -69,6 +70,7 @@ from cleveragents.errors.resources import (
     Cancelled,
     Closed,
     DatabaseFailed,
+    DatabaseUnreachable,
     DatabaseUnusable,
     DeadlineExceeded,
     OutcomeUnknown,
@@ -89,6 +91,7 @@ __all__ = [
     "ConfigurationError",
     "Conflict",
     "DatabaseFailed",
+    "DatabaseUnreachable",
     "DatabaseUnusable",
     "DeadlineExceeded",
     "DuplicateKey",

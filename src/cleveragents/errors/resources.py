@@ -11,6 +11,7 @@ __all__ = [
     "Cancelled",
     "Closed",
     "DatabaseFailed",
+    "DatabaseUnreachable",
     "DatabaseUnusable",
     "DeadlineExceeded",
     "OutcomeUnknown",
@@ -50,6 +51,18 @@ class DatabaseFailed(Fault):
     """The database answered with an error that nobody foresaw."""
 
     message = "{location} failed: {problem}; nothing was written, please report it"
+    location: str
+    problem: str
+
+
+@dataclass(eq=False)
+class DatabaseUnreachable(Unavailable):
+    """The database's server does not answer, or hung up."""
+
+    message = (
+        "cannot reach {location}: {problem}; nothing was written, try again; "
+        "if it stays so, check: is the server up, are database and login right?"
+    )
     location: str
     problem: str
 

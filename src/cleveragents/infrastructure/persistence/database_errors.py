@@ -10,10 +10,17 @@ import sqlite3
 from pathlib import Path
 
 from sqlalchemy import URL
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from cleveragents.errors import CleverAgentsError, DatabaseFailed, DatabaseUnusable, StoreBusy, StoreFull
+from cleveragents.errors import (
+    CleverAgentsError,
+    DatabaseFailed,
+    DatabaseUnreachable,
+    DatabaseUnusable,
+    StoreBusy,
+    StoreFull,
+)
 
 __all__ = ["is_transient", "location_of", "translated"]
 
@@ -32,6 +39,9 @@ _POSTGRES_TRANSIENT = frozenset({"40001", "40P01", "55P03", "53300"})
 _POSTGRES_FULL = "53100"
 _POSTGRES_REMEDIES = {
     "25006": "it is read-only; configure the primary server",
+    "28000": "the login is refused; correct the user in the URL",
+    "28P01": "the login is refused; correct the user and the password in the URL",
+    "3D000": "the server has no such database; create it or correct the URL",
     "42501": "the user may not do this; grant it the right to create and write tables",
 }
 
@@ -92,17 +102,24 @@ def _no_room(location: str) -> bool:
 
 def _from_postgres(error: DBAPIError, location: str) -> CleverAgentsError:
     code = _sqlstate(error)
+    if _is_lost(error, code):
+        return DatabaseUnreachable(location, _first_line(error.orig or error))
     if code == _POSTGRES_FULL:
         return StoreFull(location)
     if code in _POSTGRES_REMEDIES:
         return DatabaseUnusable(location, _POSTGRES_REMEDIES[code])
-    if code is None or code.startswith(("08", "57P")) or error.connection_invalidated:
-        problem = _first_line(error.orig or error)
-        # A refused connection has no code, only words, and those in the server's language.
-        return DatabaseUnusable(
-            location, f"{problem}; check: is the server up, are database and login right?"
-        )
     return DatabaseFailed(location, _first_line(error.orig or error))
+
+
+def _is_lost(error: DBAPIError, code: str | None) -> bool:
+    """Whether there is no connection (any more), as while the server restarts: a matter of time."""
+    if error.connection_invalidated:
+        return True
+    if code is None:
+        # A refused connection has no code, only words, and those in the server's language: a wrong login
+        # cannot be told from a server that is just starting.
+        return isinstance(error, (OperationalError, InterfaceError))
+    return code.startswith(("08", "57P"))
 
 
 def _sqlstate(error: DBAPIError) -> str | None:

@@ -89,7 +89,7 @@ class PostgresBackend:
             raise
 
     def _patiently(self, work: Callable[[], Answer]) -> Answer:
-        """Runs it again when a lock, a deadlock or a lost connection undid it. `StoreBusy`."""
+        """Runs it again when a lock, a deadlock or, once, a lost connection undid it. `StoreBusy`."""
         began = time.monotonic()
         pause = _FIRST_PAUSE_SECONDS
         reconnects = 1
