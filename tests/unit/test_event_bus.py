@@ -16,6 +16,7 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import Closed, DeadlineExceeded, QueueFull, UnknownEventType
 from cleveragents.infrastructure.events.dispatch import Overflow
 from cleveragents.infrastructure.events.reactive import ReactiveEventBus
+from cleveragents.infrastructure.events.subscription import DeliveryTally
 
 TYPE = EventType.JOB_CLAIMED
 OTHER = EventType.JOB_FAILED
@@ -144,10 +145,7 @@ def test_a_subscriber_whose_thread_dies_leaves_the_bus_and_holds_up_nobody() -> 
     def fail(_: DomainEvent) -> None:
         raise MemoryError
 
-    class BrokenTally:
-        failures = 0
-        dropped = 0
-
+    class BrokenTally(DeliveryTally):
         def count_failure(self) -> None:
             raise MemoryError
 
@@ -384,6 +382,35 @@ class TestOverflow:
         emitting.join(SOON)
         bus.close()
         assert gate.seen == [1, 2, 3, 4]
+
+    def test_an_emit_that_may_not_wait_is_refused_at_once_and_counted(self, gate: Gate) -> None:
+        bus = ReactiveEventBus(block_seconds=10 * SOON)
+        self.fill(bus, gate, Overflow.BLOCK)
+        refused = threading.Event()
+
+        def emit() -> None:
+            with pytest.raises(QueueFull):
+                bus.emit(event(), wait=False)
+            refused.set()
+
+        emitting = in_background(emit)
+        assert refused.wait(SOON)
+        emitting.join(SOON)
+        assert (bus.statistics().emitted, bus.statistics().refused) == (3, 1)
+        gate.leave.set()
+        bus.close()
+
+    def test_what_one_subscriber_has_no_room_for_does_not_cost_the_rest_of_a_commit(
+        self, bus: ReactiveEventBus, gate: Gate
+    ) -> None:
+        seen: list[EventType] = []
+        bus.subscribe(OTHER, lambda e: seen.append(e.event_type))
+        self.fill(bus, gate, Overflow.BLOCK)
+        with structlog.testing.capture_logs() as logs:
+            bus.relay([event(), event(), event(OTHER)])
+        assert seen == [OTHER]
+        assert [entry["event"] for entry in logs] == ["event.not_relayed"] * 2
+        assert bus.statistics().refused == 2
 
     def test_drop_oldest_drops_and_counts(self, bus: ReactiveEventBus, gate: Gate) -> None:
         self.fill(bus, gate, Overflow.DROP_OLDEST)

@@ -80,6 +80,10 @@ class AuditSink(Protocol):
 class EventPublisher(Protocol):
     """What a service needs of the bus."""
 
-    def emit(self, event: DomainEvent) -> int:
-        """Publishes the event; returns its sequence number in this process."""
+    def emit(self, event: DomainEvent, *, wait: bool = True) -> int:
+        """Publishes the event; returns its sequence number in this process.
+
+        `QueueFull` when somebody has no room for it; `wait` says whether to wait for that first. Then
+        nothing was published, and the publisher has counted it.
+        """
         ...

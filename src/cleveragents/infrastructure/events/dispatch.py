@@ -13,17 +13,25 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from threading import get_ident
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 from cleveragents.application.ports.events import EventHandler
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import QueueFull
 from cleveragents.infrastructure.events.subscription import DeliveryTally, Detach, Subscription
 
-__all__ = ["OrderedQueue", "OrderedSubscription", "Overflow", "Route", "Spawn", "spawn_daemon"]
+__all__ = ["Full", "OrderedQueue", "OrderedSubscription", "Overflow", "Route", "Spawn", "spawn_daemon"]
 
 _BATCH = 256
 _IDLE_SECONDS = 60.0
+
+
+class Full(Protocol):
+    """Somebody without room for an event."""
+
+    def wait_for_room(self, timeout: float) -> None:
+        """Returns when there may be room. `QueueFull` if it stays full."""
+        ...
 
 
 class Overflow(str, Enum):
@@ -202,6 +210,15 @@ class Route(NamedTuple):
 
     inline: tuple[Subscription, ...]
     ordered: tuple[OrderedSubscription, ...]
+
+    @classmethod
+    def to(cls, everyone: tuple[Subscription, ...]) -> Route:
+        """The route to these."""
+        in_turn = sorted(everyone, key=lambda subscription: subscription.number)
+        return cls(
+            tuple(s for s in in_turn if not isinstance(s, OrderedSubscription)),
+            tuple(s for s in in_turn if isinstance(s, OrderedSubscription)),
+        )
 
     def first_full(self) -> OrderedSubscription | None:
         """An ordered subscriber that has no room, if there is one."""

@@ -17,12 +17,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
+
+import structlog
 
 from cleveragents.application.ports.events import AuditSink, EventHandler, PreparedEvent, Receipt
 from cleveragents.domain.event import DomainEvent, EventType
-from cleveragents.errors import Closed, DeadlineExceeded, QueueFull
+from cleveragents.errors import CleverAgentsError, Closed, DeadlineExceeded, QueueFull
 from cleveragents.infrastructure.events.dispatch import (
+    Full,
     OrderedQueue,
     OrderedSubscription,
     Overflow,
@@ -30,7 +33,12 @@ from cleveragents.infrastructure.events.dispatch import (
     Spawn,
     spawn_daemon,
 )
-from cleveragents.infrastructure.events.subscription import BusStatistics, DeliveryTally, Subscription
+from cleveragents.infrastructure.events.subscription import (
+    BusStatistics,
+    DeliveryTally,
+    Subscription,
+    known_type,
+)
 
 if TYPE_CHECKING:
     from reactivex import Observable
@@ -38,12 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["ReactiveEventBus"]
 
 _NAME = "the event bus"
-
-
-class _Full(Protocol):
-    """Somebody without room for an event."""
-
-    def wait_for_room(self, timeout: float) -> None: ...
+_LONG_AGO = 0.0
+_log = structlog.get_logger(__name__)
 
 
 class ReactiveEventBus:
@@ -87,24 +91,31 @@ class ReactiveEventBus:
 
     # ── Emitting ──────────────────────────────────────────────────────────────────────────────────
 
-    def emit(self, event: DomainEvent, receipts: list[Receipt] | None = None, *, kept: bool = False) -> int:
+    def emit(
+        self,
+        event: DomainEvent,
+        receipts: list[Receipt] | None = None,
+        *,
+        kept: bool = False,
+        wait: bool = True,
+    ) -> int:
         """Publishes the event; returns its sequence number when all inline handlers have returned.
 
         `receipts`, if given, gets the sink's receipt, to wait on whenever it suits. `kept` says that the
         event is in the outbox already, so the sink is passed over. `Closed`; `QueueFull` when an ordered
-        subscriber or the sink had no room in time; `InvalidPayload` when the sink could not keep it: in
-        these cases nothing was emitted.
+        subscriber or the sink had no room in time, without `wait` at once; `InvalidPayload` when the sink
+        could not keep it: in these cases nothing was emitted.
         """
         me = get_ident()
         prepared = None if kept or self._sink is None else self._sink.prepare(event)
-        give_up: float | None = None
+        give_up = None if wait else _LONG_AGO
         while True:
             with self._lock:
                 if self._closed:  # guard: a closed bus emits nothing
                     raise Closed(_NAME)
                 route = self._routes.get(event.event_type) or self._route(event.event_type)
                 inline, ordered = route
-                full: _Full | None = route.first_full() if ordered else None
+                full: Full | None = route.first_full() if ordered else None
                 if full is None and prepared is not None:
                     full = self._append(prepared, receipts)
                 if full is None:
@@ -129,9 +140,19 @@ class ReactiveEventBus:
         return sequence
 
     def relay(self, events: Sequence[DomainEvent]) -> None:
-        """Emits what a transaction has left in the outbox: made to be a commit listener of the database."""
+        """Emits what a transaction has left in the outbox: made to be a commit listener of the database.
+
+        What somebody has no room for is logged and counted, and costs the others nothing; it is kept
+        anyway. After the first such event the committer is not made to wait for the next.
+        """
+        patient = True
         for event in events:
-            self.emit(event, kept=True)
+            try:
+                self.emit(event, kept=True, wait=patient)
+            except QueueFull as full:
+                patient = False
+                known = event.event_type.value
+                _log.warning("event.not_relayed", event_type=known, subject=event.subject, error=str(full))
 
     def emit_durably(self, event: DomainEvent, *, timeout: float = 30.0) -> int:
         """As `emit`, then waits until the sink has kept the event; returns its position in the audit log.
@@ -144,7 +165,7 @@ class ReactiveEventBus:
         self.emit(event, receipts)
         return receipts[0].wait(timeout)
 
-    def _append(self, prepared: PreparedEvent, receipts: list[Receipt] | None) -> _Full | None:
+    def _append(self, prepared: PreparedEvent, receipts: list[Receipt] | None) -> Full | None:
         # Under the lock, so that events are kept in the order of their numbers.
         sink = cast(AuditSink, self._sink)
         try:
@@ -155,20 +176,19 @@ class ReactiveEventBus:
             receipts.append(receipt)
         return None
 
-    def _wait_for_room(self, full: _Full, give_up: float | None) -> float:
+    def _wait_for_room(self, full: Full, give_up: float | None) -> float:
         now = time.monotonic()
         deadline = now + self._block_seconds if give_up is None else give_up
-        full.wait_for_room(max(0.0, deadline - now))
+        try:
+            full.wait_for_room(max(0.0, deadline - now))
+        except CleverAgentsError:
+            self._tally.count_refusal()
+            raise
         return deadline
 
     def _route(self, event_type: EventType) -> Route:
         # Under the lock: derived from the table, and thrown away at each change of it.
-        wanted = self._subscriptions.get(event_type, ()) + self._subscriptions.get(None, ())
-        in_turn = sorted(wanted, key=lambda subscription: subscription.number)
-        route = Route(
-            tuple(s for s in in_turn if not isinstance(s, OrderedSubscription)),
-            tuple(s for s in in_turn if isinstance(s, OrderedSubscription)),
-        )
+        route = Route.to(self._subscriptions.get(event_type, ()) + self._subscriptions.get(None, ()))
         self._routes[event_type] = route
         return route
 
@@ -195,7 +215,7 @@ class ReactiveEventBus:
         """
         if ordered:
             return self._subscribe_ordered(event_type, handler, OrderedQueue(bound, overflow))
-        known = _known(event_type)
+        known = known_type(event_type)
         with self._lock:
             subscription = Subscription(known, handler, self._next_number(), self._detach, self._tally)
             self._enter(subscription)
@@ -215,7 +235,7 @@ class ReactiveEventBus:
         """
         from cleveragents.infrastructure.events.stream import observable_of
 
-        known = _known(event_type)
+        known = known_type(event_type)
         queue = OrderedQueue(bound, overflow)
         return observable_of(lambda on_next, on_end: self._subscribe_ordered(known, on_next, queue, on_end))
 
@@ -238,7 +258,7 @@ class ReactiveEventBus:
         """
         if isinstance(subscription, Subscription):
             return self._detach(subscription, wait, timeout)
-        known = _known(subscription)
+        known = known_type(subscription)
         for candidate in self._subscriptions.get(known, ()):
             if candidate.handler == handler and self._detach(candidate, wait, timeout):
                 return True
@@ -253,7 +273,7 @@ class ReactiveEventBus:
     ) -> OrderedSubscription:
         if queue.bound < 1:
             raise ValueError("an ordered subscriber's queue needs room for at least one event")
-        known = _known(event_type)
+        known = known_type(event_type)
         with self._lock:
             number = self._next_number()
             subscription = OrderedSubscription(
@@ -301,7 +321,8 @@ class ReactiveEventBus:
             found = self._leave(subscription)
         subscription.shut()
         if wait and not self._inside_handler():  # guard: a handler must not wait for a handler
-            self._wait_ended(subscription, timeout)
+            if not subscription.wait_idle(timeout):
+                raise DeadlineExceeded("a call in progress of an unsubscribed handler", timeout)
         return found
 
     def _leave(self, subscription: Subscription) -> bool:
@@ -311,10 +332,6 @@ class ReactiveEventBus:
         self._subscriptions = {**self._subscriptions, known: after}
         self._routes = {}
         return len(after) < len(before)
-
-    def _wait_ended(self, subscription: Subscription, timeout: float) -> None:
-        if not subscription.wait_idle(timeout):
-            raise DeadlineExceeded("a call in progress of an unsubscribed handler", timeout)
 
     def _inside_handler(self) -> bool:
         me = get_ident()
@@ -378,11 +395,6 @@ class ReactiveEventBus:
             subscriptions=len(everyone),
             failures=self._tally.failures,
             dropped=self._tally.dropped,
+            refused=self._tally.refused,
             waiting=sum(s.waiting for s in everyone if isinstance(s, OrderedSubscription)),
         )
-
-
-def _known(event_type: EventType | str | None) -> EventType | None:
-    if event_type is None or isinstance(event_type, EventType):
-        return event_type
-    return EventType.parse(event_type)

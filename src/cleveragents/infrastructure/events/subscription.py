@@ -20,19 +20,24 @@ import structlog
 from cleveragents.application.ports.events import EventHandler
 from cleveragents.domain.event import DomainEvent, EventType
 
-__all__ = ["BusStatistics", "DeliveryTally", "Detach", "Subscription"]
+__all__ = ["BusStatistics", "DeliveryTally", "Detach", "Subscription", "known_type"]
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class BusStatistics:
-    """A snapshot. `failures` and `dropped` count since the bus was made, `waiting` is now."""
+    """A snapshot. `failures`, `dropped` and `refused` count since the bus was made, `waiting` is now.
+
+    `dropped` were emitted and then not delivered to one subscriber; `refused` were not emitted at all,
+    because somebody had no room for them.
+    """
 
     emitted: int
     subscriptions: int
     failures: int
     dropped: int
+    refused: int
     waiting: int
 
 
@@ -40,9 +45,9 @@ class DeliveryTally:
     """What went wrong in deliveries, counted for a whole bus, so that counts outlive subscriptions.
 
     Thread safety:
-        Owner: the bus. Lock: `_lock` guards `failures`, for an addition at a time; `dropped` is counted
-            by `put` alone, which the bus calls under its own lock.
-        Guarantee: no failure and no drop goes uncounted.
+        Owner: the bus. Lock: `_lock` guards `failures` and `refused`, for an addition at a time; `dropped`
+            is counted by `put` alone, which the bus calls under its own lock.
+        Guarantee: no failure, no drop and no refusal goes uncounted.
     Cancel safety: no call waits.
     """
 
@@ -50,11 +55,17 @@ class DeliveryTally:
         self._lock = threading.Lock()
         self.failures = 0
         self.dropped = 0
+        self.refused = 0
 
     def count_failure(self) -> None:
         """One handler call raised."""
         with self._lock:
             self.failures += 1
+
+    def count_refusal(self) -> None:
+        """One emit was refused for want of room."""
+        with self._lock:
+            self.refused += 1
 
     def count_drop(self) -> None:
         """One event was dropped from a full queue. For whoever holds the bus's lock."""
@@ -167,3 +178,10 @@ class Subscription:
             error_type=type(error).__name__,
             error=str(error),
         )
+
+
+def known_type(event_type: EventType | str | None) -> EventType | None:
+    """The type of that name; None, for all types, as it is. `UnknownEventType`."""
+    if event_type is None or isinstance(event_type, EventType):
+        return event_type
+    return EventType.parse(event_type)
