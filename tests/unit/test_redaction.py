@@ -7,6 +7,8 @@ import json
 
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cleveragents.domain.redaction import MASK, redact, redact_text, url_password
 from cleveragents.infrastructure.configuration.settings import Settings
@@ -37,6 +39,114 @@ def test_secrets_are_known_by_their_shape(text: str, redacted: str) -> None:
     assert redact_text(text) == redacted
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "OPENAI_API_KEY=hunter2",
+        "db_password=hunter2",
+        "PGPASSWORD=hunter2 psql -h db",
+        "{'password': 'hunter2', 'user': 'bob'}",
+        '{"api_key": "hunter2"}',
+        '{"body": "{\\"api_key\\": \\"hunter2\\"}"}',
+        '{"Password":"with a \\" quote: hunter2"}',
+        "token=hunter2",
+        "accessToken: hunter2",
+        "AWS_SECRET_ACCESS_KEY=hunter2",
+        "Login(user='bob', password=SecretStr('hunter2'))",
+        "password=b'hunter2'",
+        'password = "never closed, hunter2',
+        "Authorization: Token hunter2",
+        "{'Authorization': 'Basic hunter2'}",
+        "Cookie: a=1; session=hunter2",
+        "https://host/blob?sv=1&sig=hunter2hunter2",
+        "Server=db;UID=bob;PWD=hunter2;",
+        "-----BEGIN RSA PRIVATE KEY-----\nhunter2\n-----END RSA PRIVATE KEY-----",
+        "password=" + "x" * 5000 + "hunter2",
+        "Bearer " + "x" * 5000 + "hunter2",
+        "sk-" + "x" * 5000 + "hunter2",
+        "postgresql://bob:" + "x" * 5000 + "hunter2@db",
+    ],
+)
+def test_a_secret_is_masked_however_it_is_written_down(text: str) -> None:
+    masked = redact_text(text)
+    assert "hunter2" not in masked
+    assert MASK in masked
+    assert "hunter2" not in redact_text(f"it said {text!r}")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "AIzaSyA1234567890abcdefghijklmnopqrstuv",
+        "glpat-abcdefghij0123456789",
+        "hf_abcdefghijklmnopqrstuvwxyz",
+        "sk_live_abcdefghijklmnop1234",
+        "github_pat_abcdefghijklmnopqrst_0123",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijk",
+    ],
+)
+def test_a_providers_key_needs_no_name(key: str) -> None:
+    assert redact_text(f"tried {key} twice") == f"tried {MASK} twice"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tokens: 12, token count: 12, max_tokens=4096",
+        "token_count=1200 and prompt-tokens: 1500",
+        "the token was refused: try another",
+        "a password-less login: allowed",
+        "password=None, token=null, secret: false",
+        "password='' and api_key=\"\"",
+        "Basic authentication is off; bearer authentication: on",
+        "the secretary: Miss Moneypenny",
+        "PWD=/home/bob OLDPWD=/tmp",
+        "risk-assessment-of-the-whole-project",
+        "keyboard=german monkey=animal",
+    ],
+)
+def test_ordinary_words_stay(text: str) -> None:
+    assert redact_text(text) == text
+
+
+SECRET_NAMES = st.sampled_from(["password", "DB_PASSWORD", "apiKey", "api-key", "clientSecret", "authToken"])
+WRITTEN = st.sampled_from(["{}={}", "{}: {}", "{} = '{}'", '"{}": "{}"', "'{}': '{}'", '\\"{}\\":\\"{}\\"'])
+SECRETS = st.text("ABCDEFGHJKLMNPQRSTUVWXYZ0123456789+/_.!#$%", min_size=8, max_size=40)
+
+
+@given(SECRET_NAMES, WRITTEN, SECRETS, st.text("abc xyz'\"\\{}:=,\n", max_size=20))
+def test_what_follows_a_secrets_name_is_masked_and_only_once(
+    name: str, written: str, secret: str, before: str
+) -> None:
+    masked = redact_text(f"{before} {written.format(name, secret)}, user=bob")
+    assert secret not in masked
+    assert masked.endswith(", user=bob")
+    assert redact_text(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("a", "=", '"', "'", "\\", "@", "a:", "://", "://a:", "password", "secret_", "password= "),
+        *(
+            "password='\n",
+            'password=\\"',
+            "eyJ-",
+            "sk-",
+            "-----BEGIN PRIVATE KEY-----",
+            "Bearer ",
+            "cookie:",
+            "&sig=",
+        ),
+    ],
+)
+def test_a_huge_text_is_masked_in_one_go(piece: str) -> None:
+    assert redact_text(piece * (1_000_000 // len(piece)))
+
+
+CAMELS = ("accessToken", "refreshToken", "apiKey", "AWSSecretAccessKey", "userPassword", "db_pwd")
+
+
 def test_secrets_are_known_by_their_name_at_any_depth() -> None:
     facts = {
         "api_key": "x",
@@ -44,6 +154,11 @@ def test_secrets_are_known_by_their_name_at_any_depth() -> None:
         "empty": {"password": ""},
         "count": 3,
         "none": None,
+        "tokens": 5,
+        "tokenCount": 6,
+        "passwordless": True,
+        **dict.fromkeys(CAMELS, "s3cret"),
+        "postgresql://me:s3cret@host": 1,
     }
     assert redact(facts) == {
         "api_key": MASK,
@@ -54,6 +169,11 @@ def test_secrets_are_known_by_their_name_at_any_depth() -> None:
         "empty": {"password": ""},
         "count": 3,
         "none": None,
+        "tokens": 5,
+        "tokenCount": 6,
+        "passwordless": True,
+        **dict.fromkeys(CAMELS, MASK),
+        "postgresql://me:***@host": 1,
     }
 
 
