@@ -27,7 +27,7 @@ lock:  ## resolve the dependencies anew
 	@./requirements/lock $(BIN)/uv
 
 clean:  ## remove what these commands made
-	rm -rf $(VENV) .venvs .nox .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache htmlcov
+	rm -rf $(VENV) .venvs .nox .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .asv htmlcov robot/output
 
 # The package itself, from this tree: edits take effect, and `agents` is on the environment's path.
 install-in-place = $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . \

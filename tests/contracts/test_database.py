@@ -542,3 +542,9 @@ def test_a_missing_driver_is_named_with_the_way_to_install_it(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(DatabaseUnusable, match="pip install"):
         open_database("postgresql://user@host/db")
+
+
+def test_a_password_with_an_at_sign_is_refused_before_a_part_of_it_is_taken_for_the_host() -> None:
+    with pytest.raises(DatabaseUnusable, match="%40") as refused:
+        open_database("postgresql://user:a@hunter2@localhost/name")
+    assert "hunter2" not in str(refused.value)

@@ -430,15 +430,18 @@ def test_an_unknown_event_type_is_answered_with_the_nearest(agents: Agents) -> N
 def test_follow_goes_on_until_interrupted(container: Container) -> None:
     submitted(container)
     command = [sys.executable, "-m", "cleveragents", "events", "tail", "--follow", "--format", "stream-json"]
-    following = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert following.stdout is not None
-    assert json.loads(following.stdout.readline())["position"] == 1
-    submitted(container)
-    assert json.loads(following.stdout.readline())["position"] == 2
-    claimed(container)
-    assert json.loads(following.stdout.readline())["type"] == "job.claimed"
-    following.send_signal(signal.SIGINT)
-    out, err = following.communicate(timeout=30)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as following:
+        try:
+            assert following.stdout is not None
+            assert json.loads(following.stdout.readline())["position"] == 1
+            submitted(container)
+            assert json.loads(following.stdout.readline())["position"] == 2
+            claimed(container)
+            assert json.loads(following.stdout.readline())["type"] == "job.claimed"
+            following.send_signal(signal.SIGINT)
+            out, err = following.communicate(timeout=30)
+        finally:
+            following.kill()
     assert (following.returncode, out, err) == (130, "", "interrupted\n")
 
 
@@ -512,6 +515,12 @@ def test_output_that_cannot_be_written_is_said_in_a_sentence(words: tuple[str, .
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr == "error: cannot write the output: No space left on device\n"
+
+
+def test_a_command_whose_output_is_closed_runs_all_the_same(home: Path) -> None:
+    command = f"{sys.executable} -m cleveragents config list >&-"
+    ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_log_whose_head_was_lost_is_adopted_only_when_somebody_says_so(

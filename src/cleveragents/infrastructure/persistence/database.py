@@ -169,6 +169,10 @@ def _call(connection: Connection, units: Sequence[Callable[[Connection], T]]) ->
 
 
 def _parse(url: str) -> URL:
+    authority = url.partition("://")[2].partition("/")[0]
+    if authority.count("@") > 1:
+        # Read as it stands, a part of the password would be taken for the host, and shown.
+        raise DatabaseUnusable("the configured URL", "its user or password holds an @; write that as %40")
     try:
         return make_url(url)
     except ArgumentError as error:

@@ -102,6 +102,7 @@ def verify(ctx: click.Context, session: Session, output: Output) -> None:
         output.table(rows, ["position", "problem"], empty="")
     if not report.ok:
         progress(f"the audit log is broken: {len(report.findings)} findings in {report.rows} events")
+        progress("if a backup was restored or the head file lost, `agents events adopt` is the way on")
         ctx.exit(1)
 
 

@@ -44,6 +44,9 @@ Commands:
 
 def run() -> None:
     """Runs the command line of this process and exits with its code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # started with it closed: `agents … >&-`
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     try:
         code = _answer(sys.argv[1:])
         sys.stdout.flush()
