@@ -27,6 +27,7 @@ LEGAL = {
     ("running", "failed"),
     ("running", "cancelled"),
 }
+ENDINGS = {wanted for state, wanted in LEGAL if state == "running"}
 
 
 @pytest.mark.parametrize(("state", "wanted"), list(product(JobState, JobState)))
@@ -75,6 +76,24 @@ def test_no_event_tells_the_payload_or_the_result() -> None:
         EventType.JOB_CANCEL_REQUESTED,
         EventType.JOB_CANCELLED,
     ]
+
+
+def test_neither_a_job_nor_an_event_keeps_a_secret_from_an_error_or_a_reason() -> None:
+    text = f"cannot reach postgresql://bob:{SECRET}@db with PGPASSWORD={SECRET}"
+    queued = submitted(NewJob("build", max_attempts=2), "job", NOW).job
+    running = claimed(queued, ANN, NOW).job
+    asked = requested_cancel(running, text, NOW)
+    assert asked is not None
+    moves = [
+        *(finished(running, Outcome(state, error=text), NOW) for state in JobState if state.value in ENDINGS),
+        finished(asked.job, Outcome(JobState.CANCELLED, error=text), NOW),
+        reclaimed(running, text, NOW),
+        reclaimed(asked.job, text, NOW),
+        asked,
+        requested_cancel(queued, text, NOW),
+    ]
+    assert SECRET not in repr(moves)
+    assert all("bob:***@db with PGPASSWORD=***" in repr(move and move.facts) for move in moves)
 
 
 def test_facts_say_who_which_attempt_and_why() -> None:

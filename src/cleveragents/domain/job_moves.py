@@ -2,7 +2,8 @@
 
 Every store keeps jobs its own way and must move them the same way; so the decisions are here, pure, and a
 store adds only atomicity. An event carries small facts: never the job's payload or result, which may hold
-what nobody should read in a log.
+what nobody should read in a log. Texts that come from elsewhere (an error, the reason of a cancel) have their
+secrets masked here, before a row or an event keeps them for good.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import datetime
 from cleveragents.domain.event import EventType
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity, ensure_job_move
 from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import DuplicateKey, InvalidPayload, JobAlreadyEnded, StaleFence
 
 __all__ = [
@@ -99,7 +101,7 @@ def ensure_owned(job: Job, fence: int, beat: int | None = None) -> None:
 def finished(job: Job, outcome: Outcome, now: datetime) -> Move:
     """The end of an attempt. An attempt that did its work has succeeded, cancel request or not."""
     ensure_job_move(job.id, job.state, outcome.state)
-    error = _storable(outcome.error)
+    error = _tellable(outcome.error)
     if outcome.state is JobState.QUEUED:
         return _attempt_again(job, error, outcome.retry_at or now, now, EventType.JOB_RETRIED)
     result = freeze(outcome.result, where=f"result of a {job.kind} job")
@@ -108,7 +110,7 @@ def finished(job: Job, outcome: Outcome, now: datetime) -> Move:
 
 def reclaimed(job: Job, error: str, now: datetime) -> Move:
     """The job without the owner it was taken from."""
-    return _attempt_again(job, _storable(error), now, now, EventType.JOB_RECLAIMED)
+    return _attempt_again(job, _tellable(error), now, now, EventType.JOB_RECLAIMED)
 
 
 def requested_cancel(job: Job, reason: str, now: datetime) -> Move | None:
@@ -117,7 +119,7 @@ def requested_cancel(job: Job, reason: str, now: datetime) -> Move | None:
         raise JobAlreadyEnded(job.id, job.state.value)
     if job.cancel_reason is not None:
         return None
-    asked = replace(job, cancel_reason=_storable(reason), updated_at=now)
+    asked = replace(job, cancel_reason=_tellable(reason), updated_at=now)
     if job.state is JobState.QUEUED:
         return _ended(asked, JobState.CANCELLED, None, now)
     return Move(asked, EventType.JOB_CANCEL_REQUESTED, {**_facts(asked), "reason": asked.cancel_reason})
@@ -158,8 +160,11 @@ def _ensure_storable(where: str, text: str) -> None:
         raise InvalidPayload(where, "it holds a NUL or half a surrogate pair")
 
 
-def _storable(text: str | None) -> str | None:
+def _tellable(text: str | None) -> str | None:
+    """Text that may be kept and shown: messages quote addresses, settings and whatever else was at hand."""
+    return None if text is None else _storable(redact_text(text))
+
+
+def _storable(text: str) -> str:
     """Text as every database takes it: messages quote file names, and those may hold anything."""
-    if text is None:
-        return None
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")

@@ -7,6 +7,7 @@ owner had not seen when the handler came back is too late: the job has succeeded
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -15,9 +16,12 @@ from cleveragents.application.ports.processes import Raised, Returned
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import Job, JobState, Outcome
 from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import Cancelled, HandlerFailed, InvalidPayload, InvalidRequest
 
 __all__ = ["Stop", "StopCause", "backoff_seconds", "outcome_of", "raised"]
+
+_LIBRARY_CANCELS = {("asyncio.exceptions", "CancelledError"), ("concurrent.futures._base", "CancelledError")}
 
 
 class StopCause(IntEnum):
@@ -37,13 +41,34 @@ class Stop:
     at: float
 
 
-def raised(error: BaseException) -> Raised:
-    """What a handler's exception says."""
+def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
+    """What a handler's exception says, without secrets; `told_to_stop` if the attempt's token was cancelled.
+
+    A library's own cancel is the job's only if somebody wanted the job to stop. Otherwise something that the
+    handler waited for was cancelled, and that is a failure like any other.
+    """
+    problem = _describe(error)
+    library_cancel = _is_library_cancel(error)
+    if library_cancel and not told_to_stop:
+        problem = f"{problem} (something it waited for was cancelled, not the job)"
     return Raised(
-        problem=f"{type(error).__name__}: {error}",
+        problem=redact_text(problem),
         permanent=isinstance(error, InvalidRequest),
-        cancelled=isinstance(error, Cancelled),
+        cancelled=isinstance(error, Cancelled) or (library_cancel and told_to_stop),
     )
+
+
+def _describe(error: BaseException) -> str:
+    name = type(error).__name__
+    text = "(its message cannot be read)"
+    with contextlib.suppress(Exception):  # it is foreign code, too
+        text = str(error)
+    return f"{name}: {text}" if text else name
+
+
+def _is_library_cancel(error: BaseException) -> bool:
+    # By name: to import asyncio for this would double the time a job's process takes to start.
+    return any((kind.__module__, kind.__name__) in _LIBRARY_CANCELS for kind in type(error).__mro__)
 
 
 def outcome_of(

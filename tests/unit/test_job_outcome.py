@@ -1,0 +1,46 @@
+"""What an exception says about an attempt: a cancel or a failure, and never a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+
+import pytest
+
+from cleveragents.application.ports.processes import Raised
+from cleveragents.application.services.job_outcome import raised
+from cleveragents.errors import Cancelled
+
+CANCELS = [
+    asyncio.CancelledError,
+    concurrent.futures.CancelledError,
+    type("Ours", (asyncio.CancelledError,), {}),
+]
+
+
+@pytest.mark.parametrize("cancel", CANCELS)
+def test_a_librarys_cancel_is_the_jobs_only_if_the_job_was_told_to_stop(cancel: type[BaseException]) -> None:
+    name = cancel.__name__
+    assert raised(cancel(), told_to_stop=True) == Raised(name, cancelled=True)
+    assert raised(cancel("why")) == Raised(
+        f"{name}: why (something it waited for was cancelled, not the job)"
+    )
+
+
+def test_our_own_cancel_says_so_itself() -> None:
+    assert raised(Cancelled("enough")) == Raised("Cancelled: cancelled: enough", cancelled=True)
+
+
+def test_a_problem_holds_no_secret() -> None:
+    error = ConnectionError("cannot reach postgresql://bob:S3cretPw@db/prod with OPENAI_API_KEY=hunter2")
+    assert raised(error).problem == (
+        "ConnectionError: cannot reach postgresql://bob:***@db/prod with OPENAI_API_KEY=***"
+    )
+
+
+def test_an_exception_that_cannot_be_told_is_told_by_its_name() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    assert raised(Mute()).problem == "Mute: (its message cannot be read)"
