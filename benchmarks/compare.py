@@ -1,4 +1,4 @@
-"""`python -m benchmarks.compare [REVISION]`: today's benchmarks on that revision's sources and on ours.
+"""`python -m benchmarks.compare [REVISION [WORD …]]`: the benchmarks on that revision's sources and on ours.
 
 The default is the last landed commit (`origin/main`), or the commit before this one. A ratio that is more
 than 10 % worse, twice in a row, is named, and the exit code is 1.
@@ -25,19 +25,18 @@ def main(arguments: list[str]) -> int:
         tree = Path(home) / "tree"
         subprocess.run(["git", "worktree", "add", "--detach", str(tree), base], cwd=ROOT, check=True)
         try:
-            return _compare(tree / "src", base)
+            return _compare(tree / "src", base, arguments[1:] or ["ratio"])
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
 
 
-def _compare(base_source: Path, base: str) -> int:
+def _compare(base_source: Path, base: str, words: list[str]) -> int:
     ours = revision("HEAD") or "0" * 40
-    before, now = run(base_source, base, ["ratio"]), run(ROOT / "src", ours, ["ratio"])
+    before, now = run(base_source, base, words), run(ROOT / "src", ours, words)
     suspects = _worse(before, now)
     if suspects:
         # One run on a shared machine accuses; it takes two to convict.
-        words = sorted({name.split("(")[0] for name in suspects})
-        again = run(ROOT / "src", ours, words)
+        again = run(ROOT / "src", ours, sorted({name.split("(")[0] for name in suspects}))
         now.update({name: min(now[name], value) for name, value in again.items() if name in now})
     worse = [name for name in suspects if name in _worse(before, now)]
     for name in sorted(now):
