@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import structlog
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 
@@ -25,6 +26,7 @@ from cleveragents.errors import (
     QueueFull,
     UnknownGraph,
 )
+from cleveragents.infrastructure.events.reactive import ReactiveEventBus
 from cleveragents.langgraph.bridge import RxPyLangGraphBridge
 from cleveragents.langgraph.run_events import RunEvents
 from cleveragents.reactive.message import MessageKind, StreamMessage
@@ -293,13 +295,13 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[DomainEvent] = []
 
-    def emit(self, event: DomainEvent) -> int:
+    def emit(self, event: DomainEvent, *, wait: bool = True) -> int:
         self.events.append(event)
         return len(self.events)
 
 
 class Broken:
-    def emit(self, event: DomainEvent) -> int:
+    def emit(self, event: DomainEvent, *, wait: bool = True) -> int:
         raise RuntimeError("no room")
 
 
@@ -335,6 +337,29 @@ def test_a_publisher_that_fails_costs_no_answer() -> None:
     events = RunEvents(Broken(), CountingIdentifiers(), FakeClock())
     with bridge_over(async_increment, events=events) as bridge:
         assert bridge.create_future_task(request()).result(LIMIT).kind is MessageKind.RESULT
+
+
+def test_a_full_queue_on_the_bus_holds_up_no_run() -> None:
+    full = threading.Event()
+    leave = threading.Event()
+
+    def stand_still(_: DomainEvent) -> None:
+        full.set()
+        leave.wait(LIMIT)
+
+    bus = ReactiveEventBus(block_seconds=10 * LIMIT)
+    bus.subscribe(None, stand_still, ordered=True, bound=1)
+    events = RunEvents(bus, CountingIdentifiers(), FakeClock())
+    with bridge_over(async_increment, events=events) as bridge, structlog.testing.capture_logs() as logs:
+        first = bridge.create_future_task(request())
+        assert full.wait(LIMIT)
+        runs = [first, *(bridge.create_future_task(request()) for _ in range(3))]
+        assert {run.result(LIMIT).kind for run in runs} == {MessageKind.RESULT}
+    leave.set()
+    bus.close()
+    lost = [entry["event_type"] for entry in logs if entry["event"] == "graph.event_lost"]
+    assert len(lost) == bus.statistics().refused == 8 - bus.statistics().emitted
+    assert bus.statistics().refused
 
 
 # ── processes ──

@@ -242,7 +242,8 @@ def test_openings_and_closings_become_events(clock: FakeClock) -> None:
         def __init__(self) -> None:
             self.events: list[DomainEvent] = []
 
-        def emit(self, event: DomainEvent) -> int:
+        def emit(self, event: DomainEvent, *, wait: bool) -> int:
+            assert not wait
             self.events.append(event)
             return len(self.events)
 

@@ -81,6 +81,33 @@ def test_a_breaker_that_opens_is_an_event(container: Container) -> None:
     assert told[:2] == [(EventType.BREAKER_OPENED, "words"), (EventType.BREAKER_CLOSED, "words")]
 
 
+def test_a_breaker_announces_without_building_or_waiting_for_anything(container: Container) -> None:
+    """Whoever runs a strategy has a deadline: the bus exists by then, and a full one refuses at once."""
+    breaker = container.strategies.circuit_breaker
+    assert container._bus._built
+    entered = threading.Event()
+    leave = threading.Event()
+
+    def stand_still(_: DomainEvent) -> None:
+        entered.set()
+        leave.wait(30)
+
+    container.bus.subscribe(None, stand_still, ordered=True, bound=1)
+    container.bus._block_seconds = 3600.0
+    for _ in range(2):
+        container.bus.emit(event(container, "filler"))
+        assert entered.wait(30)
+    opening = threading.Thread(
+        target=lambda: [breaker.record_failure("words") for _ in range(3)], daemon=True
+    )
+    opening.start()
+    opening.join(10)
+    came_back = not opening.is_alive()
+    leave.set()
+    assert came_back
+    assert container.bus.statistics().refused == 1
+
+
 def test_a_worker_runs_jobs_as_the_settings_say(container: Container) -> None:
     def run(job: AsyncJob) -> object:
         return {"attempt": job.attempt}

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from cleveragents.domain.breaker import BreakerState, BreakerTransition
-from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import Closed
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.configuration.settings import Settings
@@ -36,11 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Container", "Part", "Scope"]
 
 T = TypeVar("T")
-
-_BREAKER_EVENTS = {
-    BreakerState.OPEN: EventType.BREAKER_OPENED,
-    BreakerState.CLOSED: EventType.BREAKER_CLOSED,
-}
 
 
 class Scope:
@@ -219,16 +212,12 @@ class Container:
 
     def _build_strategies(self) -> ParallelStrategyExecutor:
         from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
+        from cleveragents.application.services.breaker_events import BreakerEvents
 
-        breaker = CircuitBreaker(clock=self.clock.monotonic, on_transition=self._announce_breaker)
+        # The bus is built here and now, because a transition is announced within somebody's deadline.
+        announce = BreakerEvents(self.bus, self.clock, self.identifiers)
+        breaker = CircuitBreaker(clock=self.clock.monotonic, on_transition=announce)
         return ParallelStrategyExecutor(breaker)
-
-    def _announce_breaker(self, transition: BreakerTransition) -> None:
-        event_type = _BREAKER_EVENTS.get(transition.state)
-        if event_type is not None:
-            facts = {"generation": transition.generation, "failures": transition.consecutive_failures}
-            event_id = self.identifiers.new()
-            self.bus.emit(DomainEvent(event_type, transition.name, event_id, self.clock.now(), facts))
 
     def _build_worker(self, handlers: Mapping[str, JobHandler], name: str) -> AsyncWorker:
         from cleveragents.application.services.async_worker import AsyncWorker

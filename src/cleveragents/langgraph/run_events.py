@@ -10,6 +10,7 @@ from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.events import EventPublisher
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.errors import QueueFull
 from cleveragents.reactive.message import MessageKind, StreamMessage
 
 __all__ = ["RunEvents"]
@@ -26,8 +27,10 @@ _ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class RunEvents:
-    """Where runs are announced. A publisher that fails is logged, and costs no run its answer.
+    """Where runs are announced, from the loop: without ever waiting for room on the bus.
 
+    An event that the publisher refuses is lost, which is logged, and costs no run its answer; a bus without
+    room counts it as refused.
     An event names the graph, the message and the class of an error, never contents: they may hold secrets.
     """
 
@@ -55,6 +58,8 @@ class RunEvents:
                 occurred_at=self.clock.now(),
                 payload=payload,
             )
-            self.publisher.emit(event)
+            self.publisher.emit(event, wait=False)
+        except QueueFull as full:  # not worth a traceback: it comes in crowds
+            log.error("graph.event_lost", event_type=event_type.value, run_id=run_id, error=str(full))
         except Exception:
             log.exception("graph.event_lost", event_type=event_type.value, run_id=run_id)

@@ -17,7 +17,11 @@ _TYPES = {BreakerState.OPEN: EventType.BREAKER_OPENED, BreakerState.CLOSED: Even
 
 
 class BreakerEvents:
-    """A breaker's `on_transition`: emits in the order in which the breaker announces."""
+    """A breaker's `on_transition`: emits in the order in which the breaker announces.
+
+    It is called by whoever runs a strategy, and he has a deadline: so it never waits for room on the bus. An
+    event that is refused is lost, which the breaker logs with its name and the bus counts.
+    """
 
     def __init__(self, publisher: EventPublisher, clock: Clock, identifiers: IdentifierSource) -> None:
         self._publisher = publisher
@@ -38,5 +42,6 @@ class BreakerEvents:
                     "generation": transition.generation,
                     "consecutive_failures": transition.consecutive_failures,
                 },
-            )
+            ),
+            wait=False,
         )

@@ -320,9 +320,9 @@ class ReactiveEventBus:
         with self._lock:
             found = self._leave(subscription)
         subscription.shut()
-        if wait and not self._inside_handler():  # guard: a handler must not wait for a handler
-            if not subscription.wait_idle(timeout):
-                raise DeadlineExceeded("a call in progress of an unsubscribed handler", timeout)
+        waits = wait and not self._inside_handler()  # two handlers could wait for each other
+        if waits and not subscription.wait_idle(timeout):  # guard: what it returns for must be true
+            raise DeadlineExceeded("a call in progress of an unsubscribed handler", timeout)
         return found
 
     def _leave(self, subscription: Subscription) -> bool:
@@ -356,7 +356,7 @@ class ReactiveEventBus:
             everyone = [s for group in self._subscriptions.values() for s in group]
             ordered = self._ordered
         if not wait:
-            self._shut(everyone)
+            _shut(everyone)
             return
         for subscription in ordered:
             subscription.finish()
@@ -364,7 +364,7 @@ class ReactiveEventBus:
             return
         give_up = time.monotonic() + timeout
         if not self._wait_delivered(ordered, give_up):
-            self._shut(everyone)
+            _shut(everyone)
             raise DeadlineExceeded("closing the event bus", timeout)
 
     def _wait_delivered(self, ordered: tuple[OrderedSubscription, ...], give_up: float) -> bool:
@@ -373,11 +373,6 @@ class ReactiveEventBus:
         for subscription in ordered:
             landed = subscription.wait_ended(max(0.0, give_up - time.monotonic())) and landed
         return landed
-
-    @staticmethod
-    def _shut(everyone: list[Subscription]) -> None:
-        for subscription in everyone:
-            subscription.shut()
 
     # ── Looking ───────────────────────────────────────────────────────────────────────────────────
 
@@ -398,3 +393,8 @@ class ReactiveEventBus:
             refused=self._tally.refused,
             waiting=sum(s.waiting for s in everyone if isinstance(s, OrderedSubscription)),
         )
+
+
+def _shut(everyone: list[Subscription]) -> None:
+    for subscription in everyone:
+        subscription.shut()
