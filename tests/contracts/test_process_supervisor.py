@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from tests.crash.programs.job_handlers import WAYS_OUT, escape
 from tests.processes import PidPipe, lives, wait_gone
 
 HANDLERS = "tests.crash.programs.job_handlers"
+NOT_THE_JOB = "(something it waited for was cancelled, not the job)"
 Launch = Callable[..., JobProcess]
 
 
@@ -141,6 +143,9 @@ def test_a_handler_reports_from_its_process(launch: Launch, marker: str) -> None
         ("raise", Raised("RuntimeError: it went wrong")),
         ("refuse", Raised("InvalidPayload: a test: made up", permanent=True)),
         ("cancelled", Raised("Cancelled: cancelled: nobody asked for it", cancelled=True)),
+        ("unusual", Raised("_Unusual: as greenlets do")),
+        ("asyncio", Raised(f"CancelledError {NOT_THE_JOB}")),
+        ("future", Raised(f"CancelledError {NOT_THE_JOB}")),
         ("exit", Raised("SystemExit: 3")),
         ("die", Raised("its process was ended by signal 9 without a result")),
         (
@@ -164,6 +169,26 @@ def test_an_unknown_handler_is_refused_for_good(launch: Launch) -> None:
     assert isinstance(verdict, Raised)
     assert verdict.permanent
     assert "cannot be imported" in verdict.problem
+
+
+def test_neither_the_report_nor_stderr_of_a_process_holds_a_secret(
+    launch: Launch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    verdict = report(launch("answer", how="leak", password="hunter2"))
+    problem = "ConnectionError: cannot reach postgresql://bob:***@db with PGPASSWORD=***"
+    assert verdict == Raised(problem)
+    written = capfd.readouterr().err
+    assert "hunter2" not in written
+    told = json.loads(written[written.index("{") :])
+    assert (told["event"], told["job_id"], told["problem"]) == ("job.handler_raised", "job", problem)
+    assert "in _leak" in told["exception"]
+
+
+def test_a_librarys_cancel_is_the_jobs_once_the_job_is_cancelled(launch: Launch, pids: PidPipe) -> None:
+    process = launch("wait_for_cancel_in_a_library", fifo=str(pids.path))
+    pids.read(1)
+    process.cancel("enough")
+    assert report(process) == Raised("CancelledError", cancelled=True)
 
 
 def test_a_cancel_reaches_the_handlers_token(launch: Launch, pids: PidPipe) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import os
 import signal
 import subprocess
@@ -59,6 +61,13 @@ def wait_for_cancel(job: AsyncJob) -> None:
     job.token.raise_if_cancelled()
 
 
+def wait_for_cancel_in_a_library(job: AsyncJob) -> None:
+    """Stops when told to, by the exception of the library it waits in."""
+    _tell(str(job.payload["fifo"]), os.getpid())
+    job.token.wait(60)
+    raise asyncio.CancelledError
+
+
 def answer(job: AsyncJob) -> object:
     """Behaves as the payload says."""
     sys.stdout.write("handlers print")
@@ -76,6 +85,15 @@ def _fail(error: BaseException) -> Callable[[AsyncJob], object]:
     return fail
 
 
+def _leak(job: AsyncJob) -> object:
+    password = job.payload["password"]
+    raise ConnectionError(f"cannot reach postgresql://bob:{password}@db with PGPASSWORD={password}")
+
+
+class _Unusual(BaseException):
+    """Not an `Exception`."""
+
+
 def _linger(_: AsyncJob) -> object:
     threading.Thread(target=threading.Event().wait, args=(1000,)).start()
     return "lingers"
@@ -86,6 +104,10 @@ _ANSWERS: Mapping[str, Callable[[AsyncJob], object]] = {
     "raise": _fail(RuntimeError("it went wrong")),
     "refuse": _fail(InvalidPayload("a test", "made up")),
     "cancelled": _fail(Cancelled("nobody asked for it")),
+    "leak": _leak,
+    "unusual": _fail(_Unusual("as greenlets do")),
+    "asyncio": _fail(asyncio.CancelledError()),
+    "future": _fail(concurrent.futures.CancelledError()),
     "exit": lambda _: sys.exit(3),
     "die": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "not json": lambda _: object(),

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from cleveragents.application.ports.processes import Raised
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.application.services.job_outcome import raised
-from cleveragents.application.services.worker_log import worker_log
 from cleveragents.domain.json_value import FrozenObject, freeze, thaw
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
+from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
 
 __all__ = ["run_handler"]
@@ -24,17 +27,54 @@ __all__ = ["run_handler"]
 def run_handler(program: dict[str, Any], orders: int) -> bytes:
     """Runs the program's function; the report, ending in a newline. Never raises."""
     token = CancellationToken()
-    listener = threading.Thread(target=_listen, args=(orders, token), name="orders", daemon=True)
-    listener.start()
-    try:
+    ending = _Ending(program, token)
+    with ending:
+        listener = threading.Thread(target=_listen, args=(orders, token), name="orders", daemon=True)
+        listener.start()
         sys.path[:] = program["path"]
         handler = _resolve(program["target"])
         result = freeze(handler(_job(program, token)), where=f"result of a {program['kind']} job")
-        return _line({"returned": True, "value": thaw(result)})
-    except (Exception, SystemExit, KeyboardInterrupt) as error:
-        logger = worker_log()
-        logger.info("job.handler_raised", job_id=program["job_id"], kind=program["kind"], exc_info=True)
-        return _raised(raised(error))
+        ending.report = _line({"returned": True, "value": thaw(result)})
+    return ending.report
+
+
+@dataclass
+class _Ending:
+    """Makes a report of whatever leaves its block: that is the process's whole life, and somebody waits."""
+
+    program: dict[str, Any]
+    token: CancellationToken
+    report: bytes = b""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if error is not None:
+            what = raised(error, told_to_stop=self.token.is_cancelled)
+            self.report = _raised(what)
+            with contextlib.suppress(Exception):  # the report matters more than the log
+                _log(self.program, what.problem, error)
+        return True
+
+
+def _log(program: dict[str, Any], problem: str, error: BaseException) -> None:
+    """One line of JSON on stderr, as the worker logs; where it was raised, but no variable's value.
+
+    Not by structlog: nobody has configured it here, its own way prints all variables, and it loads slowly.
+    """
+    import traceback
+
+    told = {
+        "event": "job.handler_raised",
+        "level": "info",
+        "timestamp": SystemClock().now().isoformat(),
+        "job_id": program["job_id"],
+        "kind": program["kind"],
+        "problem": problem,
+        "exception": redact_text("".join(traceback.format_exception(error))),
+    }
+    os.write(2, _line(told))
 
 
 def _job(program: dict[str, Any], token: CancellationToken) -> AsyncJob:
