@@ -517,6 +517,16 @@ def test_output_that_cannot_be_written_is_said_in_a_sentence(words: tuple[str, .
     assert ended.stderr == "error: cannot write the output: No space left on device\n"
 
 
+def test_another_database_has_an_audit_log_of_its_own(
+    agents: Agents, container: Container, tmp_path: Path
+) -> None:
+    submitted(container)
+    other = ("--set", f"database.url=sqlite:///{tmp_path}/other.db")
+    assert agents("events", "verify").out == "1 events, verified\n"
+    assert agents(*other, "events", "verify").out == "0 events, verified\n"
+    assert agents("events", "verify").out == "1 events, verified\n"
+
+
 def test_a_command_whose_output_is_closed_runs_all_the_same(home: Path) -> None:
     command = f"{sys.executable} -m cleveragents config list >&-"
     ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
@@ -185,7 +186,14 @@ class Container:
         from cleveragents.infrastructure.events.audit import DurableAuditLog
 
         durability = self.settings.database.durability
-        return DurableAuditLog(self.database, self.state_directory, durability=durability)
+        return DurableAuditLog(self.database, self._audit_directory(), durability=durability)
+
+    def _audit_directory(self) -> Path:
+        """Where head and key are, one place for each database: else one log would pass for another, cut short."""
+        if self.settings.database.url == f"sqlite:///{self.state_directory / 'state.db'}":
+            return self.state_directory
+        digest = sha256(self.database.location.encode()).hexdigest()[:16]
+        return self.state_directory / "audit" / digest
 
     def _build_sink(self) -> DurableAuditSink:
         from cleveragents.infrastructure.events.sink import DurableAuditSink
