@@ -49,9 +49,10 @@ class World:
         self.children: list[subprocess.Popen[str]] = []
         self.pids = PidPipe(directory)
 
-    def submit(self, kind: str) -> str:
+    def submit(self, kind: str, max_attempts: int = 5) -> str:
         payload = {"file": str(self.effects), "fifo": str(self.pids.path)}
-        return self.store.submit(NewJob(kind, payload, max_attempts=5), now=SystemClock().now()).id
+        new = NewJob(kind, payload, max_attempts=max_attempts)
+        return self.store.submit(new, now=SystemClock().now()).id
 
     def spawn(self, **arguments: Any) -> subprocess.Popen[str]:
         command = [*PROGRAM, json.dumps({"url": self.url, **arguments})]
@@ -196,6 +197,25 @@ def test_a_killed_workers_processes_end_with_it(world: World) -> None:
     tree = world.pids.read(len(WAYS_OUT) + 1)
     child.kill()
     assert wait_gone(tree) == []
+
+
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
+def test_a_job_that_ends_with_its_workers_death_leaves_no_process(world: World, state: JobState) -> None:
+    """No later attempt comes to clear up: whoever takes the job away does."""
+    job_id = world.submit("start", max_attempts=1)
+    child = world.spawn(**PATIENT)
+    tree = world.pids.read(1)
+    child.kill()
+    child.wait()
+    assert [pid for pid in tree if lives(pid)] == tree
+    if state is JobState.CANCELLED:
+        world.store.request_cancel(job_id, "by a user elsewhere", now=SystemClock().now())
+    world.recover(**PATIENT)
+    left = [pid for pid in tree if lives(pid)]
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)  # it would keep the worker's pipes open, and this test waiting for them
+    assert left == []
+    assert world.job(job_id).state is state
 
 
 def test_a_cancel_from_another_process_ends_the_whole_tree(world: World) -> None:

@@ -39,7 +39,7 @@ class WallClockRecovery(JobRecovery):
         reclaimed = 0
         for job in self._store.list(states=(JobState.RUNNING,)):
             if self._clock.now() - job.updated_at >= timedelta(seconds=self._lease_seconds):
-                reclaimed += self._reclaim(job, "its time is over")
+                reclaimed += self._reclaim(job, "its time is over", owner_is_dead=False)
         return reclaimed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,11 +20,14 @@ from cleveragents.domain.job import Job, JobState, NewJob, WorkerIdentity
 from cleveragents.errors import (
     Cancelled,
     ConfigurationError,
+    DatabaseFailed,
+    DatabaseUnreachable,
     DeadlineExceeded,
     InvalidPayload,
     JobAlreadyEnded,
     OutcomeUnknown,
     StoreBusy,
+    UnknownJob,
     UnknownJobKind,
 )
 from cleveragents.testing.clock import FakeClock
@@ -209,7 +213,7 @@ def test_what_would_fail_again_is_not_tried_again(bench: Bench, act: HandlerFunc
     assert worker.statistics().failed == 1
 
 
-@pytest.mark.parametrize("error", [Cancelled("something else"), SystemExit(0)])
+@pytest.mark.parametrize("error", [Cancelled("something else"), SystemExit(0), asyncio.CancelledError()])
 def test_a_handler_that_stops_without_being_told_to_has_failed(bench: Bench, error: BaseException) -> None:
     def run(job: AsyncJob) -> object:
         raise error
@@ -478,8 +482,8 @@ def test_an_owner_seen_dead_is_not_waited_for(bench: Bench) -> None:
     claim(peer)
     bench.spawned[-1]()
     assert bench.job(job_id).state is JobState.SUCCEEDED
-    # What the dead one's attempt left on this machine was ended before the job ran again.
-    assert bench.machine.ended == [f"{job_id}:1"]
+    # What the dead one's attempt left on this machine was ended with the reclaim, and before the next run.
+    assert bench.machine.ended == [f"{job_id}:1", f"{job_id}:1"]
 
 
 def test_a_sweep_sees_every_page(bench: Bench) -> None:
@@ -561,13 +565,21 @@ class Moody(InMemoryJobStore):
         raise self.trouble.pop(0)
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_result_outlives_a_store_that_was_busy(kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("trouble", "kept"),
+    [
+        ([StoreBusy(1), StoreBusy(1)], False),
+        ([OutcomeUnknown("the database", "gone")], True),
+        ([DatabaseUnreachable("the database", "it hung up")], False),
+        ([DatabaseFailed("the database", "disk I/O error"), StoreBusy(1)], False),
+    ],
+)
+def test_a_result_outlives_a_store_in_trouble(trouble: list[Exception], kept: bool) -> None:
     store = Moody()
     bench = Bench(store=store)
 
     def run(job: AsyncJob) -> object:
-        store.trouble = [OutcomeUnknown("the database", "gone")] if kept else [StoreBusy(1), StoreBusy(1)]
+        store.trouble = list(trouble)
         store.after = kept
         return "kept"
 
@@ -597,6 +609,243 @@ def test_a_store_that_stays_busy_costs_the_lease(bench: Bench) -> None:
     bench.run_all()
     assert bench.job(job_id).state is JobState.RUNNING
     assert worker.statistics().lease_lost == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "state"),
+    [
+        ([DatabaseFailed("the database", "disk I/O error")], JobState.CANCELLED),
+        ([DatabaseUnreachable("the database", "it hung up")], JobState.CANCELLED),
+        ([UnknownJob("deleted")], JobState.RUNNING),
+        ([RuntimeError("a bug")], JobState.RUNNING),
+    ],
+)
+def test_a_cancel_whose_report_meets_trouble_does_not_stay_a_running_attempt(
+    trouble: list[Exception], state: JobState
+) -> None:
+    store = Moody()
+    bench = Bench(store=store)
+
+    def run(job: AsyncJob) -> object:
+        worker.cancel(job.id, "stop")
+        bench.clock.advance(4)
+        worker._keeper.watch(worker._escalate)
+        store.trouble = list(trouble)
+        bench.spawned.pop()()
+        during.append((bench.job(job.id).state, worker.statistics().running, worker.statistics().stragglers))
+        return "ignored"
+
+    during: list[object] = []
+    worker = bench.worker(run)
+    bench.submit()
+    claim(worker)
+    bench.run_all()
+    assert during == [(state, 0, 1)]
+
+
+def test_processes_that_cannot_be_ended_do_not_keep_a_cancelled_attempt_running(bench: Bench) -> None:
+    def broken(marker: str, *, grace_seconds: float) -> Sequence[int]:
+        raise PermissionError("not ours to end")
+
+    def run(job: AsyncJob) -> object:
+        assert job.environment
+        worker.cancel(job.id, "stop")
+        bench.clock.advance(4)
+        worker._keeper.watch(worker._escalate)
+        with capture_logs() as said:
+            bench.spawned.pop()()
+        during.append((bench.job(job.id).state, worker.statistics().running))
+        lines.extend(line["event"] for line in said)
+        return "ignored"
+
+    during: list[object] = []
+    lines: list[str] = []
+    bench.machine.end = broken
+    worker = bench.worker(run)
+    bench.submit()
+    claim(worker)
+    bench.run_all()
+    assert during == [(JobState.CANCELLED, 0)]
+    assert "job.processes_left" in lines
+
+
+def test_an_attempt_that_no_thread_could_be_started_for_is_given_up_on_later(bench: Bench) -> None:
+    def no_thread(name: str, work: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    worker = bench.worker()
+    job_id = bench.submit()
+    claim(worker)
+    bench.spawned.clear()
+    worker.cancel(job_id, "stop")
+    bench.clock.advance(4)
+    spawn, worker._spawn = worker._spawn, no_thread
+    worker._keeper.watch(worker._escalate)
+    worker._spawn = spawn
+    worker._keeper.watch(worker._escalate)
+    bench.run_all()
+    assert bench.job(job_id).state is JobState.CANCELLED
+
+
+def test_a_cancel_that_could_not_be_reported_for_a_lease_is_made_good_despite_the_straggler() -> None:
+    """By this very worker, if there is no other: a cancelled job has no second attempt to join the first."""
+    store = Moody()
+    bench = Bench(store=store)
+
+    def run(job: AsyncJob) -> object:
+        worker.cancel(job.id, "stop")
+        bench.clock.advance(12)
+        worker._keeper.watch(worker._escalate)
+        bench.spawned.pop()()
+        assert bench.job(job.id).state is JobState.RUNNING
+        worker._recovery.sweep()
+        bench.clock.advance(15)
+        worker._recovery.sweep()
+        during.append((bench.job(job.id).state, worker.statistics().stragglers))
+        return "ignored"
+
+    during: list[object] = []
+    worker = bench.worker(run)
+    bench.submit()
+    claim(worker)
+    bench.run_all()
+    assert during == [(JobState.CANCELLED, 1)]
+
+
+def test_an_attempt_whose_end_is_decided_is_not_kept(bench: Bench) -> None:
+    """Kept alive, a job whose report is never accepted would be nobody else's for ever."""
+    worker = bench.worker()
+    job_id = bench.submit()
+    claim(worker)
+    [attempt] = worker._table.running()
+    attempt.settle()
+    bench.clock.advance(5)
+    worker._keeper.beat()
+    assert bench.job(job_id).beat == 0
+    bench.clock.advance(10)
+    assert worker._keeper.watch(worker._escalate) == OPTIONS.heartbeat_seconds, "nothing to watch for"
+
+
+@pytest.mark.parametrize("error", [UnknownJob("deleted"), DatabaseFailed("x", "y"), RuntimeError("a bug")])
+def test_one_attempts_trouble_does_not_cost_the_others_their_heartbeats(error: Exception) -> None:
+    store = Moody()
+    bench = Bench(store=store)
+    worker = bench.worker()
+    ids = [bench.submit() for _ in range(4)]
+    claim(worker)
+    bench.clock.advance(5)
+    store.trouble = [error]
+    worker._keeper.beat()
+    assert sorted(bench.job(job_id).beat for job_id in ids) == [0, 1, 1, 1]
+    assert all(attempt.stopped is None for attempt in worker._table.running())
+
+
+@pytest.mark.parametrize("error", [DatabaseFailed("x", "y"), RuntimeError("a bug")])
+def test_one_reclaim_that_fails_does_not_cost_the_others_what_was_seen_of_them(
+    monkeypatch: pytest.MonkeyPatch, bench: Bench, error: Exception
+) -> None:
+    silent = bench.worker()
+    ids = [bench.submit() for _ in range(3)]
+    claim(silent)
+    peer = bench.worker(name="b")
+    peer._recovery.sweep()
+    bench.clock.advance(15)
+    reclaim = bench.store.reclaim
+
+    def refuse_one(job_id: str, *args: object, **more: object) -> Job:
+        if job_id == ids[0]:
+            raise error
+        return reclaim(job_id, *args, **more)
+
+    monkeypatch.setattr(bench.store, "reclaim", refuse_one)
+    assert peer._recovery.sweep() == 2
+    monkeypatch.undo()
+    assert peer._recovery.sweep() == 1, "it had been silent for a lease before"
+
+
+def test_a_sweep_that_breaks_off_forgets_nothing(monkeypatch: pytest.MonkeyPatch, bench: Bench) -> None:
+    claim_for = bench.worker()
+    bench.submit()
+    claim(claim_for)
+    peer = bench.worker(name="b")
+    peer._recovery.sweep()
+    bench.clock.advance(15)
+
+    def gone(**_: object) -> Sequence[Job]:
+        raise DatabaseUnreachable("the database", "it hung up")
+
+    monkeypatch.setattr(bench.store, "list", gone)
+    with pytest.raises(DatabaseUnreachable):
+        peer._recovery.sweep()
+    monkeypatch.undo()
+    assert peer._recovery.sweep() == 1
+
+
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_reclaimed_jobs_processes_are_ended_in_the_right_order(bench: Bench, dead: bool) -> None:
+    """Of a dead owner before the job says that it ended; of one that may live after it lost the job."""
+    order: list[str] = []
+    reclaim, end = bench.store.reclaim, bench.machine.end
+
+    def say_reclaim(*args: object, **more: object) -> Job:
+        order.append("reclaim")
+        return reclaim(*args, **more)
+
+    def say_end(marker: str, *, grace_seconds: float) -> Sequence[int]:
+        order.append(marker)
+        return end(marker, grace_seconds=grace_seconds)
+
+    bench.store.reclaim = say_reclaim
+    bench.machine.end = say_end
+    claim(owner := bench.worker())
+    job_id = bench.submit()
+    claim(owner)
+    bench.store.request_cancel(job_id, "stop", now=bench.clock.now())
+    peer = bench.worker(name="b")
+    if dead:
+        bench.machine.dead.add("a")
+    peer._recovery.sweep()
+    bench.clock.advance(15)
+    peer._recovery.sweep()
+    assert bench.job(job_id).state is JobState.CANCELLED
+    assert order == ([f"{job_id}:1", "reclaim"] if dead else ["reclaim", f"{job_id}:1"])
+
+
+def test_nothing_is_ended_of_an_owner_that_gave_a_sign_of_life_in_the_last_moment(bench: Bench) -> None:
+    class Beats:
+        def reach(self, name: str) -> None:
+            if name == "job.reclaim.before":
+                owner._keeper.beat()
+
+    owner = bench.worker()
+    job_id = bench.submit()
+    claim(owner)
+    peer = bench.worker(name="b", faults=Beats())
+    peer._recovery.sweep()
+    bench.clock.advance(15)
+    assert peer._recovery.sweep() == 0
+    assert bench.job(job_id).state is JobState.RUNNING
+    assert bench.machine.ended == []
+
+
+def test_a_dead_owners_job_is_not_said_to_be_over_while_its_processes_live(bench: Bench) -> None:
+    claim(owner := bench.worker(name="mortal"))
+    job_id = bench.submit()
+    claim(owner)
+    bench.store.request_cancel(job_id, "stop", now=bench.clock.now())
+    bench.machine.dead.add("mortal")
+    end = bench.machine.end
+
+    def cannot(marker: str, *, grace_seconds: float) -> Sequence[int]:
+        raise DeadlineExceeded("ending processes", 10)
+
+    bench.machine.end = cannot
+    peer = bench.worker(name="b")
+    assert peer._recovery.sweep() == 0
+    assert bench.job(job_id).state is JobState.RUNNING
+    bench.machine.end = end
+    assert peer._recovery.sweep() == 1
+    assert bench.job(job_id).state is JobState.CANCELLED
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSup
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.testing.faults import CrashAt
-from tests.crash.programs.job_handlers import append
+from tests.crash.programs.job_handlers import append, escape
 
 HANDLERS = "tests.crash.programs.job_handlers"
 
@@ -53,10 +53,16 @@ def first_attempt_waits(job: AsyncJob) -> int:
     return append(job)
 
 
+def wait_for_a_process(job: AsyncJob) -> None:
+    """On the worker's own thread, so that no guard stands above what it starts."""
+    escape("setsid", str(job.payload["fifo"]), job.environment).wait()
+
+
 def make_worker(database: Database, faults: FaultPoints, **options: Any) -> AsyncWorker:
     handlers = {
         "append": JobHandler(append),
         "wait": JobHandler(first_attempt_waits),
+        "start": JobHandler(wait_for_a_process),
         "tree": JobHandler(target=f"{HANDLERS}:grow_a_tree_and_hang", isolation="process"),
     }
     store = SqlJobStore(database, UlidSource())

@@ -20,6 +20,7 @@ from cleveragents.application.services.job_lease import LeaseKeeper
 from cleveragents.application.services.job_outcome import StopCause
 from cleveragents.application.services.job_recovery import JobRecovery
 from cleveragents.application.services.service_thread import ServiceThread, start_daemon
+from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions, WorkerStatistics
 from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.json_value import JsonValue
@@ -303,7 +304,13 @@ class AsyncWorker:
         attempt.stop(StopCause.DRAIN, "the worker shuts down", self._clock.monotonic())
 
     def _escalate(self, attempt: Attempt) -> None:
-        self._spawn(f"end-{attempt.job.id}", lambda: self._runner.escalate(attempt))
+        try:
+            self._spawn(f"end-{attempt.job.id}", lambda: self._runner.escalate(attempt))
+        except Exception:
+            # No thread to be had just now; the watch comes by again.
+            attempt.not_escalated()
+            logger = worker_log()
+            logger.exception("job.escalation_failed", job_id=attempt.job.id)
 
     def _beat(self) -> float:
         self._keeper.beat()

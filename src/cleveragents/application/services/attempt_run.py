@@ -18,7 +18,7 @@ from cleveragents.application.services.job_outcome import StopCause, backoff_sec
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import Job, JobState, Outcome
-from cleveragents.errors import DeadlineExceeded, StaleFence, Unavailable
+from cleveragents.errors import CleverAgentsError, StaleFence, UnknownJob
 
 __all__ = ["AttemptRunner"]
 
@@ -58,7 +58,7 @@ class AttemptRunner:
             self.faults.reach("job.run.after")
             self._end_processes(attempt, self.options.leftover_grace_seconds)
             self._conclude(attempt, verdict)
-        except Exception:
+        except BaseException:
             # The job stays ours and silent; a peer, or this worker, takes it up when the lease is over.
             logger = worker_log()
             logger.exception("job.attempt_broke", job_id=attempt.job.id, fence=attempt.job.fence)
@@ -68,7 +68,18 @@ class AttemptRunner:
             self.on_slot_free()
 
     def escalate(self, attempt: Attempt) -> None:
-        """Ends the attempt's processes by force, and then leaves behind a thread that still does not stop."""
+        """Ends the attempt's processes by force, and then leaves behind a thread that still does not stop.
+
+        Never raises: it is a thread's whole life, too.
+        """
+        try:
+            self._end_by_force(attempt)
+        except BaseException:
+            # It is left behind all the same; a peer takes the job up when the lease is over.
+            logger = worker_log()
+            logger.exception("job.escalation_broke", job_id=attempt.job.id, fence=attempt.job.fence)
+
+    def _end_by_force(self, attempt: Attempt) -> None:
         stop = attempt.stopped
         if stop is None or stop.cause is StopCause.LEASE_LOST:
             left = 0.0
@@ -91,7 +102,8 @@ class AttemptRunner:
                 return self._call_elsewhere(attempt, handler.target or "")
             assert handler.run is not None
             return Returned(handler.run(attempt.view))
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            # Whatever it is, asyncio.CancelledError and SystemExit included: it ends the handler, not us.
             logger = worker_log()
             logger.info("job.handler_raised", job_id=attempt.job.id, kind=attempt.job.kind, exc_info=True)
             return raised(error)
@@ -127,25 +139,27 @@ class AttemptRunner:
         if settled is None or settled[0] is None:  # guard: it ended by itself at the last moment
             return
         stop = settled[0]
-        if stop.cause is StopCause.LEASE_LOST:
-            self._lost(attempt, stop.reason)
-        elif stop.cause is StopCause.CANCEL:
-            text = f"cancelled ({stop.reason}); its thread did not stop and was left behind, fenced off"
-            self._write(attempt, Outcome(JobState.CANCELLED, error=text))
-        # A drain writes nothing: given back at once, the job might run beside its own straggler. Its
-        # heartbeats stop, so a peer takes it when this process is gone or the lease is over.
-        self.table.strand(attempt)
-        worker_log().warning(
-            "job.straggler", job_id=attempt.job.id, fence=attempt.job.fence, reason=stop.reason
-        )
-        self.on_slot_free()
+        try:
+            if stop.cause is StopCause.LEASE_LOST:
+                self._lost(attempt, stop.reason)
+            elif stop.cause is StopCause.CANCEL:
+                text = f"cancelled ({stop.reason}); its thread did not stop and was left behind, fenced off"
+                self._write(attempt, Outcome(JobState.CANCELLED, error=text))
+            # A drain writes nothing: given back at once, the job might run beside its own straggler. Its
+            # heartbeats stop, so a peer takes it when this process is gone or the lease is over.
+        finally:
+            self.table.strand(attempt)
+            worker_log().warning(
+                "job.straggler", job_id=attempt.job.id, fence=attempt.job.fence, reason=stop.reason
+            )
+            self.on_slot_free()
 
     def _write(self, attempt: Attempt, outcome: Outcome) -> None:
         job = attempt.job
         self.faults.reach("job.finish.before")
         try:
             after = self._finish(attempt, outcome)
-        except (StaleFence, Unavailable) as error:
+        except CleverAgentsError as error:
             self._lost(attempt, str(error))
             return
         self.faults.reach("job.finish.after")
@@ -153,23 +167,34 @@ class AttemptRunner:
         worker_log().info("job.finished", job_id=job.id, state=after.state.value, attempt=job.attempt)
 
     def _finish(self, attempt: Attempt, outcome: Outcome) -> Job:
-        """Writes the outcome, again and again while the store cannot and the job is still ours."""
-        job = attempt.job
+        """Writes the outcome, again and again while the store cannot and the job is still ours.
+
+        Whatever the trouble is: the work is done, and to throw its result away is worse than to try in vain.
+        """
         tried_before = False
         while True:
             try:
-                return self.store.finish(job.id, job.fence, outcome, now=self.clock.now())
-            except StaleFence:
-                now = self.store.get(job.id)
-                # An earlier try whose answer never came may have been kept.
-                if tried_before and now.fence == job.fence and now.state is outcome.state:
-                    return now
+                return self._finish_once(attempt.job, outcome, tried_before)
+            except (StaleFence, UnknownJob):
                 raise
-            except Unavailable:
+            except CleverAgentsError as error:
                 if self.clock.monotonic() >= attempt.lease_until:  # guard: it is not ours to write any more
                     raise
+                worker_log().warning("job.finish_failed", job_id=attempt.job.id, problem=str(error))
                 tried_before = True
                 threading.Event().wait(_STORE_PAUSE_SECONDS)
+
+    def _finish_once(self, job: Job, outcome: Outcome, tried_before: bool) -> Job:
+        try:
+            return self.store.finish(job.id, job.fence, outcome, now=self.clock.now())
+        except StaleFence:
+            if not tried_before:
+                raise
+            now = self.store.get(job.id)
+            # An earlier try whose answer never came may have been kept.
+            if now.fence == job.fence and now.state is outcome.state:
+                return now
+            raise
 
     def _lost(self, attempt: Attempt, why: str) -> None:
         self.table.count("lease_lost")
@@ -185,8 +210,10 @@ class AttemptRunner:
             return
         try:
             ended = self.supervisor.end(attempt.marker, grace_seconds=grace_seconds)
-        except DeadlineExceeded as error:
-            worker_log().error("job.processes_left", job_id=attempt.job.id, problem=str(error))
+        except Exception:
+            # What is left of them must not keep the attempt from being reported.
+            logger = worker_log()
+            logger.exception("job.processes_left", job_id=attempt.job.id)
             return
         if ended:
             worker_log().info("job.processes_ended", job_id=attempt.job.id, count=len(ended))

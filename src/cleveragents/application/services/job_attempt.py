@@ -58,6 +58,11 @@ class Attempt:
     def stopped(self) -> Stop | None:
         return self._stop
 
+    @property
+    def settled(self) -> bool:
+        """Whether somebody has taken it on to report how it ended."""
+        return self._settled
+
     def renewed(self, sent_at: float) -> None:
         """The store acknowledged a heartbeat sent then."""
         with self._lock:
@@ -113,3 +118,8 @@ class Attempt:
                 return False
             self._escalated = True
             return True
+
+    def not_escalated(self) -> None:
+        """What `escalate` allowed could not be begun; it will be allowed again."""
+        # No lock: whoever was allowed it is the only one with a say in it.
+        self._escalated = False

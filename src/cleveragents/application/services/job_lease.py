@@ -52,6 +52,8 @@ class LeaseKeeper:
             stop = attempt.stopped
             if stop is not None and stop.cause is StopCause.LEASE_LOST:  # guard: what we let go stays let go
                 continue
+            if attempt.settled:  # guard: a report that never gets through must not keep the job for ever
+                continue
             try:
                 self._beat_for(attempt)
             except StaleFence as error:
@@ -59,6 +61,10 @@ class LeaseKeeper:
             except Unavailable as error:
                 # Not an end: the lease decides how long we may go without an answer.
                 worker_log().warning("job.heartbeat_failed", job_id=attempt.job.id, problem=str(error))
+            except Exception:
+                # No reason to let the others go unheard.
+                logger = worker_log()
+                logger.exception("job.heartbeat_failed", job_id=attempt.job.id)
 
     def watch(self, escalate: Callable[[Attempt], None]) -> float:
         """Stops attempts whose lease is over, escalates those that had their time; seconds to the next."""
@@ -66,6 +72,8 @@ class LeaseKeeper:
         now = self._clock.monotonic()
         next_look = self._options.heartbeat_seconds
         for attempt in self._table.running():
+            if attempt.settled:  # guard: its end is decided, there is nothing left to stop
+                continue
             if attempt.lease_until <= now:
                 attempt.stop(StopCause.LEASE_LOST, "no heartbeat was acknowledged for a lease", now)
             if attempt.escalate(now, patience):

@@ -3,11 +3,15 @@
 A dead owner on this machine is known at once, by its pid and start. Any other is judged by observation: the
 same fence and beat for a whole lease on *our* monotonic clock, counted from after we first saw them. What a
 job's timestamps say is shown to people and decides nothing here.
+
+The processes of the attempt are ended with it, as far as this machine has them. An owner known to be dead
+cannot object, so they end *before* the job says that it is over: a rescuer that dies between the two is
+followed by another. An owner that was only silent may live, so it loses the job first, by compare-and-set,
+and its processes after that; if it beats in the last moment, nothing of it is touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cleveragents.application.ports.clock import Clock
@@ -15,6 +19,7 @@ from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.processes import ProcessSupervisor
 from cleveragents.application.services.attempt_table import AttemptTable
+from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import Job, JobState
@@ -62,27 +67,45 @@ class JobRecovery:
         """Looks at every running job once; returns how many were reclaimed."""
         before = self._seen
         self._seen = {}
-        return sum(self._reclaim(job, why) for job, why in self._unattended(before))
+        try:
+            return self._sweep(before)
+        except BaseException:
+            # A sight stays true until fence or beat moved on, so a broken sweep need not begin anew.
+            self._seen = {**before, **self._seen}
+            raise
 
-    def _unattended(self, before: dict[str, _Sight]) -> Iterator[tuple[Job, str]]:
+    def _sweep(self, before: dict[str, _Sight]) -> int:
+        reclaimed = 0
         after: str | None = None
         while True:
             asked_at = self._clock.monotonic()
             page = self._store.list(states=(JobState.RUNNING,), limit=_PAGE, after=after)
             seen_at = self._clock.monotonic()
             for job in page:
-                if self._table.holds(job.id):  # guard: a second attempt must not join one of our own threads
+                # A second attempt must not join one of our own threads; a cancelled job gets none.
+                if job.cancel_reason is None and self._table.holds(
+                    job.id
+                ):  # guard: our thread is still at it
                     continue
-                why = self._why_unattended(job, before.get(job.id), asked_at, seen_at)
-                if why is not None:
-                    yield job, why
+                try:
+                    reclaimed += self._look_at(job, before.get(job.id), asked_at, seen_at)
+                except Exception:
+                    # This job waits for the next sweep; the others do not.
+                    logger = worker_log()
+                    logger.exception("job.reclaim_failed", job_id=job.id)
             if len(page) < _PAGE:
-                return
+                return reclaimed
             after = page[-1].id
 
-    def _why_unattended(self, job: Job, sight: _Sight | None, asked_at: float, seen_at: float) -> str | None:
+    def _look_at(self, job: Job, sight: _Sight | None, asked_at: float, seen_at: float) -> bool:
+        """True if nobody worked on it and it was reclaimed."""
         if job.owner is not None and self._supervisor.is_alive(job.owner) is False:
-            return f"its worker {job.owner.id} (pid {job.owner.pid}) died"
+            why = f"its worker {job.owner.id} (pid {job.owner.pid}) died"
+            return self._reclaim(job, why, owner_is_dead=True)
+        silence = self._silence(job, sight, asked_at, seen_at)
+        return silence is not None and self._reclaim(job, silence, owner_is_dead=False)
+
+    def _silence(self, job: Job, sight: _Sight | None, asked_at: float, seen_at: float) -> str | None:
         if sight is None or (sight.fence, sight.beat) != (job.fence, job.beat):  # guard: a sign of life
             self._seen[job.id] = _Sight(job.fence, job.beat, seen_at)
             return None
@@ -92,8 +115,10 @@ class JobRecovery:
         name = job.owner.id if job.owner is not None else "unknown"
         return f"its worker {name} was silent for {self._lease_seconds:g} s"
 
-    def _reclaim(self, job: Job, why: str) -> bool:
+    def _reclaim(self, job: Job, why: str, *, owner_is_dead: bool) -> bool:
         self._faults.reach("job.reclaim.before")
+        if owner_is_dead:
+            self._end_processes(job)
         try:
             self._store.reclaim(job.id, job.fence, job.beat, error=why, now=self._clock.now())
         except StaleFence:
@@ -101,4 +126,12 @@ class JobRecovery:
         self._faults.reach("job.reclaim.after")
         self._table.count("reclaimed")
         worker_log().warning("job.reclaimed", job_id=job.id, fence=job.fence, why=why)
+        if not owner_is_dead:
+            self._end_processes(job)
         return True
+
+    def _end_processes(self, job: Job) -> None:
+        """Of the attempt that is being taken away. Its marker is unique, so elsewhere this finds nothing."""
+        ended = self._supervisor.end(marker_of(job.id, job.fence), grace_seconds=0)
+        if ended:
+            worker_log().info("job.processes_ended", job_id=job.id, count=len(ended))
