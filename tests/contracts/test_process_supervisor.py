@@ -21,7 +21,7 @@ from tests.crash.programs.job_handlers import WAYS_OUT, escape
 from tests.processes import PidPipe, lives, wait_gone
 
 HANDLERS = "tests.crash.programs.job_handlers"
-NOT_THE_JOB = "(something it waited for was cancelled, not the job)"
+WAITED = "(something it waited for was cancelled)"
 Launch = Callable[..., JobProcess]
 
 
@@ -144,8 +144,8 @@ def test_a_handler_reports_from_its_process(launch: Launch, marker: str) -> None
         ("refuse", Raised("InvalidPayload: a test: made up", permanent=True)),
         ("cancelled", Raised("Cancelled: cancelled: nobody asked for it", cancelled=True)),
         ("unusual", Raised("_Unusual: as greenlets do")),
-        ("asyncio", Raised(f"CancelledError {NOT_THE_JOB}")),
-        ("future", Raised(f"CancelledError {NOT_THE_JOB}")),
+        ("asyncio", Raised(f"CancelledError {WAITED}")),
+        ("future", Raised(f"CancelledError {WAITED}")),
         ("exit", Raised("SystemExit: 3")),
         ("die", Raised("its process was ended by signal 9 without a result")),
         (

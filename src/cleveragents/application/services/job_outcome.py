@@ -50,7 +50,7 @@ def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
     problem = _describe(error)
     library_cancel = _is_library_cancel(error)
     if library_cancel and not told_to_stop:
-        problem = f"{problem} (something it waited for was cancelled, not the job)"
+        problem = f"{problem} (something it waited for was cancelled)"
     return Raised(
         problem=redact_text(problem),
         permanent=isinstance(error, InvalidRequest),
