@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+from cleveragents.langgraph.node_threads import NodeThreads
 from cleveragents.reactive.message import StreamMessage
 
-__all__ = ["LockOnlyBridge", "LockOnlyLedger", "PredecessorBridge", "PredecessorLedger"]
+__all__ = ["LockOnlyBridge", "LockOnlyLedger", "PredecessorBridge", "PredecessorLedger", "SemaphoreThreads"]
 
 
 class PredecessorLedger:
@@ -108,3 +111,24 @@ class LockOnlyBridge(PredecessorBridge):
     def __init__(self, graph: Any, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(graph, loop)
         self._tasks_lock = threading.Lock()
+
+
+class SemaphoreThreads(NodeThreads):
+    """Idle threads say so in a semaphore, apart from the queue: a token may outlive its thread's idleness."""
+
+    def __init__(self, bound: int, on_call: Callable[[Any], None]) -> None:
+        super().__init__(bound, on_call)
+        self._tokens = threading.Semaphore(0)
+        self._filled = threading.Semaphore(0)
+        self._queue: deque[Callable[[], None]] = deque()
+
+    def _enqueue(self, call: Callable[[], None]) -> bool:
+        self._queue.append(call)
+        self._filled.release()
+        return not self._tokens.acquire(blocking=False) and len(self._workers) < self._bound
+
+    def _next_call(self) -> Callable[[], None]:
+        if not self._filled.acquire(blocking=False):
+            self._tokens.release()
+            self._filled.acquire()
+        return self._queue.popleft()

@@ -22,11 +22,18 @@ from cleveragents.errors import Closed, QueueFull
 from cleveragents.langgraph.admission import AdmissionLedger
 from cleveragents.langgraph.answer_stream import _Delivery
 from cleveragents.langgraph.bridge import RxPyLangGraphBridge
+from cleveragents.langgraph.node_threads import NodeThreads
 from cleveragents.reactive.message import MessageKind, StreamMessage
 from tests.bridge_graphs import LIMIT, Gate, State, async_increment, chain, request
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
-from tests.races.naive_bridge import LockOnlyBridge, LockOnlyLedger, PredecessorBridge, PredecessorLedger
+from tests.races.naive_bridge import (
+    LockOnlyBridge,
+    LockOnlyLedger,
+    PredecessorBridge,
+    PredecessorLedger,
+    SemaphoreThreads,
+)
 
 EFFORT = 120
 
@@ -347,6 +354,55 @@ def a_request_meets_dispose() -> Scenario[Stream]:
 )
 def test_the_delivery_holds(scenario: Callable[[], Scenario[Stream]]) -> None:
     assert_holds(scenario(), effort=EFFORT // 3)
+
+
+# ── the threads of synchronous nodes ──
+
+
+MakeThreads = Callable[[int, Callable[[Any], None]], Any]
+
+
+class NodePool:
+    """Threads of which only the number is real: a worker of the scenario plays the first, after a call."""
+
+    def __init__(self, make: MakeThreads) -> None:
+        self.threads = make(64, lambda future: None)
+        self.started = 0
+        self.submit()
+        self.threads._next_call()
+
+    def submit(self) -> None:
+        if self.threads._enqueue(lambda: None):
+            self.started += 1
+
+    def take_and_hang(self) -> None:
+        self.threads._next_call()
+
+
+def a_submit_meets_a_thread_that_becomes_idle_and_hangs(make: MakeThreads) -> Scenario[NodePool]:
+    """Then no thread is idle, whoever said so meanwhile, and the next call has to get a new one."""
+
+    def outcome(pool: NodePool) -> tuple[int, int]:
+        before = pool.started
+        pool.submit()
+        return before, pool.started
+
+    return OnVirtualTime(
+        name="a submit meets a thread that becomes idle and hangs",
+        setup=lambda: NodePool(make),
+        workers=[NodePool.submit, NodePool.take_and_hang],
+        outcome=outcome,
+        allowed=lambda outcome: outcome in {(1, 2), (2, 3)},
+        reachable=frozenset({(1, 2), (2, 3)}),
+    )
+
+
+def test_no_call_waits_behind_a_hung_one_while_there_is_room_for_a_thread() -> None:
+    assert_holds(a_submit_meets_a_thread_that_becomes_idle_and_hangs(NodeThreads), effort=EFFORT)
+
+
+def test_a_semaphore_of_idle_threads_is_caught() -> None:
+    assert_caught(a_submit_meets_a_thread_that_becomes_idle_and_hangs(SemaphoreThreads), effort=EFFORT)
 
 
 # ── with real graphs, beside the predecessors ──

@@ -9,6 +9,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +29,7 @@ from cleveragents.errors import (
 )
 from cleveragents.infrastructure.events.reactive import ReactiveEventBus
 from cleveragents.langgraph.bridge import RxPyLangGraphBridge
+from cleveragents.langgraph.node_threads import NodeThreads
 from cleveragents.langgraph.run_events import RunEvents
 from cleveragents.reactive.message import MessageKind, StreamMessage
 from cleveragents.testing.clock import FakeClock
@@ -337,6 +339,19 @@ def test_a_publisher_that_fails_costs_no_answer() -> None:
     events = RunEvents(Broken(), CountingIdentifiers(), FakeClock())
     with bridge_over(async_increment, events=events) as bridge:
         assert bridge.create_future_task(request()).result(LIMIT).kind is MessageKind.RESULT
+
+
+def test_a_call_that_gets_no_thread_never_runs_and_its_run_hears_of_it() -> None:
+    class NoMoreThreads(NodeThreads):
+        def _add_thread(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    futures: list[Future[Any]] = []
+    threads = NoMoreThreads(4, futures.append)
+    with pytest.raises(RuntimeError, match="new thread"):
+        threads.submit(print)
+    assert futures[0].cancelled()
+    threads.shutdown()
 
 
 def test_a_full_queue_on_the_bus_holds_up_no_run() -> None:

@@ -6,15 +6,18 @@ them, so a few hung nodes would stop all others.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["NodeThreads"]
+
+_IDLE_SECONDS = 60.0
+"""No wait is for ever; a thread that wakes to nothing waits again."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,22 +31,30 @@ class NodeThreads(ThreadPoolExecutor):
 
     Thread safety:
         Owner: the loop's thread, on which asyncio calls `submit` and `shutdown`; nobody else may.
-        Lock: none; threads take calls from a queue, and say in a semaphore that they are idle.
-        Guarantee: a call runs once, or its future was cancelled before it began; at most `bound` run.
+        Lock: `_lock` guards the calls that wait, the number of idle threads and the shut-down; held for
+            arithmetic only, no call runs and no thread is started under it. `_workers` is the owner's.
+        Guarantee: a call runs once, or its future was cancelled before it began; at most `bound` run. A
+            call waits behind others only while there are `bound` threads: whenever more calls wait than
+            threads are idle, the submit that made it so has started one.
     Cancel safety: a cancelled future of a call that has begun changes nothing; the call goes on.
     """
 
     def __init__(self, bound: int, on_call: Callable[[Future[Any]], None]) -> None:
         self._bound = bound
         self._on_call = on_call
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._idle = threading.Semaphore(0)
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._calls: deque[Callable[[], None]] = deque()
+        self._idle = 0
         self._workers: list[threading.Thread] = []
         self._is_shut_down = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Runs the call on an idle thread or a new one; behind the others when there are `bound`."""
-        if self._is_shut_down:
+        """Runs the call on an idle thread or a new one; behind the others when there are `bound`.
+
+        `RuntimeError` when a new thread is needed and the system refuses it: then the call never runs.
+        """
+        if self._is_shut_down:  # guard: nobody would run it
             raise RuntimeError("the threads for synchronous nodes were shut down")
         future: Future[R] = Future()
 
@@ -59,32 +70,49 @@ class NodeThreads(ThreadPoolExecutor):
                 future.set_result(answer)
 
         self._on_call(future)
-        self._calls.put(call)
-        if not self._idle.acquire(blocking=False) and len(self._workers) < self._bound:
-            worker = threading.Thread(target=self._work, name="cleveragents-node", daemon=True)
-            self._workers.append(worker)
-            worker.start()
+        if self._enqueue(call):
+            try:
+                self._add_thread()
+            except RuntimeError:
+                if future.cancel():  # guard: another thread may have taken it
+                    raise
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False, seconds: float = 0.0) -> None:
         """Ends the threads, as each becomes free; waits for `seconds` at most, whatever `wait` says."""
-        if not self._is_shut_down:
+        with self._lock:
             self._is_shut_down = True
-            for _ in self._workers:
-                self._calls.put(None)
+            self._work.notify_all()
         give_up = time.monotonic() + seconds
         for worker in self._workers:
             worker.join(max(0.0, give_up - time.monotonic()))
 
-    def _work(self) -> None:
+    def _enqueue(self, call: Callable[[], None]) -> bool:
+        """Whether one more thread is needed for it, and allowed."""
+        with self._lock:
+            self._calls.append(call)
+            self._work.notify()
+            # A thread counts as idle until it has its call in hand, so that each idle one stands for a call.
+            served = len(self._calls) <= self._idle
+        return not served and len(self._workers) < self._bound
+
+    def _add_thread(self) -> None:
+        worker = threading.Thread(target=self._serve, name="cleveragents-node", daemon=True)
+        worker.start()
+        self._workers.append(worker)
+
+    def _serve(self) -> None:
         while (call := self._next_call()) is not None:
             with suppress(BaseException):  # the future carries it; a SystemExit does not end the thread
                 call()
             del call  # or its arguments would live until the next one comes
 
     def _next_call(self) -> Callable[[], None] | None:
-        try:
-            return self._calls.get_nowait()
-        except queue.Empty:
-            self._idle.release()
-            return self._calls.get()
+        with self._lock:
+            self._idle += 1
+            while not self._calls:
+                if self._is_shut_down:  # guard: the thread must end
+                    return None
+                self._work.wait(_IDLE_SECONDS)
+            self._idle -= 1
+            return self._calls.popleft()
