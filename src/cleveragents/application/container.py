@@ -189,7 +189,7 @@ class Container:
         return DurableAuditLog(self.database, self._audit_directory(), durability=durability)
 
     def _audit_directory(self) -> Path:
-        """Where head and key are, one place for each database: else one log would pass for another, cut short."""
+        """Where head and key are: one place for each database, or one log would pass for another."""
         if self.settings.database.url == f"sqlite:///{self.state_directory / 'state.db'}":
             return self.state_directory
         digest = sha256(self.database.location.encode()).hexdigest()[:16]

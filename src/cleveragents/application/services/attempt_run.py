@@ -104,9 +104,13 @@ class AttemptRunner:
             return Returned(handler.run(attempt.view))
         except BaseException as error:
             # Whatever it is, asyncio.CancelledError and SystemExit included: it ends the handler, not us.
+            report = raised(error, told_to_stop=attempt.stopped is not None)
             logger = worker_log()
-            logger.info("job.handler_raised", job_id=attempt.job.id, kind=attempt.job.kind, exc_info=True)
-            return raised(error)
+            # In a sentence: a trace-back is the handler's own code, and its locals may be anybody's secrets.
+            logger.info(
+                "job.handler_raised", job_id=attempt.job.id, kind=attempt.job.kind, problem=report.problem
+            )
+            return report
 
     def _call_elsewhere(self, attempt: Attempt, target: str) -> Returned | Raised:
         program = JobProgram(attempt.job, target, attempt.lease_until)
