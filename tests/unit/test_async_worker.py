@@ -527,6 +527,21 @@ def test_a_fenced_off_worker_is_told_and_writes_nothing(bench: Bench, finds_out:
     assert worker.statistics().lease_lost == 1
 
 
+def test_an_end_that_a_peer_wrote_is_not_taken_for_ones_own(bench: Bench) -> None:
+    def run(job: AsyncJob) -> object:
+        worker.cancel(job.id, "stop")
+        bench.store.reclaim(job.id, 1, 0, error="taken", now=bench.clock.now())
+        job.token.raise_if_cancelled()
+        return None
+
+    worker = bench.worker(run)
+    job_id = bench.submit()
+    claim(worker)
+    bench.run_all()
+    assert bench.job(job_id).state is JobState.CANCELLED
+    assert (worker.statistics().cancelled, worker.statistics().lease_lost) == (0, 1)
+
+
 def test_a_cancel_of_a_later_attempt_is_not_mistaken_for_ones_own(bench: Bench) -> None:
     worker = bench.worker()
     job_id = bench.submit()

@@ -83,9 +83,7 @@ class JobRecovery:
             seen_at = self._clock.monotonic()
             for job in page:
                 # A second attempt must not join one of our own threads; a cancelled job gets none.
-                if job.cancel_reason is None and self._table.holds(
-                    job.id
-                ):  # guard: our thread is still at it
+                if job.cancel_reason is None and self._table.holds(job.id):  # guard: our own is at it
                     continue
                 try:
                     reclaimed += self._look_at(job, before.get(job.id), asked_at, seen_at)
