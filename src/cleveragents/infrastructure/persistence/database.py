@@ -68,7 +68,7 @@ class Database:
         """Runs `unit` in a writing transaction and returns its value once that is committed.
 
         A unit may be run again after a conflict, so it touches nothing but the connection; whatever it
-        raises undoes it and is raised here. `StoreBusy`, `StoreFull`, `DatabaseUnusable`, `OutcomeUnknown`.
+        raises undoes it and is raised here. `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, `OutcomeUnknown`.
         """
         value: T = self._commit(Write(_call, unit, joins=False))
         return value
@@ -148,7 +148,7 @@ def open_database(
     """The database at `url` (`sqlite:///path` or `postgresql://…`), created and migrated if need be.
 
     The parameters are those of `DatabaseSettings`. Any number of processes may open a fresh database at
-    once. `DatabaseUnusable` says what is wrong and what to do about it.
+    once. `DatabaseUnusable` says what is wrong and what to do about it; `DatabaseUnreachable`: not now.
     """
     from cleveragents.infrastructure.persistence.schema import ensure_schema
 
