@@ -68,7 +68,8 @@ class Database:
         """Runs `unit` in a writing transaction and returns its value once that is committed.
 
         A unit may be run again after a conflict, so it touches nothing but the connection; whatever it
-        raises undoes it and is raised here. `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, `OutcomeUnknown`.
+        raises undoes it and is raised here. `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or
+        `OutcomeUnknown`.
         """
         value: T = self._commit(Write(_call, unit, joins=False))
         return value
