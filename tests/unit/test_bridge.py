@@ -352,6 +352,8 @@ def test_a_call_that_gets_no_thread_never_runs_and_its_run_hears_of_it() -> None
         threads.submit(print)
     assert futures[0].cancelled()
     threads.shutdown()
+    with pytest.raises(RuntimeError, match="shut down"):
+        threads.submit(print)
 
 
 def test_a_full_queue_on_the_bus_holds_up_no_run() -> None:
