@@ -76,6 +76,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/events/reactive.py": EVENTS,
     "infrastructure/events/sink.py": EVENTS,
     "infrastructure/events/subscription.py": EVENTS,
+    "infrastructure/jobs/control_pipe.py": [*WORKER, f"{CONTRACTS}process_supervisor.py"],
     "infrastructure/jobs/job_process.py": [*WORKER, f"{CONTRACTS}process_supervisor.py"],
     "infrastructure/persistence/database.py": STORE,
     "infrastructure/persistence/group_commit.py": STORE,
@@ -87,6 +88,7 @@ TESTS: dict[str, list[str]] = {
     "langgraph/bridge.py": BRIDGE,
     "langgraph/graph_run.py": BRIDGE,
     "langgraph/loop_thread.py": BRIDGE,
+    "langgraph/node_threads.py": BRIDGE,
 }
 """What must notice when a module loses a guard. A module with guards that is not here is an error."""
 

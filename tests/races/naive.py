@@ -8,7 +8,13 @@ ours. `docs/explanation/concurrency.md` says which test catches which, and after
 from __future__ import annotations
 
 from tests.races.naive_breaker import LockedBreaker, NaiveBreaker
-from tests.races.naive_bridge import LockOnlyBridge, LockOnlyLedger, PredecessorBridge, PredecessorLedger
+from tests.races.naive_bridge import (
+    LockOnlyBridge,
+    LockOnlyLedger,
+    PredecessorBridge,
+    PredecessorLedger,
+    SemaphoreThreads,
+)
 from tests.races.naive_cancellation import EventToken, LockedEventToken
 from tests.races.naive_changesets import (
     LockOnlyContext,
@@ -34,6 +40,7 @@ REPORTED: dict[str, tuple[type, ...]] = {
 
 NAIVE: tuple[type, ...] = (
     *(cls for classes in REPORTED.values() for cls in classes),
+    SemaphoreThreads,
     NaiveChangesetStore,
     NaiveJobStore,
     LockedStepsJobStore,
