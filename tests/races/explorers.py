@@ -68,7 +68,7 @@ def explore(scenario: Scenario[Any], *, effort: int = 400) -> Iterator[Explorati
         found = _random(scenario, max(20, effort // 2))
     yield found
     if sys.version_info >= (3, 12):
-        yield _interleave(scenario, "dfs", "line", effort * 2)
+        yield _interleave(scenario, "dfs", "line", effort)
         yield _interleave(scenario, "pct", "opcode", max(20, effort // 2))
 
 
