@@ -26,7 +26,10 @@ class ChangeKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeEntry:
-    """One change to one file. Hashes name content in the content store; None: there was, or is, no file."""
+    """One change to one file. Hashes name content in the content store; None: there was, or is, no file.
+
+    `mode` and `before_mode` are git's, after and before the change, so that an entry can be reversed alone.
+    """
 
     kind: ChangeKind
     path: str
@@ -35,6 +38,7 @@ class ChangeEntry:
     old_path: str | None = None
     mode: int | None = None
     tool_call_id: str | None = None
+    before_mode: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, ChangeKind):

@@ -16,11 +16,34 @@
     * UnknownGraph
     * BlockingOnLoop
     * IllegalJobMove
+    * UnknownPlan
+    * AmbiguousPlan
+    * IllegalPlanMove
+    * UnknownCheckpoint
+    * UnknownAction
+    * ActionExists
+    * InvalidAction
+    * InvalidArguments
+    * PolicyDenied
+    * UnknownTool
+    * InvalidToolCall
+    * ToolRefused
+    * EditMismatch
+    * OutsideSandbox
+    * SandboxRefused
+    * SandboxMissing
     * ConfigurationError
     * DatabaseUnusable
   * Conflict: somebody else was faster: reload and decide again
     * StaleFence
     * JobAlreadyEnded
+    * StalePlan
+    * PlanFailed
+    * NeedsHuman
+    * NotTrusted
+    * ApplyConflict
+    * ApplyRefused
+    * CheckFailed
   * Unavailable: wait, then try again
     * StoreBusy
     * StoreFull
@@ -31,12 +54,16 @@
     * Closed
     * DeadlineExceeded
     * Cancelled
+    * SandboxBusy
+    * ApplyBusy
+    * QuotaExceeded
   * Fault: report it
     * AuditLogBroken
     * HandlerFailed
     * GraphFailed
     * LoopStopped
     * DatabaseFailed
+    * GitFailed
 
 Facts are fields; the message says what happened, to what, and what to do about it. Each error
 survives pickling, because it may have to cross from a job's process to its worker.
@@ -44,6 +71,15 @@ survives pickling, because it may have to cross from a job's process to its work
 
 from __future__ import annotations
 
+from cleveragents.errors.actions import (
+    ActionExists,
+    InvalidAction,
+    InvalidArguments,
+    NotTrusted,
+    PolicyDenied,
+    UnknownAction,
+)
+from cleveragents.errors.applies import ApplyBusy, ApplyConflict, ApplyRefused, CheckFailed
 from cleveragents.errors.changesets import (
     AmbiguousChangeset,
     ChangesetClosed,
@@ -65,6 +101,15 @@ from cleveragents.errors.jobs import (
     UnknownJob,
     UnknownJobKind,
 )
+from cleveragents.errors.plans import (
+    AmbiguousPlan,
+    IllegalPlanMove,
+    NeedsHuman,
+    PlanFailed,
+    StalePlan,
+    UnknownCheckpoint,
+    UnknownPlan,
+)
 from cleveragents.errors.resources import (
     BreakerOpen,
     Cancelled,
@@ -78,14 +123,28 @@ from cleveragents.errors.resources import (
     StoreBusy,
     StoreFull,
 )
+from cleveragents.errors.sandboxes import (
+    GitFailed,
+    QuotaExceeded,
+    SandboxBusy,
+    SandboxMissing,
+    SandboxRefused,
+)
+from cleveragents.errors.tools import EditMismatch, InvalidToolCall, OutsideSandbox, ToolRefused, UnknownTool
 
 __all__ = [
+    "ActionExists",
     "AmbiguousChangeset",
+    "AmbiguousPlan",
+    "ApplyBusy",
+    "ApplyConflict",
+    "ApplyRefused",
     "AuditLogBroken",
     "BlockingOnLoop",
     "BreakerOpen",
     "Cancelled",
     "ChangesetClosed",
+    "CheckFailed",
     "CleverAgentsError",
     "Closed",
     "ConfigurationError",
@@ -95,26 +154,47 @@ __all__ = [
     "DatabaseUnusable",
     "DeadlineExceeded",
     "DuplicateKey",
+    "EditMismatch",
     "Fault",
     "ForeignChangeset",
+    "GitFailed",
     "GraphFailed",
     "HandlerFailed",
     "IllegalJobMove",
+    "IllegalPlanMove",
+    "InvalidAction",
+    "InvalidArguments",
     "InvalidPayload",
     "InvalidRequest",
+    "InvalidToolCall",
     "JobAlreadyEnded",
     "LoopStopped",
+    "NeedsHuman",
     "NoActiveChangeset",
+    "NotTrusted",
     "OutcomeUnknown",
+    "OutsideSandbox",
     "PlanError",
+    "PlanFailed",
+    "PolicyDenied",
     "QueueFull",
+    "QuotaExceeded",
+    "SandboxBusy",
+    "SandboxMissing",
+    "SandboxRefused",
     "StaleFence",
+    "StalePlan",
     "StoreBusy",
     "StoreFull",
+    "ToolRefused",
     "Unavailable",
+    "UnknownAction",
     "UnknownChangeset",
+    "UnknownCheckpoint",
     "UnknownEventType",
     "UnknownGraph",
     "UnknownJob",
     "UnknownJobKind",
+    "UnknownPlan",
+    "UnknownTool",
 ]

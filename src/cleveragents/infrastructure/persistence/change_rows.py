@@ -46,6 +46,7 @@ def row_of(change: RecordedChange) -> dict[str, object]:
         "before_hash": entry.before_hash,
         "after_hash": entry.after_hash,
         "mode": entry.mode,
+        "before_mode": entry.before_mode,
         "tool_call_id": entry.tool_call_id,
         "key": change.key,
     }
@@ -61,6 +62,7 @@ def recorded_of(row: Row[tuple[object, ...]]) -> RecordedChange:
         after_hash=columns["after_hash"],
         old_path=None if columns["old_path"] is None else _path(columns["old_path"]),
         mode=columns["mode"],
+        before_mode=columns["before_mode"],
         tool_call_id=columns["tool_call_id"],
     )
     return RecordedChange(columns["changeset_id"], columns["sequence"], entry, columns["key"])

@@ -23,7 +23,22 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-__all__ = ["METADATA", "change_entries", "changesets", "events", "jobs", "outbox"]
+__all__ = [
+    "METADATA",
+    "actions",
+    "applies",
+    "change_entries",
+    "changesets",
+    "check_runs",
+    "events",
+    "jobs",
+    "outbox",
+    "plans",
+    "reviews",
+    "sandboxes",
+    "tool_calls",
+    "trusts",
+]
 
 METADATA = MetaData(
     naming_convention={
@@ -103,6 +118,7 @@ change_entries = Table(
     Column("mode", Integer),
     Column("tool_call_id", Text),
     Column("key", Text),
+    Column("before_mode", Integer),
     UniqueConstraint("changeset_id", "key"),
     sqlite_with_rowid=False,
 )
@@ -132,4 +148,116 @@ events = Table(
     Column("payload", Text, nullable=False),
     Column("previous_hash", Text, nullable=False),
     Column("hash", Text, nullable=False),
+)
+
+plans = Table(
+    "plans",
+    METADATA,
+    Column("number", _number(), primary_key=True, autoincrement=True),
+    Column("id", _id(), nullable=False, unique=True),
+    Column("goal", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("resource", Text, nullable=False, index=True),
+    Column("phase", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("strategy", Text),
+    Column("waiting_for", Text),
+    Column("error", Text),
+    Column("job_id", Text),
+    Column("parent_id", _id(), index=True),
+    Column("root_id", _id()),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# Where a plan's sandbox is. `state`: making, ready, removing; a row goes when its directory is gone.
+sandboxes = Table(
+    "sandboxes",
+    METADATA,
+    Column("plan_id", _id(), primary_key=True),
+    Column("strategy", Text, nullable=False),
+    Column("directory", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# One row per tool call of a plan. The number is the checkpoint before the call: what is recorded under
+# lower numbers is the state it restores.
+tool_calls = Table(
+    "tool_calls",
+    METADATA,
+    Column("plan_id", _id(), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("call_id", _id(), nullable=False, unique=True),
+    Column("tool", Text, nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("changeset_id", _id()),
+    Column("approval", Text),
+    Column("result", Text),
+    Column("error", Text),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+)
+
+check_runs = Table(
+    "check_runs",
+    METADATA,
+    Column("number", _number(), primary_key=True, autoincrement=True),
+    Column("plan_id", _id(), nullable=False, index=True),
+    Column("name", Text, nullable=False),
+    Column("command", Text, nullable=False),
+    Column("required", Boolean, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Column("tree", Text, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# What the reviewer left out. `subject` is a path or a changeset's id, as `kind` says.
+reviews = Table(
+    "reviews",
+    METADATA,
+    Column("plan_id", _id(), primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("verdict", Text, nullable=False),
+)
+
+# The journal of applies and undos. `journal` names every file's state before and after.
+applies = Table(
+    "applies",
+    METADATA,
+    Column("number", _number(), primary_key=True, autoincrement=True),
+    Column("id", _id(), nullable=False, unique=True),
+    Column("plan_id", _id(), nullable=False, index=True),
+    Column("resource", Text, nullable=False, index=True),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("journal", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    sqlite_autoincrement=True,
+)
+
+actions = Table(
+    "actions",
+    METADATA,
+    Column("name", _id(), primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# What the user said may run, by place and content.
+trusts = Table(
+    "trusts",
+    METADATA,
+    Column("path", _id(), primary_key=True),
+    Column("digest", Text, primary_key=True),
+    Column("trusted_at", BigInteger, nullable=False),
 )

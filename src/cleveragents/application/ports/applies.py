@@ -1,0 +1,105 @@
+"""Bringing a plan's result into the user's files, all of it or nothing, and taking it out again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.domain.file_state import Difference
+
+__all__ = ["Applied", "Applier", "CommitRequest", "FileConflict", "Preparation", "Recovered"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileConflict:
+    """A file on which both sides changed the same place. `hunks` shows each place with both sides, as text;
+    `cause` says who changed it: the user, or the plan that was applied before."""
+
+    path: str
+    kind: str
+    hunks: tuple[str, ...] = ()
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """Make a commit of it, too. The plan's id is added as a trailer."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an apply or an undo did to the user's files."""
+
+    id: str
+    changes: Mapping[str, Difference]
+    commit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """An apply that a crash had interrupted: `completed`, or undone."""
+
+    plan_id: str
+    apply_id: str
+    kind: str
+    completed: bool
+    left_alone: tuple[str, ...] = ()
+
+
+class Preparation(Protocol):
+    """A merge that is decided and not yet made. The resource is locked while it exists."""
+
+    @property
+    def merged(self) -> str:
+        """The tree that would result, in the sandbox's store."""
+        ...
+
+    @property
+    def conflicts(self) -> Sequence[FileConflict]: ...
+
+    @property
+    def changes(self) -> Mapping[str, Difference]:
+        """What would be done to the user's files; empty when there is nothing to do."""
+        ...
+
+    def apply(self, commit: CommitRequest | None = None) -> Applied:
+        """Does it: all, or nothing and an error. `ApplyConflict` when there are conflicts, or when a file
+        changed since; `ApplyRefused`. When it returned, it survives a kill -9."""
+        ...
+
+
+class Applier(Protocol):
+    """Every method from any thread and process; one apply at a time per resource."""
+
+    def prepare(
+        self,
+        plan_id: str,
+        sandbox: Sandbox,
+        tree: str,
+        *,
+        waiting: Callable[[str], None] | None = None,
+        timeout_seconds: float = 600.0,
+    ) -> AbstractContextManager[Preparation]:
+        """Merges base → `tree` into the resource's present files. `waiting` is told once when another apply
+        is under way. `ApplyBusy`."""
+        ...
+
+    def prepare_undo(
+        self,
+        plan_id: str,
+        sandbox: Sandbox,
+        *,
+        waiting: Callable[[str], None] | None = None,
+        timeout_seconds: float = 600.0,
+    ) -> AbstractContextManager[Preparation]:
+        """The same for taking out what the plan's last apply brought in. `ApplyRefused` if there is none."""
+        ...
+
+    def recover(self) -> Sequence[Recovered]:
+        """Completes or undoes what applies of dead processes left half done; leaves living ones alone."""
+        ...

@@ -1,0 +1,84 @@
+"""Shell commands: run in a sandbox, bounded in time and output, and gone when the call is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+__all__ = ["Command", "CommandResult", "CommandRunner", "StopSignal"]
+
+
+class StopSignal(Protocol):
+    """What a running call watches: `CancellationToken` and its views are one."""
+
+    @property
+    def is_cancelled(self) -> bool: ...
+
+    @property
+    def reason(self) -> str | None: ...
+
+    def wait(self, timeout: float | None) -> bool:
+        """Blocks until cancelled (True), or for so many seconds."""
+        ...
+
+    def raise_if_cancelled(self) -> None:
+        """Returns, or raises `Cancelled`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run and what it may see.
+
+    `root` is the sandbox's tree, the only place it can write (besides a private temporary directory);
+    `directory` is where it starts, inside `root`. `readable` are further directories it may read, such as the
+    object store that the sandbox borrows. `environment` is added to the few variables that every command
+    gets; nothing else of ours reaches it. `markers` name the attempt it belongs to.
+    """
+
+    argv: tuple[str, ...]
+    root: Path
+    directory: Path
+    timeout_seconds: float = 600.0
+    network: bool = False
+    readable: tuple[Path, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    markers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    input: bytes = b""
+    output_limit_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How it ended. `output` holds stdout and stderr as they came; when too long, the tail, with a line that
+    says how much is missing. `exit_code` is None when it was ended by us: `timed_out` or `cancelled`."""
+
+    exit_code: int | None
+    output: str
+    truncated_bytes: int
+    seconds: float
+    timed_out: bool = False
+    cancelled: bool = False
+    isolated: bool = False
+
+
+class CommandRunner(Protocol):
+    """Runs commands. Any thread may call it."""
+
+    @property
+    def isolates(self) -> bool:
+        """Whether commands are kept from the rest of the machine (bubblewrap), or merely watched."""
+        ...
+
+    def run(
+        self, command: Command, stop: StopSignal, *, on_output: Callable[[bytes], None] | None = None
+    ) -> CommandResult:
+        """Runs it to its end. When this returns, or raises, no process that it started is alive: also
+        those that ignored SIGTERM, double-forked or called `setsid`; also if this process is killed.
+
+        `ToolRefused` when the program does not exist or cannot be run.
+        """
+        ...

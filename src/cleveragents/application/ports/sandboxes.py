@@ -1,0 +1,139 @@
+"""Sandboxes: private copies of a repository or directory in which a plan works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cleveragents.domain.file_state import Difference, FileState
+
+__all__ = ["Sandbox", "SandboxRequest", "SandboxStrategy", "Sandboxes"]
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRequest:
+    """What a sandbox is to be made of.
+
+    `resource` is the root of a repository or a plain directory. `from_head`: only what is committed, instead
+    of the working tree as the user sees it. `include` are patterns of ignored files to bring along, in the
+    syntax of .gitignore, besides those that a `.worktreeinclude` file in the resource names.
+    """
+
+    plan_id: str
+    resource: Path
+    from_head: bool = False
+    include: tuple[str, ...] = ()
+
+
+class Sandbox(Protocol):
+    """One sandbox, opened. Any process may open it; one writing call at a time (`writing`).
+
+    Content is kept in a store of the sandbox's own; what the base holds is borrowed, not copied.
+    """
+
+    @property
+    def plan_id(self) -> str: ...
+
+    @property
+    def root(self) -> Path:
+        """Where its files are."""
+        ...
+
+    @property
+    def base(self) -> str:
+        """The name of the tree it began with."""
+        ...
+
+    @property
+    def readable(self) -> tuple[Path, ...]:
+        """Directories outside `root` that a command in it must be able to read."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of it: submodules left empty, and the like."""
+        ...
+
+    def writing(self, *, timeout_seconds: float = 0.0) -> AbstractContextManager[None]:
+        """Held by the one call that may change files, across processes. `SandboxBusy`."""
+        ...
+
+    def scan(self) -> Mapping[str, Difference]:
+        """Every path whose file differs from the base, with both states; their content is kept.
+
+        Ignored files are not looked at, unless the base holds them. O(files) stats, O(change) reads.
+        """
+        ...
+
+    def state_of(self, path: str) -> FileState | None:
+        """What the file is now; its content is kept. Nothing else is looked at."""
+        ...
+
+    def base_states(self, paths: Iterable[str]) -> Mapping[str, FileState | None]:
+        """What these paths were in the base."""
+        ...
+
+    def content(self, name: str) -> bytes:
+        """Content by its name, from this sandbox's store or from the base."""
+        ...
+
+    def restore(self, states: Mapping[str, FileState | None]) -> None:
+        """Makes each of these paths be in that state; touches no other file."""
+        ...
+
+    def tree(self, states: Mapping[str, FileState | None]) -> str:
+        """The name of the tree that is the base with these paths in these states. Changes no file."""
+        ...
+
+    def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
+        """git's own difference from the base to `tree`; `options` such as `--stat`, `--raw -z`, `--color`."""
+        ...
+
+
+class SandboxStrategy(Protocol):
+    """One way of making sandboxes. Every method from any thread and process."""
+
+    @property
+    def name(self) -> str: ...
+
+    def suits(self, resource: Path) -> bool:
+        """Whether it makes sandboxes of such a resource."""
+        ...
+
+    def create(self, request: SandboxRequest, directory: Path) -> Sandbox:
+        """Makes it in `directory`, which is this sandbox's alone and does not exist yet. `SandboxRefused`.
+
+        Interrupted or failed, it leaves nothing in the resource that `remove` does not take away.
+        """
+        ...
+
+    def open(self, plan_id: str, resource: Path, directory: Path) -> Sandbox:
+        """The sandbox that was made there. `SandboxMissing`."""
+        ...
+
+    def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
+        """Takes it away, with whatever it left in the resource. Twice is harmless."""
+        ...
+
+
+class Sandboxes(Protocol):
+    """All sandboxes of this state, by plan; the registry is in the database, so any process knows them."""
+
+    def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
+        """Makes and registers it. One that was half made by a process that died is made anew.
+
+        `SandboxRefused`, `QuotaExceeded`.
+        """
+        ...
+
+    def open(self, plan_id: str) -> Sandbox:
+        """`SandboxMissing`."""
+        ...
+
+    def remove(self, plan_id: str) -> None:
+        """Removes and forgets it; one that another call is writing in raises `SandboxBusy`. Twice is
+        harmless."""
+        ...

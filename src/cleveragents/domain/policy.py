@@ -1,0 +1,101 @@
+"""Policies: what a plan may do by itself, what it asks for first, and what it may never do.
+
+A profile answers for every capability. Two answers are joined by taking the stricter one, so whoever adds a
+policy (a repository, an action) can tighten what the user chose and never loosen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from types import MappingProxyType
+
+from cleveragents.errors import ConfigurationError
+
+__all__ = ["DEFAULT_PROFILE", "PROFILES", "Capability", "Policy", "Verdict", "profile"]
+
+
+class Capability(str, Enum):
+    """What a tool call may need."""
+
+    READ = "read"
+    EDIT = "edit"
+    CREATE = "create"
+    DELETE = "delete"
+    COMMAND = "command"
+    NETWORK = "network"
+    INSTALL = "install"
+    SPAWN = "spawn"
+    APPLY = "apply"
+
+
+class Verdict(str, Enum):
+    """The answer, from the most lenient to the strictest."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+    @property
+    def strictness(self) -> int:
+        return list(Verdict).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A named answer for every capability."""
+
+    name: str
+    verdicts: Mapping[Capability, Verdict]
+
+    def verdict(self, capability: Capability) -> Verdict:
+        # What a policy does not mention is not thereby allowed.
+        return self.verdicts.get(capability, Verdict.ASK)
+
+    def tightened(self, other: Policy) -> Policy:
+        """The stricter answer of the two for each capability, under this one's name."""
+        joined = {
+            capability: max(
+                self.verdict(capability), other.verdict(capability), key=lambda verdict: verdict.strictness
+            )
+            for capability in Capability
+        }
+        return Policy(self.name, MappingProxyType(joined))
+
+
+def profile(name: str) -> Policy:
+    """The built-in profile of that name; `ConfigurationError` with the nearest one if there is none."""
+    found = PROFILES.get(name)
+    if found is None:
+        near = get_close_matches(name, list(PROFILES), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(PROFILES)}"
+        raise ConfigurationError(f"profile {name!r}", f"does not exist; {hint}")
+    return found
+
+
+def _policy(name: str, verdicts: str) -> Policy:
+    letters = {"+": Verdict.ALLOW, "?": Verdict.ASK, "-": Verdict.DENY}
+    answers = {capability: letters[sign] for capability, sign in zip(Capability, verdicts, strict=True)}
+    return Policy(name, MappingProxyType(answers))
+
+
+# One sign per capability, in their order: read edit create delete command network install spawn apply.
+PROFILES: Mapping[str, Policy] = MappingProxyType(
+    {
+        name: _policy(name, signs)
+        for name, signs in {
+            "manual": "+????????",
+            "review": "+++??-???",
+            "supervised": "+++++??+?",
+            "cautious": "+++?+-?+?",
+            "trusted": "++++++++?",
+            "auto": "+++++??++",
+            "ci": "+++++--++",
+            "full-auto": "+++++++++",
+        }.items()
+    }
+)
+
+DEFAULT_PROFILE = "supervised"

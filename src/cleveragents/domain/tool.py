@@ -1,0 +1,58 @@
+"""Tools: what one is called, what it takes and gives, and what it needs leave for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.policy import Capability
+
+__all__ = ["CallState", "ToolCall", "ToolSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model, a policy and a reader of the docs see it. Schemas are JSON Schema.
+
+    `writes`: it may change files, so it gets a checkpoint before and a changeset for what it does.
+    `runs_commands`: its changes are found by looking at the whole sandbox afterwards.
+    """
+
+    name: str
+    description: str
+    capability: Capability
+    input_schema: Mapping[str, JsonValue]
+    output_schema: Mapping[str, JsonValue]
+    writes: bool = False
+    runs_commands: bool = False
+
+
+class CallState(str, Enum):
+    """How far a tool call got. A STARTED one without a living worker was interrupted."""
+
+    ASKED = "asked"
+    STARTED = "started"
+    ENDED = "ended"
+    FAILED = "failed"
+    REVERTED = "reverted"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a plan, as the store holds it. `number` counts from 1 and names the checkpoint before it."""
+
+    plan_id: str
+    number: int
+    call_id: str
+    tool: str
+    arguments: Mapping[str, JsonValue]
+    state: CallState
+    started_at: datetime
+    changeset_id: str | None = None
+    approval: str | None = None
+    result: JsonValue = None
+    error: str | None = None
+    ended_at: datetime | None = None

@@ -1,0 +1,70 @@
+"""Actions, policies and trust."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleveragents.errors.families import Conflict, InvalidRequest
+
+__all__ = ["ActionExists", "InvalidAction", "InvalidArguments", "NotTrusted", "PolicyDenied", "UnknownAction"]
+
+
+@dataclass(eq=False)
+class UnknownAction(InvalidRequest):
+    """No action of that name exists here."""
+
+    name: str
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
+        return f"there is no action {self.name!r}{hint} `agents action list` shows those that exist"
+
+
+@dataclass(eq=False)
+class ActionExists(InvalidRequest):
+    """An action of that name exists already."""
+
+    message = "there is an action {name!r} already; delete it first, or use --replace"
+    name: str
+
+
+@dataclass(eq=False)
+class InvalidAction(InvalidRequest):
+    """The YAML is not an action. Every mistake is named, with its line, all at once."""
+
+    source: str
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.source} is not a valid action: {'; '.join(self.problems)}"
+
+
+@dataclass(eq=False)
+class InvalidArguments(InvalidRequest):
+    """The arguments do not fit the action's."""
+
+    message = "action {action}: {problem}; `agents action show {action}` describes its arguments"
+    action: str
+    problem: str
+
+
+@dataclass(eq=False)
+class NotTrusted(Conflict):
+    """Something that the repository brings along would run, and nobody has said that it may."""
+
+    message = "{what} comes with the repository and is not trusted; read it, then say `agents trust {path}`"
+    exit_code = 3
+
+    what: str
+    path: str
+
+
+@dataclass(eq=False)
+class PolicyDenied(InvalidRequest):
+    """The policy forbids it."""
+
+    message = "{what} is denied by the policy ({profile}: {capability})"
+    what: str
+    profile: str
+    capability: str

@@ -1,0 +1,56 @@
+"""Sandboxes and the repositories they are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleveragents.errors.families import Fault, InvalidRequest, Unavailable
+
+__all__ = ["GitFailed", "QuotaExceeded", "SandboxBusy", "SandboxMissing", "SandboxRefused"]
+
+
+@dataclass(eq=False)
+class SandboxRefused(InvalidRequest):
+    """No sandbox can be made from this resource, and why."""
+
+    message = "cannot make a sandbox of {resource}: {reason}"
+    resource: str
+    reason: str
+
+
+@dataclass(eq=False)
+class SandboxMissing(InvalidRequest):
+    """The plan's sandbox was removed, so what needs its files cannot be done."""
+
+    message = "the sandbox of plan {plan_id} is gone ({location}); start the plan anew"
+    plan_id: str
+    location: str
+
+
+@dataclass(eq=False)
+class SandboxBusy(Unavailable):
+    """Another call writes in the sandbox; one at a time."""
+
+    message = "another process works in the sandbox of plan {plan_id}; wait for it, or cancel the plan"
+    plan_id: str
+
+
+@dataclass(eq=False)
+class QuotaExceeded(Unavailable):
+    """The sandboxes use as much disk as they may."""
+
+    message = (
+        "sandboxes use {used_bytes} of {quota_bytes} bytes; `agents gc --older-than 7d` frees some, "
+        "or raise sandbox.quota_bytes"
+    )
+    used_bytes: int
+    quota_bytes: int
+
+
+@dataclass(eq=False)
+class GitFailed(Fault):
+    """git refused a step that should have worked; its own words are in `problem`."""
+
+    message = "git {command} failed: {problem}"
+    command: str
+    problem: str
