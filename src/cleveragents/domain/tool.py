@@ -42,7 +42,7 @@ class CallState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a plan, as the store holds it. `number` counts from 1 and names the checkpoint before it."""
+    """One call of a plan, as the store holds it; `number`, from 1, also names the checkpoint before it."""
 
     plan_id: str
     number: int
