@@ -6,12 +6,12 @@ Everything that compares, folds or reverses changes is decided here, without tou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cleveragents.domain.change import ChangeEntry, ChangeKind
 
-__all__ = ["Difference", "FileState", "differences_of", "entries_between", "states_after"]
+__all__ = ["Difference", "FileState", "differences_of", "entries_between", "split_renames", "states_after"]
 
 REGULAR, EXECUTABLE, SYMLINK, GITLINK = 0o100644, 0o100755, 0o120000, 0o160000
 
@@ -41,14 +41,21 @@ def differences_of(entries: Iterable[ChangeEntry]) -> dict[str, Difference]:
     """First and last state of every path that was touched; one that came back to its first is left out."""
     found: dict[str, Difference] = {}
     for entry in entries:
-        if entry.old_path is not None:
-            moved = FileState(entry.before_mode or REGULAR, entry.before_hash or "")
-            _step(found, entry.old_path, moved, None)
-            _step(found, entry.path, None, _state(entry.mode, entry.after_hash))
-        else:
-            before = _state(entry.before_mode, entry.before_hash)
-            _step(found, entry.path, before, _state(entry.mode, entry.after_hash))
+        for path, before, after in split_renames(entry):
+            first = found[path].before if path in found else before
+            found[path] = Difference(first, after)
     return {path: step for path, step in found.items() if step.before != step.after}
+
+
+def split_renames(entry: ChangeEntry) -> Iterator[tuple[str, FileState | None, FileState | None]]:
+    """What the change did to each path: a rename takes one away and makes another."""
+    before = _state(entry.before_mode, entry.before_hash)
+    after = _state(entry.mode, entry.after_hash)
+    if entry.old_path is None:
+        yield entry.path, before, after
+    else:
+        yield entry.old_path, before, None
+        yield entry.path, None, after
 
 
 def entries_between(
@@ -75,11 +82,6 @@ def entries_between(
         for path in sorted(differences)
         if path not in sources and differences[path].before != differences[path].after
     ]
-
-
-def _step(found: dict[str, Difference], path: str, before: FileState | None, after: FileState | None) -> None:
-    first = found[path].before if path in found else before
-    found[path] = Difference(first, after)
 
 
 def _state(mode: int | None, content: str | None) -> FileState | None:

@@ -31,10 +31,14 @@ class ToolSpec:
 
 
 class CallState(str, Enum):
-    """How far a tool call got. A STARTED one without a living worker was interrupted."""
+    """How far a tool call got. A STARTED one without a living worker was interrupted.
+
+    ENDING: the tool is done and its result is kept; what it changed is being recorded.
+    """
 
     ASKED = "asked"
     STARTED = "started"
+    ENDING = "ending"
     ENDED = "ended"
     FAILED = "failed"
     REVERTED = "reverted"
@@ -56,3 +60,4 @@ class ToolCall:
     result: JsonValue = None
     error: str | None = None
     ended_at: datetime | None = None
+    step: str | None = None

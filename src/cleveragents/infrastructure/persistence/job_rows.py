@@ -13,7 +13,7 @@ from sqlalchemy import RowMapping
 from cleveragents.domain.job import Job, JobState, WorkerIdentity
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
 
-__all__ = ["MUTABLE", "job_of", "microseconds", "row_of"]
+__all__ = ["MUTABLE", "job_of", "microseconds", "moment", "row_of"]
 
 MUTABLE = (
     "state",
@@ -77,9 +77,9 @@ def job_of(row: RowMapping) -> Job:
         max_attempts=row["max_attempts"],
         fence=row["fence"],
         beat=row["beat"],
-        created_at=_moment(row["created_at"]),
-        updated_at=_moment(row["updated_at"]),
-        not_before=_moment(row["not_before"]),
+        created_at=moment(row["created_at"]),
+        updated_at=moment(row["updated_at"]),
+        not_before=moment(row["not_before"]),
         owner=_owner(row),
         cancel_reason=row["cancel_reason"],
         result=None if row["result"] is None else _decoded(row["result"]),
@@ -93,7 +93,8 @@ def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def _moment(number: int) -> datetime:
+def moment(number: int) -> datetime:
+    """The moment of that many microseconds since 1970."""
     return _EPOCH + number * _MICROSECOND
 
 

@@ -193,6 +193,7 @@ tool_calls = Table(
     Column("plan_id", _id(), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("call_id", _id(), nullable=False, unique=True),
+    Column("step", Text),
     Column("tool", Text, nullable=False),
     Column("arguments", Text, nullable=False),
     Column("state", Text, nullable=False),

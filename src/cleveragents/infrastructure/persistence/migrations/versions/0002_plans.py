@@ -72,6 +72,7 @@ def _tool_calls() -> None:
         sa.Column("plan_id", _ID, nullable=False),
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("call_id", _ID, nullable=False),
+        sa.Column("step", sa.Text(), nullable=True),
         sa.Column("tool", sa.Text(), nullable=False),
         sa.Column("arguments", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),

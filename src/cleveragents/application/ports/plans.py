@@ -1,0 +1,135 @@
+"""Where plans are kept, and what belongs to them: tool calls, checks, reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from cleveragents.domain.check import CheckRun
+from cleveragents.domain.json_value import FrozenObject, JsonValue
+from cleveragents.domain.plan import Plan, PlanState, Standing
+from cleveragents.domain.review import Review
+from cleveragents.domain.tool import CallState, ToolCall
+
+__all__ = ["CallStore", "CheckStore", "NewPlan", "PlanFacts", "PlanStore", "ReviewStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewPlan:
+    """A plan to be made."""
+
+    goal: str
+    action: str
+    resource: str
+    request: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    parent_id: str | None = None
+    root_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What a move changes besides the standing; what is None stays, except that a move clears error and
+    what was waited for unless it says them."""
+
+    strategy: JsonValue = None
+    waiting_for: JsonValue = None
+    error: str | None = None
+    job_id: str | None = None
+
+
+class PlanStore(Protocol):
+    """Plans. Every method is one atomic step, from any thread and process, kept with its event."""
+
+    def create(self, new: NewPlan, *, now: datetime) -> Plan:
+        """A plan at `action/queued`."""
+        ...
+
+    def get(self, plan_id: str) -> Plan:
+        """`UnknownPlan`."""
+        ...
+
+    def find(self, beginning: str) -> Plan:
+        """The one plan whose id begins (or ends) so. `UnknownPlan`, `AmbiguousPlan`."""
+        ...
+
+    def list(
+        self,
+        *,
+        states: Collection[PlanState] = (),
+        resource: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Sequence[Plan]:
+        """By id, oldest first, in any of the states (all, if none is named)."""
+        ...
+
+    def move(self, plan: Plan, wanted: Standing, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
+        """The plan in its new standing, provided that nobody moved it since `plan` was read.
+
+        `IllegalPlanMove`, `StalePlan`; then nothing changed.
+        """
+        ...
+
+    def delete(self, plan: Plan, *, now: datetime) -> None:
+        """Forgets the plan and all that belongs to it, but for what the audit log says. `StalePlan`."""
+        ...
+
+
+class CallStore(Protocol):
+    """Tool calls of plans, numbered from 1 without a gap; every method is one atomic step."""
+
+    def add(
+        self,
+        plan_id: str,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        step: str | None,
+        state: CallState,
+        now: datetime,
+    ) -> ToolCall:
+        """The next call."""
+        ...
+
+    def move(
+        self,
+        call: ToolCall,
+        state: CallState,
+        *,
+        now: datetime,
+        changeset_id: str | None = None,
+        result: JsonValue = None,
+        error: str | None = None,
+    ) -> ToolCall:
+        """The call in its new state, provided it still is in the one it was read in; else `StalePlan`."""
+        ...
+
+    def answer(self, plan_id: str, number: int, approval: str, *, now: datetime) -> ToolCall:
+        """`granted` or `denied`, for a call that asked; the first answer stays."""
+        ...
+
+    def of_plan(self, plan_id: str) -> Sequence[ToolCall]:
+        """All calls, in order."""
+        ...
+
+
+class CheckStore(Protocol):
+    """What checks said."""
+
+    def record(self, run: CheckRun) -> None: ...
+
+    def of_plan(self, plan_id: str) -> Sequence[CheckRun]:
+        """Oldest first."""
+        ...
+
+
+class ReviewStore(Protocol):
+    """What the reviewer left out of a plan's result."""
+
+    def set(self, review: Review, *, now: datetime) -> None:
+        """Replaces an earlier verdict on the same subject."""
+        ...
+
+    def of_plan(self, plan_id: str) -> Sequence[Review]: ...

@@ -1,0 +1,42 @@
+"""Checks: commands whose exit code says whether a result is good enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+__all__ = ["Check", "CheckRun", "CheckVerdict"]
+
+
+class CheckVerdict(str, Enum):
+    """What came of a check. Only PASSED is a pass; one that did not run, or on the wrong files, is not."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not_run"
+    VOID = "void"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A command, through the shell, in the sandbox's root. Required ones must pass before an apply."""
+
+    name: str
+    command: str
+    required: bool = True
+    timeout_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRun:
+    """One run of a check on one tree."""
+
+    plan_id: str
+    name: str
+    command: str
+    required: bool
+    verdict: CheckVerdict
+    details: str
+    tree: str
+    ended_at: datetime

@@ -1,0 +1,157 @@
+"""Plans, their tool calls, checks and reviews as rows, and back.
+
+Free text and JSON from outside may hold what no database takes as text (a lone surrogate, a NUL), so JSON is
+kept as ASCII, and text with its odd characters spelt out.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import RowMapping
+
+from cleveragents.domain.check import CheckRun, CheckVerdict
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
+
+__all__ = ["call_of", "call_row", "check_of", "check_row", "encoded", "kept_text", "plan_of", "plan_row"]
+
+
+def plan_row(plan: Plan) -> dict[str, object]:
+    """All columns but `number`, which the database gives."""
+    return {
+        "id": plan.id,
+        "goal": kept_text(plan.goal),
+        "action": plan.action,
+        "resource": encoded(plan.resource),
+        "phase": plan.phase.value,
+        "state": plan.state.value,
+        "version": plan.version,
+        "request": encoded(plan.request),
+        "strategy": _encoded_or_none(plan.strategy),
+        "waiting_for": _encoded_or_none(plan.waiting_for),
+        "error": None if plan.error is None else kept_text(plan.error),
+        "job_id": plan.job_id,
+        "parent_id": plan.parent_id,
+        "root_id": plan.root_id,
+        "created_at": microseconds(plan.created_at),
+        "updated_at": microseconds(plan.updated_at),
+    }
+
+
+def plan_of(row: RowMapping) -> Plan:
+    """The plan that the row holds."""
+    return Plan(
+        id=row["id"],
+        goal=row["goal"],
+        action=row["action"],
+        resource=str(_decoded(row["resource"])),
+        phase=Phase(row["phase"]),
+        state=PlanState(row["state"]),
+        version=row["version"],
+        created_at=moment(row["created_at"]),
+        updated_at=moment(row["updated_at"]),
+        request=_object(row["request"]),
+        strategy=_decoded_or_none(row["strategy"]),
+        waiting_for=_decoded_or_none(row["waiting_for"]),
+        error=row["error"],
+        job_id=row["job_id"],
+        parent_id=row["parent_id"],
+        root_id=row["root_id"],
+    )
+
+
+def call_row(call: ToolCall) -> dict[str, object]:
+    """All columns of a tool call."""
+    return {
+        "plan_id": call.plan_id,
+        "number": call.number,
+        "call_id": call.call_id,
+        "step": call.step,
+        "tool": call.tool,
+        "arguments": encoded(call.arguments),
+        "state": call.state.value,
+        "changeset_id": call.changeset_id,
+        "approval": call.approval,
+        "result": _encoded_or_none(call.result),
+        "error": None if call.error is None else kept_text(call.error),
+        "started_at": microseconds(call.started_at),
+        "ended_at": None if call.ended_at is None else microseconds(call.ended_at),
+    }
+
+
+def call_of(row: RowMapping) -> ToolCall:
+    """The tool call that the row holds."""
+    return ToolCall(
+        plan_id=row["plan_id"],
+        number=row["number"],
+        call_id=row["call_id"],
+        tool=row["tool"],
+        arguments=_object(row["arguments"]),
+        state=CallState(row["state"]),
+        started_at=moment(row["started_at"]),
+        changeset_id=row["changeset_id"],
+        approval=row["approval"],
+        result=_decoded_or_none(row["result"]),
+        error=row["error"],
+        ended_at=None if row["ended_at"] is None else moment(row["ended_at"]),
+        step=row["step"],
+    )
+
+
+def check_row(run: CheckRun) -> dict[str, object]:
+    """All columns but `number`."""
+    return {
+        "plan_id": run.plan_id,
+        "name": run.name,
+        "command": kept_text(run.command),
+        "required": run.required,
+        "verdict": run.verdict.value,
+        "details": kept_text(run.details),
+        "tree": run.tree,
+        "ended_at": microseconds(run.ended_at),
+    }
+
+
+def check_of(row: RowMapping) -> CheckRun:
+    """The run of a check that the row holds."""
+    return CheckRun(
+        plan_id=row["plan_id"],
+        name=row["name"],
+        command=row["command"],
+        required=row["required"],
+        verdict=CheckVerdict(row["verdict"]),
+        details=row["details"],
+        tree=row["tree"],
+        ended_at=moment(row["ended_at"]),
+    )
+
+
+def encoded(value: JsonValue) -> str:
+    """The value as ASCII JSON."""
+    return json.dumps(thaw(value), separators=(",", ":"))
+
+
+def kept_text(text: str) -> str:
+    """The text, with what is not Unicode or NUL spelt out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+
+
+def _encoded_or_none(value: JsonValue) -> str | None:
+    return None if value is None else encoded(value)
+
+
+def _decoded(text: str) -> JsonValue:
+    return freeze(json.loads(text))
+
+
+def _decoded_or_none(text: str | None) -> JsonValue:
+    return None if text is None else _decoded(text)
+
+
+def _object(text: str) -> FrozenObject:
+    found = _decoded(text)
+    assert isinstance(found, FrozenObject)
+    return found

@@ -1,0 +1,205 @@
+"""What belongs to plans, on a database: tool calls, checks, reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.domain.check import CheckRun
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.review import Review, ReviewKind
+from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.errors import PlanError, StalePlan, UnknownPlan
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.outbox import append_to_outbox
+from cleveragents.infrastructure.persistence.plan_rows import call_of, call_row, check_of, check_row, encoded
+from cleveragents.infrastructure.persistence.tables import check_runs, plans, reviews, tool_calls
+
+__all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore"]
+
+_ENDS = (CallState.ENDED, CallState.FAILED)
+
+
+class SqlCallStore:
+    """`CallStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def add(
+        self,
+        plan_id: str,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        step: str | None,
+        state: CallState,
+        now: datetime,
+    ) -> ToolCall:
+        call_id = self._identifiers.new()
+
+        def unit(connection: Connection) -> ToolCall:
+            _hold(connection, plan_id)
+            last = select(func.coalesce(func.max(tool_calls.c.number), 0)).where(
+                tool_calls.c.plan_id == plan_id
+            )
+            number = int(connection.execute(last).scalar_one()) + 1
+            call = ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step)
+            connection.execute(tool_calls.insert(), call_row(call))
+            kind = EventType.APPROVAL_REQUESTED if state is CallState.ASKED else EventType.TOOL_CALL_STARTED
+            append_to_outbox(connection, self._event(kind, call, now))
+            return call
+
+        return self._database.write(unit)
+
+    def move(
+        self,
+        call: ToolCall,
+        state: CallState,
+        *,
+        now: datetime,
+        changeset_id: str | None = None,
+        result: JsonValue = None,
+        error: str | None = None,
+    ) -> ToolCall:
+        moved = replace(
+            call,
+            state=state,
+            changeset_id=changeset_id or call.changeset_id,
+            result=call.result if result is None else result,
+            error=call.error if error is None else error,
+            ended_at=now if state in _ENDS else call.ended_at,
+        )
+
+        def unit(connection: Connection) -> ToolCall:
+            _hold(connection, call.plan_id)
+            written = connection.execute(
+                update(tool_calls)
+                .where(tool_calls.c.plan_id == call.plan_id, tool_calls.c.number == call.number)
+                .where(tool_calls.c.state == call.state.value)
+                .values(call_row(moved))
+            )
+            if written.rowcount != 1:  # guard: somebody else moved the call since it was read
+                raise StalePlan(call.plan_id, call.number)
+            if state in _ENDS:
+                append_to_outbox(connection, self._event(EventType.TOOL_CALL_ENDED, moved, now))
+            return moved
+
+        return self._database.write(unit)
+
+    def answer(self, plan_id: str, number: int, approval: str, *, now: datetime) -> ToolCall:
+        def unit(connection: Connection) -> ToolCall:
+            _hold(connection, plan_id)
+            call = _one(connection, plan_id, number)
+            if call.state is not CallState.ASKED or call.approval is not None:
+                raise PlanError(plan_id, f"call {number} waits for no answer; nothing was changed")
+            answered = replace(call, approval=approval)
+            connection.execute(
+                update(tool_calls)
+                .where(tool_calls.c.plan_id == plan_id, tool_calls.c.number == number)
+                .values(approval=approval)
+            )
+            append_to_outbox(connection, self._event(EventType.APPROVAL_GIVEN, answered, now))
+            return answered
+
+        return self._database.write(unit)
+
+    def of_plan(self, plan_id: str) -> Sequence[ToolCall]:
+        query = select(tool_calls).where(tool_calls.c.plan_id == plan_id).order_by(tool_calls.c.number)
+        with self._database.read() as connection:
+            return [call_of(row) for row in connection.execute(query).mappings()]
+
+    def _event(self, kind: EventType, call: ToolCall, now: datetime) -> DomainEvent:
+        # Neither arguments nor results: they may hold anything, and the log keeps it for good.
+        facts: dict[str, JsonValue] = {"number": call.number, "tool": call.tool, "state": call.state.value}
+        if call.approval is not None:
+            facts["approval"] = call.approval
+        return DomainEvent(kind, call.plan_id, self._identifiers.new(), now, facts)
+
+
+class SqlCheckStore:
+    """`CheckStore` on a `Database`; any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def record(self, run: CheckRun) -> None:
+        facts: dict[str, JsonValue] = {"check": run.name, "verdict": run.verdict.value}
+        event = DomainEvent(EventType.CHECK_ENDED, run.plan_id, self._identifiers.new(), run.ended_at, facts)
+
+        def unit(connection: Connection) -> None:
+            connection.execute(check_runs.insert(), check_row(run))
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def of_plan(self, plan_id: str) -> Sequence[CheckRun]:
+        query = select(check_runs).where(check_runs.c.plan_id == plan_id).order_by(check_runs.c.number)
+        with self._database.read() as connection:
+            return [check_of(row) for row in connection.execute(query).mappings()]
+
+
+class SqlReviewStore:
+    """`ReviewStore` on a `Database`; any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def set(self, review: Review, *, now: datetime) -> None:
+        verdict = "accepted" if review.accepted else "rejected"
+        facts: dict[str, JsonValue] = {"kind": review.kind.value, "verdict": verdict}
+        event = DomainEvent(EventType.REVIEW_CHANGED, review.plan_id, self._identifiers.new(), now, facts)
+        row = {
+            "plan_id": review.plan_id,
+            "kind": review.kind.value,
+            "subject": encoded(review.subject),
+            "verdict": verdict,
+        }
+
+        def unit(connection: Connection) -> None:
+            _hold(connection, review.plan_id)
+            connection.execute(
+                delete(reviews).where(
+                    reviews.c.plan_id == row["plan_id"],
+                    reviews.c.kind == row["kind"],
+                    reviews.c.subject == row["subject"],
+                )
+            )
+            connection.execute(reviews.insert(), row)
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def of_plan(self, plan_id: str) -> Sequence[Review]:
+        import json
+
+        query = select(reviews).where(reviews.c.plan_id == plan_id).order_by(reviews.c.subject)
+        with self._database.read() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [
+            Review(plan_id, ReviewKind(row["kind"]), json.loads(row["subject"]), row["verdict"] == "accepted")
+            for row in rows
+        ]
+
+
+def _hold(connection: Connection, plan_id: str) -> None:
+    """Nobody else numbers or moves this plan's calls until the transaction is over."""
+    row = connection.execute(select(plans.c.number).where(plans.c.id == plan_id).with_for_update()).first()
+    if row is None:
+        raise UnknownPlan(plan_id)
+
+
+def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:
+    query = select(tool_calls).where(tool_calls.c.plan_id == plan_id, tool_calls.c.number == number)
+    row = connection.execute(query).mappings().first()
+    if row is None:
+        raise PlanError(plan_id, f"has no call {number}; `agents plan log {plan_id}` shows them")
+    return call_of(row)

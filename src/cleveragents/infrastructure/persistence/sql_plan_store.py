@@ -1,0 +1,174 @@
+"""Plans on a database: every move one transaction, with its event in the outbox.
+
+A move names the version its caller saw. On PostgreSQL the row is locked while the move is decided, on SQLite
+the transaction is the only one that writes, so of two who saw the same version one finds it gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, delete, or_, select, update
+
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.application.ports.plans import NewPlan, PlanFacts
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
+from cleveragents.errors import AmbiguousPlan, StalePlan, UnknownPlan
+from cleveragents.infrastructure.persistence.change_rows import is_storable
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.outbox import append_to_outbox
+from cleveragents.infrastructure.persistence.plan_rows import encoded, plan_of, plan_row
+from cleveragents.infrastructure.persistence.tables import (
+    applies,
+    change_entries,
+    changesets,
+    check_runs,
+    plans,
+    reviews,
+    tool_calls,
+)
+
+__all__ = ["SqlPlanStore"]
+
+_BY_ID = select(plans).where(plans.c.id == bindparam("plan_id"))
+_HELD_BY_ID = _BY_ID.with_for_update()
+_CHANGED = ("phase", "state", "version", "strategy", "waiting_for", "error", "job_id", "updated_at")
+_MOVE = (
+    update(plans)
+    .where(plans.c.id == bindparam("plan_id"))
+    .values({name: bindparam(name) for name in _CHANGED})
+)
+_LONGEST_ID = 64
+
+
+class SqlPlanStore:
+    """`PlanStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def create(self, new: NewPlan, *, now: datetime) -> Plan:
+        plan_id = self._identifiers.new()
+        plan = Plan(
+            id=plan_id,
+            goal=new.goal,
+            action=new.action,
+            resource=new.resource,
+            phase=Phase.ACTION,
+            state=PlanState.QUEUED,
+            version=1,
+            created_at=now,
+            updated_at=now,
+            request=new.request,
+            parent_id=new.parent_id,
+            root_id=new.root_id or plan_id,
+        )
+
+        def unit(connection: Connection) -> Plan:
+            connection.execute(plans.insert(), plan_row(plan))
+            append_to_outbox(connection, self._event(EventType.PLAN_CREATED, plan, now, action=plan.action))
+            return plan
+
+        return self._database.write(unit)
+
+    def get(self, plan_id: str) -> Plan:
+        if not is_storable(plan_id):
+            raise UnknownPlan(plan_id)
+        with self._database.read() as connection:
+            row = connection.execute(_BY_ID, {"plan_id": plan_id}).mappings().first()
+        if row is None:
+            raise UnknownPlan(plan_id)
+        return plan_of(row)
+
+    def find(self, beginning: str) -> Plan:
+        if not beginning.isalnum() or not beginning.isascii() or len(beginning) > _LONGEST_ID:
+            raise UnknownPlan(beginning)
+        wanted = beginning.upper()
+        query = (
+            select(plans)
+            .where(or_(plans.c.id.like(f"{wanted}%"), plans.c.id.like(f"%{wanted}")))
+            .order_by(plans.c.id)
+            .limit(6)
+        )
+        with self._database.read() as connection:
+            found = [plan_of(row) for row in connection.execute(query).mappings()]
+        if not found:
+            raise UnknownPlan(beginning)
+        if len(found) > 1:
+            raise AmbiguousPlan(beginning, tuple(plan.id for plan in found))
+        return found[0]
+
+    def list(
+        self,
+        *,
+        states: Collection[PlanState] = (),
+        resource: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Sequence[Plan]:
+        query = select(plans).order_by(plans.c.id).limit(limit)
+        if states:
+            query = query.where(plans.c.state.in_([state.value for state in states]))
+        if resource is not None:
+            query = query.where(plans.c.resource == encoded(resource))
+        if after is not None:
+            query = query.where(plans.c.id > after)
+        with self._database.read() as connection:
+            return [plan_of(row) for row in connection.execute(query).mappings()]
+
+    def move(self, plan: Plan, wanted: Standing, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
+        facts = facts or PlanFacts()
+
+        def unit(connection: Connection) -> Plan:
+            held = _held(connection, plan)
+            ensure_plan_move(held.id, held.standing, wanted)
+            moved = replace(
+                held,
+                phase=wanted[0],
+                state=wanted[1],
+                version=held.version + 1,
+                strategy=held.strategy if facts.strategy is None else facts.strategy,
+                waiting_for=facts.waiting_for,
+                error=facts.error,
+                job_id=held.job_id if facts.job_id is None else facts.job_id,
+                updated_at=now,
+            )
+            row = plan_row(moved)
+            connection.execute(_MOVE, {"plan_id": held.id} | {name: row[name] for name in _CHANGED})
+            was = f"{held.phase.value}/{held.state.value}"
+            append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
+            return moved
+
+        return self._database.write(unit)
+
+    def delete(self, plan: Plan, *, now: datetime) -> None:
+        def unit(connection: Connection) -> None:
+            held = _held(connection, plan)
+            of_plan = select(changesets.c.id).where(changesets.c.plan_id == held.id)
+            connection.execute(delete(change_entries).where(change_entries.c.changeset_id.in_(of_plan)))
+            for table in (changesets, tool_calls, check_runs, reviews, applies):
+                connection.execute(delete(table).where(table.c.plan_id == held.id))
+            connection.execute(delete(plans).where(plans.c.id == held.id))
+            append_to_outbox(connection, self._event(EventType.PLAN_DELETED, held, now))
+
+        self._database.write(unit)
+
+    def _event(self, kind: EventType, plan: Plan, now: datetime, **facts: JsonValue) -> DomainEvent:
+        told: dict[str, JsonValue] = {"phase": plan.phase.value, "state": plan.state.value, **facts}
+        return DomainEvent(kind, plan.id, self._identifiers.new(), now, told)
+
+
+def _held(connection: Connection, plan: Plan) -> Plan:
+    """The plan as it stands, nobody else's to move until the transaction is over."""
+    row = connection.execute(_HELD_BY_ID, {"plan_id": plan.id}).mappings().first()
+    if row is None:
+        raise UnknownPlan(plan.id)
+    held = plan_of(row)
+    if held.version != plan.version:  # guard: a decision is made on what is, not on what was
+        raise StalePlan(plan.id, plan.version)
+    return held
