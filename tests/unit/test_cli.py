@@ -22,6 +22,7 @@ from cleveragents.application.container import Container
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome
 from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.infrastructure.persistence.schema import HEAD
 from cleveragents.interfaces.cli import checks, main
 from cleveragents.interfaces.cli.commands import cli
 
@@ -572,7 +573,7 @@ def test_doctor_looks_into_the_state(agents: Agents, container: Container) -> No
     ended = agents("doctor", "--format", "json")
     assert (ended.code, verdicts(ended)["jobs"]) == (0, "warn")
     assert "the workers of 1 died" in ended.out
-    assert "schema 0001, writable, journal mode wal" in ended.out
+    assert f"schema {HEAD}, writable, journal mode wal" in ended.out
 
 
 def test_doctor_finds_processes_that_outlived_their_job(agents: Agents, container: Container) -> None:
@@ -653,3 +654,44 @@ def test_doctor_minds_the_state_directory(agents: Agents, home: Path) -> None:
     state.rmdir()
     state.write_text("")
     assert verdicts(agents("doctor", "--format", "json"))["state directory"] == "fail"
+
+
+def findings(ended: Ended) -> dict[str, str]:
+    assert isinstance(ended.json, list)
+    return {row["check"]: row["finding"] for row in ended.json}
+
+
+def test_doctor_minds_a_place_where_no_database_can_ever_be_made(agents: Agents, home: Path) -> None:
+    (home / "file").write_text("in the way")
+    (home / "file").chmod(0o755)
+    (home / "link").symlink_to(home / "nowhere")
+    before = sorted(home.rglob("*"))
+    for place, why in {
+        "/proc/nowhere/state.db": "/proc is on proc, where no file can be made",
+        f"{home}/file/below/state.db": f"{home}/file is not a directory",
+        f"{home}/link/state.db": f"{home}/link is a link that leads nowhere",
+    }.items():
+        ended = agents("--set", f"database.url=sqlite:///{place}", "doctor", "--format", "json")
+        assert (ended.code, verdicts(ended)["database"]) == (1, "fail")
+        assert findings(ended)["database"] == f"{place} is missing and cannot be made: {why}"
+        assert "set database.url" in ended.out
+        ended = agents("--set", f"state.directory={Path(place).parent}", "doctor", "--format", "json")
+        assert (verdicts(ended)["state directory"], verdicts(ended)["database"]) == ("fail", "fail")
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_place_that_is_not_ours_to_write_is_an_obstacle(tmp_path: Path) -> None:
+    guarded = tmp_path / "guarded"
+    guarded.mkdir(mode=0o555)
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65534)  # permissions do not bind root
+    try:
+        why = checks.obstacle(guarded / "below" / "state.db")
+    finally:
+        os.seteuid(me)
+    assert why is not None
+    assert why.endswith(" is not writable")
+    guarded.chmod(0o755)
+    assert checks.obstacle(guarded / "below" / "state.db") is None
+    assert list(guarded.iterdir()) == []

@@ -26,6 +26,7 @@ __all__ = [
     "bubblewrap",
     "disk_space",
     "git",
+    "obstacle",
     "perform",
     "python",
     "sqlite",
@@ -40,6 +41,27 @@ _COMMAND_SECONDS = 10.0
 _MEBIBYTE = 1 << 20
 _SPACE_NEEDED = 50 * _MEBIBYTE
 _SPACE_WANTED = 1024 * _MEBIBYTE
+
+# The kernel's own: permissions there may say yes, and a new file is refused all the same.
+_NO_PLACE_FOR_FILES = {
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "efivarfs",
+    "fusectl",
+    "mqueue",
+    "proc",
+    "pstore",
+    "securityfs",
+    "selinuxfs",
+    "sysfs",
+    "tracefs",
+}
 
 
 class Verdict(str, Enum):
@@ -129,10 +151,10 @@ def state_directory(path: Path) -> Check:
     """Where state is kept: ours, writable, and nobody else's to read."""
     name = "state directory"
     if not path.exists():
-        above = _nearest_existing(path)
-        if not os.access(above, os.W_OK | os.X_OK):
-            remedy = f"make {above} writable, or set state.directory to a place that is"
-            return Check(name, Verdict.FAIL, f"{path} is missing and cannot be made", remedy)
+        why = obstacle(path)
+        if why is not None:
+            remedy = "mend that, or set state.directory to a place that can be written"
+            return Check(name, Verdict.FAIL, f"{path} is missing and cannot be made: {why}", remedy)
         return Check(name, Verdict.OK, f"{path} (made at first use)")
     facts = path.stat()
     if not stat.S_ISDIR(facts.st_mode):
@@ -158,6 +180,30 @@ def disk_space(path: Path, free: int | None = None) -> Check:
     if free < _SPACE_WANTED:
         return Check("disk space", Verdict.WARN, finding, remedy)
     return Check("disk space", Verdict.OK, finding)
+
+
+def obstacle(path: Path) -> str | None:
+    """Why nothing can be made at this path, where nothing is; None if it can. Nothing is made to find out."""
+    above = next(place for place in (path, *path.parents) if os.path.lexists(place))
+    if not above.exists():
+        return f"{above} is a link that leads nowhere"
+    if not above.is_dir():
+        return f"{above} is not a directory"
+    kind = _file_system_of(above)
+    if kind in _NO_PLACE_FOR_FILES:
+        return f"{above} is on {kind}, where no file can be made"
+    effective = os.access in os.supports_effective_ids
+    if not os.access(above, os.W_OK | os.X_OK, effective_ids=effective):
+        return f"{above} is not writable"
+    return None
+
+
+def _file_system_of(folder: Path) -> str:
+    import psutil
+
+    real = folder.resolve()
+    mounted = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
+    return next((mounted[place] for place in (real, *real.parents) if place in mounted), "")
 
 
 def _nearest_existing(path: Path) -> Path:

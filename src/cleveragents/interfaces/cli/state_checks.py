@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cleveragents.domain.job import JobState
 from cleveragents.errors import AuditLogBroken, UnknownJob
 from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
-from cleveragents.interfaces.cli.checks import Check, Verdict, perform
+from cleveragents.interfaces.cli.checks import Check, Verdict, obstacle, perform
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -23,17 +23,25 @@ __all__ = ["state_findings"]
 
 def state_findings(container: Container) -> Iterator[Check]:
     """The findings about the database and, if that can be used, about what is in it."""
-    missing = _missing_file(container.settings.database.url)
-    if missing is not None:
-        yield Check("database", Verdict.OK, f"{missing} (made at first use)")
-        return
-    database = perform("database", lambda: _database(container))
+    url = container.settings.database.url
+    database = perform("database", lambda: _missing_database(url) or _database(container))
     yield database
-    if database.verdict is Verdict.FAIL:
+    if database.verdict is Verdict.FAIL or _missing_file(url) is not None:
         return
     yield perform("audit log", lambda: _audit_log(container))
     yield perform("jobs", lambda: _jobs(container))
     yield perform("processes", lambda: _processes(container))
+
+
+def _missing_database(url: str) -> Check | None:
+    missing = _missing_file(url)
+    if missing is None:
+        return None
+    why = obstacle(missing)
+    if why is not None:
+        remedy = "mend that, or set database.url to a file in a directory that can be written"
+        return Check("database", Verdict.FAIL, f"{missing} is missing and cannot be made: {why}", remedy)
+    return Check("database", Verdict.OK, f"{missing} (made at first use)")
 
 
 def _missing_file(url: str) -> Path | None:
