@@ -1,0 +1,1 @@
+"""Actions: read from YAML, kept in the database, brought along by repositories."""

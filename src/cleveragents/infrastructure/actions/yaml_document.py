@@ -1,0 +1,188 @@
+"""YAML as plain values, each with the line it stands on.
+
+People write these files by hand, and repositories bring them along: so a mistake is named with its line, and
+nothing in a file can make reading it expensive. Anchors are refused (a dozen lines of them unfold to
+gigabytes), as are tags, several documents, duplicate keys and what JSON cannot carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.template import Place
+from cleveragents.errors import InvalidAction
+
+if TYPE_CHECKING:
+    from ruamel.yaml.error import MarkedYAMLError
+
+__all__ = ["SIZE_LIMIT_BYTES", "YamlDocument", "read_yaml"]
+
+SIZE_LIMIT_BYTES = 64 << 10
+
+_DEPTH_LIMIT = 16
+_TAGS = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """The values of a document and their lines, counted from 1."""
+
+    data: JsonValue
+    lines: Mapping[Place, int]
+
+    def line(self, place: Place) -> int:
+        """The line of what is there, or of the nearest thing around it."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+
+def read_yaml(content: bytes, source: str) -> YamlDocument:
+    """The document; `InvalidAction` says what is wrong with it, and on which line."""
+    text = _decoded(content, source)
+    node = _composed(text, source)
+    reader = _Reader()
+    data = reader.value(node, ())
+    if reader.problems:
+        raise InvalidAction(source, tuple(reader.problems))
+    return YamlDocument(data, reader.lines)
+
+
+def _decoded(content: bytes, source: str) -> str:
+    if len(content) > SIZE_LIMIT_BYTES:
+        limit = SIZE_LIMIT_BYTES // 1024
+        raise InvalidAction(source, (f"it is larger than {limit} KiB; move scripts into files of their own",))
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidAction(source, (f"line {line}: it is not UTF-8 text; save it as UTF-8",)) from None
+    if "\0" in text:
+        raise InvalidAction(source, ("it is a binary file; an action is YAML text",))
+    return text
+
+
+def _composed(text: str, source: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.max_depth = _DEPTH_LIMIT
+    # It would warn of a repeated anchor; every anchor is refused, below.
+    yaml.composer.warn_double_anchors = False
+    try:
+        node = yaml.compose(text)
+    except MarkedYAMLError as error:
+        raise InvalidAction(source, (_syntax_problem(error),)) from None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        character = f"U+{ord(text[error.position]):04X}"
+        problem = f"line {line}: the character {character} is not allowed in YAML; delete it"
+        raise InvalidAction(source, (problem,)) from None
+    if node is None:
+        raise InvalidAction(source, ("it is empty; it begins with `name: namespace/name`",))
+    return node
+
+
+def _syntax_problem(error: MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    line = mark.line + 1 if mark else 1
+    problem = str(error.problem)
+    if "'\\t'" in problem:
+        problem = "a tab, where YAML takes only spaces; indent with spaces"
+    elif problem.startswith("but found another document"):
+        problem = "a second document begins here; one file holds one action"
+    elif problem.startswith("maximum depth"):
+        problem = f"nested deeper than {_DEPTH_LIMIT} levels"
+    elif problem.startswith("found undefined alias"):
+        problem = "anchors and aliases (&name, *name) are not read here; write it out, or quote the text"
+    return f"line {line}: {problem}"
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Turns nodes into values, and notes lines and problems on the way."""
+
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def value(self, node: Any, place: Place) -> JsonValue:
+        line = node.start_mark.line + 1
+        self.lines.setdefault(place, line)
+        if node.anchor:  # guard: an alias can unfold a small file into an endless one
+            return self._wrong(line, "anchors and aliases (&name, *name) are not read here; write it out")
+        tag = str(node.tag)
+        kind = tag.removeprefix(_TAGS)
+        if node.id == "mapping" and kind == "map":
+            return self._mapping(node, place)
+        if node.id == "sequence" and kind == "seq":
+            return tuple(self.value(item, (*place, number)) for number, item in enumerate(node.value))
+        convert = _SCALARS.get(kind) if node.id == "scalar" else None
+        if convert is None:
+            return self._wrong(line, f"the tag {tag[:60]} is not known here; leave it out")
+        try:
+            return convert(node.value)
+        except ValueError:
+            return self._wrong(line, f"{node.value[:40]!r} is no {kind} value; quote it if it is text")
+
+    def _mapping(self, node: Any, place: Place) -> JsonValue:
+        values: dict[str, JsonValue] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = key_node.value
+            if key_node.id != "scalar" or str(key_node.tag) != f"{_TAGS}str":
+                self._wrong(line, f"a key has to be text; put quotes around {_brief(key_node)}")
+                continue
+            if key in values:
+                before = self.lines[*place, key]
+                self._wrong(line, f"{key!r} is said twice (before on line {before}); keep one")
+                continue
+            self.lines[*place, key] = line
+            values[key] = self.value(value_node, (*place, key))
+        return values
+
+    def _wrong(self, line: int, problem: str) -> JsonValue:
+        said = f"line {line}: {problem}"
+        if said not in self.problems:
+            self.problems.append(said)
+        return None
+
+
+def _brief(node: Any) -> str:
+    return repr(node.value[:40]) if isinstance(node.value, str) else f"the {node.id}"
+
+
+def _integer(text: str) -> int:
+    plain = text.replace("_", "")
+    try:
+        return int(plain)
+    except ValueError:
+        return int(plain, 0)
+
+
+def _float(text: str) -> float:
+    number = float(text.replace("_", ""))
+    if not isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+_SCALARS: Mapping[str, Callable[[str], JsonValue]] = {
+    "str": str,
+    "timestamp": str,
+    "int": _integer,
+    "float": _float,
+    "bool": _boolean,
+    "null": lambda text: None,
+}
