@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.infrastructure.persistence.schema import HEAD
 from cleveragents.interfaces.cli import checks, main
 from cleveragents.interfaces.cli.commands import cli
+from cleveragents.interfaces.cli.output import ago
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -347,6 +348,50 @@ def test_what_a_job_says_cannot_steer_the_terminal_or_leak(agents: Agents, conta
         assert "\u202e" not in shown.out or format_name == "json"
     listed = agents("jobs", "list", "--format", "rich").out
     assert job.id in listed.replace("\n", "")
+
+
+def test_a_list_on_a_terminal_keeps_each_job_to_a_line(
+    agents: Agents, container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = "demo" + "-of-a-long-name" * 3
+    job = container.jobs.submit(NewJob(kind), now=NOW)
+    worker = container.processes.identity("the-worker-on-the-big-machine")
+    assert container.jobs.claim(worker, [kind], now=NOW) is not None
+    failed = Outcome(JobState.FAILED, error=f"the {kind} handler failed: OSError: {'no ' * 40}")
+    container.jobs.finish(job.id, 1, failed, now=NOW)
+    submitted(container)
+    always = ["id", "kind", "state"]
+    for width, shown in {
+        55: always,
+        80: [*always, "updated", "error"],
+        120: [*always, "attempt", "worker", "updated", "error"],
+    }.items():
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = agents("jobs", "list", "--format", "rich").out.splitlines()
+        assert lines[0].split() == shown
+        assert len(lines) == 4, "a heading, a rule, two jobs"
+        assert max(map(len, lines)) <= width
+        assert lines[2].startswith(job.id)
+        assert ("OSError: no" in lines[2]) == ("error" in shown), "the error begins with what is telling"
+        assert (" d ago" in lines[2]) == ("updated" in shown)
+    wide = agents("jobs", "list", "--format", "plain").out
+    assert kind in wide
+    assert "2026-01-01T00:00:00Z" in wide
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (-9, "now"),
+        (0.5, "now"),
+        (59, "59 s ago"),
+        (60, "1 min ago"),
+        (7_199, "1 h ago"),
+        (200_000, "2 d ago"),
+    ],
+)
+def test_how_long_ago_is_said_in_one_unit(seconds: float, said: str) -> None:
+    assert ago(NOW, NOW + timedelta(seconds=seconds)) == said
 
 
 def test_a_queued_job_is_cancelled_once(agents: Agents, container: Container) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.redaction import redact
-from cleveragents.interfaces.cli.output import Output, format_option, progress, timestamp
+from cleveragents.interfaces.cli.output import Output, ago, format_option, progress, timestamp
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def list_jobs(
 ) -> None:
     """List jobs, oldest first.
 
+    On a terminal each job keeps to one line, shortened to fit; `agents jobs show ID` shows all of it.
+
     \b
     Example:
       agents jobs list --state queued --state running --format json
@@ -62,10 +65,18 @@ def list_jobs(
     from cleveragents.domain.job import JobState
 
     wanted = [JobState(state) for state in states]
-    found = session.container().jobs.list(states=wanted, limit=limit, after=after)
+    container = session.container()
+    found = container.jobs.list(states=wanted, limit=limit, after=after)
     rows = [fields_of(job) for job in found]
+    if output.for_eyes:
+        now = container.clock.now()
+        rows = [_at_a_glance(job, now) for job in found]
     output.table(
-        rows, ["id", "kind", "state", "attempt", "worker", "updated", "error"], empty="there are no such jobs"
+        rows,
+        ["id", "kind", "state", "attempt", "worker", "updated", "error"],
+        empty="there are no such jobs",
+        cut=["kind", "worker", "error"],
+        spare=["worker", "attempt", "error", "updated"],
     )
     if len(found) == limit:
         progress(f"there may be more: --after {found[-1].id}")
@@ -146,6 +157,15 @@ def fields_of(job: Job) -> dict[str, JsonValue]:
         "payload": _shown(job.payload),
         "result": _shown(job.result),
     }
+
+
+def _at_a_glance(job: Job, now: datetime) -> dict[str, JsonValue]:
+    """As `fields_of`, in fewer letters."""
+    fields = fields_of(job)
+    fields["updated"] = ago(job.updated_at, now)
+    if isinstance(fields["error"], str):
+        fields["error"] = fields["error"].removeprefix(f"the {job.kind} handler failed: ")
+    return fields
 
 
 def _shown(value: JsonValue) -> JsonValue:

@@ -19,12 +19,16 @@ import click
 
 from cleveragents.domain.json_value import JsonValue, thaw
 
-__all__ = ["Output", "colour", "format_option", "printable", "progress", "timestamp"]
+__all__ = ["Output", "ago", "colour", "counted", "format_option", "printable", "progress", "timestamp"]
 
 FORMATS = ("rich", "plain", "json", "stream-json")
 
 Row = Mapping[str, JsonValue]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_GAP = 2
+_CUT_TO = 12
+"""No column is shortened below this: what is left would say nothing."""
 
 _STYLES = {
     "ok": "green",
@@ -72,6 +76,20 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def ago(moment: datetime, now: datetime) -> str:
+    """How long it has been, in the largest unit that fits; what lies ahead is "now", as clocks differ."""
+    seconds = int((now - moment).total_seconds())
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        if seconds >= length:
+            return f"{seconds // length} {unit} ago"
+    return "now"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 event`, `2 events`: for nouns whose plural is regular."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 class Output:
     """Prints results in one format."""
 
@@ -82,8 +100,24 @@ class Output:
     def for_programs(self) -> bool:
         return self.format in ("json", "stream-json")
 
-    def table(self, rows: Sequence[Row], columns: Sequence[str], *, empty: str) -> None:
-        """Rows as a table of these columns; programs get every field. `empty` is said if there are none."""
+    @property
+    def for_eyes(self) -> bool:
+        return self.format == "rich"
+
+    def table(
+        self,
+        rows: Sequence[Row],
+        columns: Sequence[str],
+        *,
+        empty: str,
+        cut: Sequence[str] = (),
+        spare: Sequence[str] = (),
+    ) -> None:
+        """Rows as a table of these columns; programs get every field. `empty` is said if there are none.
+
+        On a terminal that is too narrow cells are wrapped. If columns are named in `cut`, each row keeps to
+        one line instead: those in `spare` are left out, the first first, and those in `cut` shortened.
+        """
         if self.format == "json":
             _write(_dumps(tuple(rows), indent=2))
         elif self.format == "stream-json":
@@ -91,8 +125,8 @@ class Output:
                 _write(_dumps(row))
         elif not rows:
             progress(empty)
-        elif self.format == "rich":
-            self._rich_table(rows, columns)
+        elif self.for_eyes:
+            self._rich_table(rows, columns, cut, spare)
         else:
             _plain_table(rows, columns)
 
@@ -125,20 +159,56 @@ class Output:
         else:
             _write(f"{name}  {value}")
 
-    def _rich_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
+    def _rich_table(
+        self, rows: Sequence[Row], columns: Sequence[str], cut: Sequence[str], spare: Sequence[str]
+    ) -> None:
         from rich.box import SIMPLE_HEAD
+        from rich.cells import cell_len
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for number, column in enumerate(columns):
+        console = Console()
+        cells = {name: [_cell(row.get(name)) for row in rows] for name in columns}
+        widths: dict[str, int] = {}
+        if cut:
+            natural = {name: max(map(cell_len, (_heading(name), *texts))) for name, texts in cells.items()}
+            widths = _fitted(natural, console.width, cut, spare)
+        shown = [name for name in columns if not cut or name in widths]
+        table = Table(
+            box=SIMPLE_HEAD, show_edge=False, padding=(0, _GAP - 1, 0, 0), pad_edge=False, header_style="bold"
+        )
+        for number, name in enumerate(shown):
             # The first is what one copies: it is never broken.
-            table.add_column(column.replace("_", " "), overflow="fold", no_wrap=number == 0)
-        for row in rows:
-            cells = [_cell(row.get(column)) for column in columns]
-            table.add_row(*[Text(cell, style=_STYLES.get(cell, "")) for cell in cells])
-        Console().print(table)
+            table.add_column(
+                _heading(name),
+                overflow="ellipsis" if cut else "fold",
+                no_wrap=bool(cut) or number == 0,
+                width=widths.get(name),
+            )
+        for row in zip(*(cells[name] for name in shown), strict=True):
+            table.add_row(*[Text(cell, style=_STYLES.get(cell, "")) for cell in row])
+        console.print(table)
+
+
+def _heading(column: str) -> str:
+    return column.replace("_", " ")
+
+
+def _fitted(natural: dict[str, int], room: int, cut: Sequence[str], spare: Sequence[str]) -> dict[str, int]:
+    """The columns that fit into the room, each with its width; too wide only if nothing more can give."""
+
+    def taken(widths: dict[str, int]) -> int:
+        return sum(widths.values()) + _GAP * (len(widths) - 1)
+
+    widths = dict(natural)
+    for name in spare:
+        if taken({n: min(w, _CUT_TO) if n in cut else w for n, w in widths.items()}) > room:
+            del widths[name]
+    givers = [name for name in cut if name in widths]
+    while taken(widths) > room and any(widths[name] > _CUT_TO for name in givers):
+        widths[max(givers, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def _default_format() -> str:
