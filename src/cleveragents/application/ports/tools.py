@@ -8,14 +8,19 @@ from typing import Protocol
 
 from cleveragents.application.ports.commands import CommandResult, StopSignal
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
+from cleveragents.errors import ToolRefused
 
-__all__ = ["CommandsHere", "FoundFile", "SandboxFiles", "Tool", "Workplace"]
+__all__ = ["CommandsHere", "FoundFile", "SandboxFiles", "Tool", "Tools", "Workplace"]
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """An entry of a directory. `kind` is file, directory or symlink; the path is relative, with `/`."""
+    """An entry of a directory. `kind` is file, directory, symlink or other; the path is relative, with `/`.
+
+    A name that is not Unicode comes as Python spells it, with surrogates, and cannot be used as a path.
+    """
 
     path: str
     kind: str
@@ -26,7 +31,8 @@ class SandboxFiles(Protocol):
     """The files of one sandbox, by relative path; nothing outside can be reached through it.
 
     `..`, absolute paths, symbolic links that lead out, `.git` and NUL raise `OutsideSandbox`, at the moment
-    of the access itself: a link that is swapped in meanwhile is not followed.
+    of the access itself: a link that is swapped in meanwhile is not followed. Links that stay inside are read
+    through; what is changed must be named by its own path.
     Not thread-safe: one call at a time uses it.
     """
 
@@ -35,6 +41,10 @@ class SandboxFiles(Protocol):
         ...
 
     def exists(self, path: str) -> bool: ...
+
+    def kind(self, path: str) -> str | None:
+        """As in `FoundFile`; a link is a link. None: there is nothing of that name."""
+        ...
 
     def write(self, path: str, data: bytes, *, executable: bool | None = None) -> None:
         """Replaces the file atomically, or makes it and the directories it needs. Keeps the mode unless told
@@ -50,7 +60,8 @@ class SandboxFiles(Protocol):
         ...
 
     def walk(self, path: str = "", *, depth: int | None = None) -> Iterator[FoundFile]:
-        """What is below, in order of path, not following links, without `.git`."""
+        """What is below, in order of path, name by name, not following links, without `.git`. `ToolRefused`
+        if there is no such directory."""
         ...
 
     def touched(self) -> tuple[str, ...]:
@@ -79,7 +90,44 @@ class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec: ...
 
+    def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
+        """What this very call needs leave for: writing needs another for a new file than for an old one.
+        `InvalidToolCall`, `OutsideSandbox`, so that nobody is asked about a call that cannot be made."""
+        ...
+
     def call(self, arguments: Mapping[str, JsonValue], workplace: Workplace) -> JsonValue:
         """Does it and returns what `spec.output_schema` says. `InvalidToolCall`, `ToolRefused`,
         `EditMismatch`, `OutsideSandbox`, `Cancelled`."""
+        ...
+
+
+class Tools(Protocol):
+    """All tools there are, by name. Any thread may ask."""
+
+    def get(self, name: str) -> Tool:
+        """`UnknownTool`; `ToolRefused` if the package that provides it is broken, and which one it is."""
+        ...
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Of every tool that can be loaded, in order of name; `problems` has the others."""
+        ...
+
+    def problems(self) -> tuple[ToolRefused, ...]:
+        """One for each tool that a package offers and that cannot be used."""
+        ...
+
+
+class ToolSource(Protocol):
+    """Where tools are found by name."""
+
+    def get(self, name: str) -> Tool:
+        """`UnknownTool`."""
+        ...
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        """What leave this very call needs: writing a file that exists is an edit, a new one a creation."""
         ...

@@ -1,0 +1,161 @@
+"""Apply and undo: merged, checked, then all of it or nothing; and the plan's moves around that.
+
+The working tree's journal says what was done, the plan says what it counts as. A crash between the two is
+settled by `settle`: the journal is the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.application.ports.applies import Applied, Applier, CommitRequest, FileConflict, Preparation
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.commands import StopSignal
+from cleveragents.application.ports.plans import PlanFacts, PlanStore
+from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
+from cleveragents.application.services.plan_checks import CheckGround, PlanChecks
+from cleveragents.application.services.plan_result import PlanResult
+from cleveragents.domain.check import CheckVerdict
+from cleveragents.domain.file_state import Difference, FileState
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.policy import Capability, Verdict
+from cleveragents.domain.strategy import Strategy
+from cleveragents.errors import (
+    ApplyConflict,
+    Cancelled,
+    CheckFailed,
+    CleverAgentsError,
+    Conflict,
+    PlanError,
+    PolicyDenied,
+)
+
+__all__ = ["PlanApply"]
+
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanApply:
+    """Stateless but for its parts: any process may apply any plan; one at a time per resource."""
+
+    plans: PlanStore
+    sandboxes: Sandboxes
+    applier: Applier
+    result: PlanResult
+    checks: PlanChecks
+    clock: Clock
+
+    def apply(
+        self, plan: Plan, stop: StopSignal, *, commit: CommitRequest | None = None, told: Told | None = None
+    ) -> tuple[Plan, Applied]:
+        """The plan, applied. `ApplyConflict`, `CheckFailed`, `ApplyRefused`: it is constrained, and nothing
+        of the user's was touched. `PolicyDenied`, `PlanError`, `Cancelled`."""
+        strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
+        if strategy is None:
+            raise PlanError(plan.id, f"it is {plan.phase.value}/{plan.state.value} and has no result yet")
+        if strategy.policy.verdict(Capability.APPLY) is Verdict.DENY:
+            raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
+        sandbox = self.sandboxes.open(plan.id)
+        tree = self.result.tree(plan, sandbox)
+        plan = self._begin(plan)
+        try:
+            with self.applier.prepare(plan.id, sandbox, tree, waiting=told) as preparation:
+                _ensure_no_conflict(plan.id, preparation.conflicts)
+                self._check(plan, strategy, sandbox, preparation, stop, told)
+                stop.raise_if_cancelled()
+                applied = preparation.apply(commit)
+        except BaseException as error:
+            self._constrained(plan, error)
+            raise
+        return self._move(plan, PlanState.APPLIED), applied
+
+    def undo(
+        self, plan: Plan, *, commit: CommitRequest | None = None, told: Told | None = None
+    ) -> tuple[Plan, Applied]:
+        """The plan, undone: what it brought in is taken out, what came after it stays. Raises as `apply`;
+        a plan that could not be undone stays applied."""
+        if plan.standing != (Phase.APPLY, PlanState.APPLIED):
+            raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
+        sandbox = self.sandboxes.open(plan.id)
+        with self.applier.prepare_undo(plan.id, sandbox, waiting=told) as preparation:
+            _ensure_no_conflict(plan.id, preparation.conflicts)
+            applied = preparation.apply(commit)
+        return self._move(plan, PlanState.UNDONE), applied
+
+    def settle(self) -> None:
+        """Completes or takes back what dead processes left half applied, and moves their plans accordingly."""
+        self.applier.recover()
+        for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.APPLIED), limit=10_000):
+            if plan.phase is Phase.APPLY and not self.applier.is_busy(plan.resource):
+                self._reconcile(plan)
+
+    def _reconcile(self, plan: Plan) -> None:
+        kind = self.applier.last_done(plan.id)
+        if plan.state is PlanState.PROCESSING:
+            if kind == "apply":
+                self._move(plan, PlanState.APPLIED)
+            else:
+                error = "applying it was interrupted; nothing of it is left, apply it again"
+                self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
+        elif kind == "undo":
+            self._move(plan, PlanState.UNDONE)
+
+    def _begin(self, plan: Plan) -> Plan:
+        plan = self.plans.move(plan, (Phase.APPLY, PlanState.QUEUED), now=self.clock.now())
+        return self._move(plan, PlanState.PROCESSING)
+
+    def _constrained(self, plan: Plan, error: BaseException) -> None:
+        if isinstance(error, (Cancelled, KeyboardInterrupt)):
+            self._move(plan, PlanState.CONSTRAINED, PlanFacts(error="applying it was interrupted"))
+        elif isinstance(error, Conflict):
+            self._move(plan, PlanState.CONSTRAINED, PlanFacts(error=str(error)))
+        elif isinstance(error, CleverAgentsError):
+            self._move(plan, PlanState.ERRORED, PlanFacts(error=str(error)))
+        elif isinstance(error, Exception):
+            self._move(plan, PlanState.ERRORED, PlanFacts(error=f"{type(error).__name__}: {error}"))
+
+    def _check(
+        self,
+        plan: Plan,
+        strategy: Strategy,
+        sandbox: Sandbox,
+        preparation: Preparation,
+        stop: StopSignal,
+        told: Told | None,
+    ) -> None:
+        """Runs the checks on what would result, in the sandbox."""
+        states = _states(sandbox.changes_of(preparation.merged))
+        ground = CheckGround(
+            plan_id=plan.id,
+            resource=Path(plan.resource),
+            sandbox=sandbox,
+            states=states,
+            stop=stop,
+            network=strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW,
+        )
+        for run in self.checks.run(strategy.checks, ground, progress=told):
+            if run.required and run.verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
+                first = run.details.strip().splitlines()
+                problem = f"{run.verdict.value.replace('_', ' ')}: {first[0] if first else ''}"
+                raise CheckFailed(plan.id, run.name, problem)
+
+    def _move(self, plan: Plan, state: PlanState, facts: PlanFacts | None = None) -> Plan:
+        return self.plans.move(plan, (Phase.APPLY, state), facts, now=self.clock.now())
+
+
+def _states(changes: Mapping[str, Difference]) -> dict[str, FileState | None]:
+    return {path: step.after for path, step in changes.items()}
+
+
+def _ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict]) -> None:
+    if conflicts:
+        details = "\n".join(_told(conflict) for conflict in conflicts)
+        raise ApplyConflict(plan_id, tuple(conflict.path for conflict in conflicts), details)
+
+
+def _told(conflict: FileConflict) -> str:
+    cause = f" (changed by {conflict.cause})" if conflict.cause else ""
+    return "\n".join([f"{conflict.path}: {conflict.kind}{cause}", *conflict.hunks])

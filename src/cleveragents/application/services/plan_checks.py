@@ -1,0 +1,133 @@
+"""Checks: what must hold of a result before anything of the user's is touched.
+
+A verdict belongs to one tree. What passed on a tree need not run on that tree again; what a check changed in
+the sandbox is taken back, so that it cannot become part of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.commands import Command, CommandResult, CommandRunner, StopSignal
+from cleveragents.application.ports.plans import CheckStore
+from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.application.services.plan_history import bring_to
+from cleveragents.domain.check import Check, CheckRun, CheckVerdict
+from cleveragents.domain.file_state import FileState
+from cleveragents.domain.redaction import redact_text
+from cleveragents.errors import CleverAgentsError
+
+__all__ = ["CheckGround", "FindsOwnCheckout", "PlanChecks"]
+
+_TOLD = 2000
+
+
+class FindsOwnCheckout(Protocol):
+    """Says, in a sentence, that a check would look at the user's own checkout instead of the sandbox."""
+
+    def __call__(self, resource: Path, root: Path) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckGround:
+    """What checks run on: a sandbox, brought to these states; and what stops them."""
+
+    plan_id: str
+    resource: Path
+    sandbox: Sandbox
+    states: Mapping[str, FileState | None]
+    stop: StopSignal
+    network: bool = False
+    markers: Mapping[str, str] | None = None
+    on_output: Callable[[bytes], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChecks:
+    """Runs checks and keeps what they said. Stateless but for its parts."""
+
+    store: CheckStore
+    commands: CommandRunner
+    own_checkout: FindsOwnCheckout
+    clock: Clock
+
+    def run(
+        self, checks: Sequence[Check], ground: CheckGround, *, progress: Callable[[str], None] | None = None
+    ) -> Sequence[CheckRun]:
+        """One run for each check on the tree of those states; `Cancelled` stops them all.
+
+        The sandbox is brought to `ground.states` before and after each, whatever the check did to it.
+        """
+        if not checks:
+            return []
+        tree = ground.sandbox.tree(ground.states)
+        passed = {
+            run.command: run
+            for run in self.store.of_plan(ground.plan_id)
+            if run.tree == tree and run.verdict is CheckVerdict.PASSED
+        }
+        runs = []
+        for check in checks:
+            if check.command in passed:
+                runs.append(passed[check.command])
+                continue
+            if progress is not None:
+                progress(f"check {check.name}: {check.command}")
+            run = self._one(check, ground, tree)
+            self.store.record(run)
+            runs.append(run)
+        return runs
+
+    def _one(self, check: Check, ground: CheckGround, tree: str) -> CheckRun:
+        sandbox = ground.sandbox
+        with sandbox.writing(timeout_seconds=30.0):
+            bring_to(sandbox, ground.states)
+            try:
+                verdict, details = self._judged(check, ground)
+            finally:
+                bring_to(sandbox, ground.states)
+        ground.stop.raise_if_cancelled()
+        return CheckRun(
+            ground.plan_id,
+            check.name,
+            check.command,
+            check.required,
+            verdict,
+            redact_text(details),
+            tree,
+            self.clock.now(),
+        )
+
+    def _judged(self, check: Check, ground: CheckGround) -> tuple[CheckVerdict, str]:
+        elsewhere = self.own_checkout(ground.resource, ground.sandbox.root)
+        if elsewhere is not None:  # guard: a check of other files says nothing of these
+            return CheckVerdict.VOID, elsewhere
+        command = Command(
+            argv=("/bin/sh", "-c", check.command),
+            root=ground.sandbox.root,
+            directory=ground.sandbox.root,
+            timeout_seconds=check.timeout_seconds,
+            network=ground.network,
+            readable=ground.sandbox.readable,
+            markers=ground.markers or {},
+        )
+        try:
+            result = self.commands.run(command, ground.stop, on_output=ground.on_output)
+        except CleverAgentsError as error:
+            return CheckVerdict.NOT_RUN, str(error)
+        return _verdict(check, result)
+
+
+def _verdict(check: Check, result: CommandResult) -> tuple[CheckVerdict, str]:
+    tail = result.output[-_TOLD:]
+    if result.timed_out:
+        return CheckVerdict.FAILED, f"took longer than {check.timeout_seconds:g} s\n{tail}"
+    if result.exit_code in (126, 127):  # the shell's words for: cannot be run, not found
+        return CheckVerdict.NOT_RUN, f"could not be run (exit code {result.exit_code})\n{tail}"
+    if result.exit_code != 0:
+        return CheckVerdict.FAILED, f"exit code {result.exit_code}\n{tail}"
+    return CheckVerdict.PASSED, tail

@@ -1,0 +1,155 @@
+"""What a person does with plans: makes them, answers them, cancels, resumes and rejects them.
+
+A plan under way belongs to the job that runs it. So a cancel goes to the job, whose owner moves the plan;
+only where there is no living owner is the plan moved from here. `reconciled` is how a plan learns what became
+of a job whose owner died without a word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.jobs import JobStore
+from cleveragents.application.ports.plans import CallStore, NewPlan, PlanFacts, PlanStore
+from cleveragents.application.ports.processes import ProcessSupervisor
+from cleveragents.application.services.job_attempt import marker_of
+from cleveragents.application.services.plan_run import ATTEMPTS, kind_of_plan
+from cleveragents.domain.job import Job, JobState, NewJob
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.errors import JobAlreadyEnded, PlanError, StaleFence, UnknownJob
+
+__all__ = ["PlanLifecycle"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLifecycle:
+    """Stateless but for its stores: any thread and any process may decide about a plan; one decision wins."""
+
+    plans: PlanStore
+    calls: CallStore
+    jobs: JobStore
+    processes: ProcessSupervisor
+    clock: Clock
+    grace_seconds: float = 5.0
+
+    def create(self, new: NewPlan) -> Plan:
+        """A plan with a job queued for it."""
+        plan = self.plans.create(new, now=self.clock.now())
+        return self._queue(plan, Phase.STRATEGIZE)
+
+    def resume(self, plan: Plan) -> Plan:
+        """Queues a plan that failed, was constrained or interrupted, to go on where it stands.
+
+        `PlanError` for one that runs, waits for an answer or has ended.
+        """
+        plan = self.reconciled(plan)
+        if plan.state.ended:
+            raise PlanError(plan.id, f"it is {plan.state.value}, which is final; start a new one")
+        if plan.state.running:
+            if self._owned(plan):
+                raise PlanError(plan.id, "it is running already")
+            return self._queue(plan, plan.phase)
+        if plan.state is PlanState.WAITING and self.asking(plan) is not None:
+            raise PlanError(plan.id, "it waits for your answer; `agents plan approve` or `agents plan deny`")
+        if plan.phase is Phase.APPLY:
+            again = f"apply it again: `agents plan apply {plan.id}`"
+            raise PlanError(plan.id, f"it is {plan.state.value}; {again}")
+        return self._queue(plan, plan.phase)
+
+    def asking(self, plan: Plan) -> ToolCall | None:
+        """The call that waits for leave, if one does."""
+        for call in self.calls.of_plan(plan.id):
+            if call.state is CallState.ASKED and call.approval is None:
+                return call
+        return None
+
+    def answer(self, plan: Plan, granted: bool) -> Plan:
+        """Gives or refuses leave to the call that asks, and queues the plan to go on. `PlanError`."""
+        call = self.asking(plan)
+        if call is None:
+            raise PlanError(plan.id, "nothing in it waits for an answer")
+        self.calls.answer(plan.id, call.number, "granted" if granted else "denied", now=self.clock.now())
+        return self._queue(self.plans.get(plan.id), plan.phase)
+
+    def reject(self, plan: Plan) -> Plan:
+        """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended."""
+        return self.plans.move(plan, (Phase.APPLY, PlanState.REJECTED), now=self.clock.now())
+
+    def cancel(self, plan: Plan, reason: str) -> Plan:
+        """Cancelled, or told to stop: then `state` is still running, and its owner cancels it.
+
+        `PlanError` when it has ended otherwise. A plan that is cancelled already is returned as it is.
+        """
+        plan = self.reconciled(plan)
+        if plan.state is PlanState.CANCELLED:
+            return plan
+        if plan.state.ended:
+            raise PlanError(plan.id, f"it is {plan.state.value} already; nothing was changed")
+        job = self._job(plan)
+        if job is not None and not job.state.ended:
+            try:
+                job = self.jobs.request_cancel(job.id, reason, now=self.clock.now())
+            except JobAlreadyEnded:
+                job = self.jobs.get(job.id)
+            self._end_of_dead_owner(job)
+            plan = self.reconciled(self.plans.get(plan.id))
+            if plan.state.ended or self._owned(plan):
+                return plan
+        error = f"cancelled: {reason}"
+        return self.plans.move(
+            plan, (plan.phase, PlanState.CANCELLED), PlanFacts(error=error), now=self.clock.now()
+        )
+
+    def reconciled(self, plan: Plan) -> Plan:
+        """The plan, moved to where its job's end has left it, if the job could not do that itself."""
+        if not plan.state.running or plan.phase is Phase.APPLY:
+            return plan
+        job = self._job(plan)
+        if job is None or not job.state.ended:
+            return plan
+        if job.state is JobState.SUCCEEDED:
+            return self.plans.get(plan.id)
+        cancelled = job.state is JobState.CANCELLED
+        state = PlanState.CANCELLED if cancelled else PlanState.ERRORED
+        error = f"cancelled: {job.cancel_reason}" if cancelled else job.error or "its job failed"
+        return self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
+
+    def _queue(self, plan: Plan, phase: Phase) -> Plan:
+        """A job for the plan. Its key says for which version, so that it is submitted once."""
+        kind, key = kind_of_plan(plan.id), f"{plan.id}@{plan.version}"
+        new = NewJob(kind, {"plan_id": plan.id}, max_attempts=ATTEMPTS, key=key)
+        job = self.jobs.submit(new, now=self.clock.now())
+        if plan.standing == (phase, PlanState.PROCESSING):
+            moved = (phase, PlanState.PROCESSING)
+        else:
+            moved = (phase, PlanState.QUEUED)
+        return self.plans.move(plan, moved, PlanFacts(job_id=job.id), now=self.clock.now())
+
+    def _job(self, plan: Plan) -> Job | None:
+        if plan.job_id is None:
+            return None
+        try:
+            return self.jobs.get(plan.job_id)
+        except UnknownJob:
+            return None
+
+    def _owned(self, plan: Plan) -> bool:
+        """Whether somebody is, or will be, at work on it."""
+        job = self._job(plan)
+        if job is None or job.state.ended:
+            return False
+        return job.owner is None or self.processes.is_alive(job.owner) is not False
+
+    def _end_of_dead_owner(self, job: Job) -> None:
+        """Ends what a dead owner left running, and takes its job away."""
+        if job.state is not JobState.RUNNING or job.owner is None:
+            return
+        if self.processes.is_alive(job.owner) is not False:
+            return
+        self.processes.end(marker_of(job.id, job.fence), grace_seconds=self.grace_seconds)
+        try:
+            self.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=self.clock.now())
+        except StaleFence:
+            return  # a peer was faster

@@ -1,0 +1,81 @@
+"""Strategize for an action of plain tool steps: its arguments filled in, its bounds those of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cleveragents.domain.action import Action, Step
+from cleveragents.domain.check import Check
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.strategy import Strategy, StrategyStep
+from cleveragents.errors import PlanFailed
+
+__all__ = ["ActionSource", "ActionStrategist"]
+
+_SECONDS = 3600.0
+_STEPS = 1000
+_COMMAND_ACTION = "builtin/command"
+
+
+class ActionSource(Protocol):
+    """Actions by name, as they are known in a resource."""
+
+    def __call__(self, name: str, resource: str) -> Action: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActionStrategist:
+    """Turns what a plan asks for into a strategy. Reads; changes nothing."""
+
+    action_named: ActionSource
+
+    def __call__(self, plan: Plan) -> Strategy:
+        """`UnknownAction`, `NotTrusted`, `InvalidArguments`; `PlanFailed` for what needs an actor."""
+        action = self.action_named(plan.action, plan.resource)
+        actor = action.execute_actor or action.strategize_actor
+        if actor is not None:
+            raise PlanFailed(
+                plan.id, f"action {action.name} needs the actor {actor!r}, and no actor of that name exists"
+            )
+        request = plan.request
+        arguments = request.get("arguments")
+        rendered = action.render(arguments if isinstance(arguments, Mapping) else {})
+        # What the user typed needs no further leave: it is what was asked for.
+        granted = action.name == _COMMAND_ACTION
+        steps = tuple(_step(number, step, granted) for number, step in enumerate(rendered, start=1))
+        return Strategy(
+            steps=steps,
+            checks=(*action.checks, *_checks(request.get("checks"))),
+            profile=str(request.get("profile") or ""),
+            action_profile=action.profile,
+            setup=action.setup,
+            include=(*action.include, *_texts(request.get("include"))),
+            limit_seconds=action.budget.seconds or _SECONDS,
+            limit_steps=action.budget.steps or _STEPS,
+            invariants=action.invariants,
+            directory=str(request.get("directory") or ""),
+        )
+
+
+def _step(number: int, step: Step, granted: bool) -> StrategyStep:
+    return StrategyStep(
+        name=step.name or f"{number} {step.tool}",
+        tool=step.tool,
+        arguments=step.arguments,
+        continue_on_failure=step.continue_on_failure,
+        expect_exit=step.expect_exit,
+        granted=granted,
+    )
+
+
+def _checks(commands: JsonValue) -> tuple[Check, ...]:
+    return tuple(Check(name=command, command=command) for command in _texts(commands))
+
+
+def _texts(value: JsonValue) -> tuple[str, ...]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(str(item) for item in value)
+    return ()

@@ -1,0 +1,244 @@
+"""The tool calls of one run of one plan: allowed, checkpointed, done, recorded, in that order, one at a time.
+
+A call goes through durable states, so that a run that is killed anywhere goes on without repeating or losing
+anything:
+
+    started ─▶ (the tool works) ─▶ ending, with its result ─▶ (its changes are recorded) ─▶ ended | failed
+
+Found *started*, the call was interrupted: the sandbox is brought back to what is recorded and the call is
+made again. Found *ending*, the tool was done and nothing has touched the sandbox since: only the recording is
+finished. Found ended or failed, its result is returned and nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.commands import Command, CommandResult, CommandRunner, StopSignal
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.application.ports.plans import CallStore
+from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.application.ports.tools import SandboxFiles, Tool, ToolSource, Workplace
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+from cleveragents.application.services.plan_history import PlanHistory, bring_to
+from cleveragents.domain.file_state import Difference, FileState, entries_between
+from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.policy import Capability, Policy, Verdict
+from cleveragents.domain.redaction import redact
+from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.errors import (
+    Cancelled,
+    CleverAgentsError,
+    NeedsHuman,
+    PolicyDenied,
+)
+
+__all__ = ["CallRequest", "FilesIn", "ToolExecution"]
+
+FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
+"""Opens the files below a directory; the callable hears of a path before its first change."""
+
+_DONE = (CallState.ENDED, CallState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """What is to be done. The `step` names it for good: a step that is done is not done again.
+
+    `granted`: the user asked for exactly this, so it needs no further leave to run a command.
+    """
+
+    step: str
+    tool: str
+    arguments: Mapping[str, JsonValue]
+    capability: Capability | None = None
+    granted: bool = False
+    timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolExecution:
+    """Makes calls in one sandbox. Not thread-safe: the run that made it uses it, one call after the other.
+
+    That is held across processes, too: a call holds the sandbox's `writing()` from its first change until
+    what it changed is recorded.
+    """
+
+    sandbox: Sandbox
+    policy: Policy
+    stop: StopSignal
+    calls: CallStore
+    context: PlanExecutionContext
+    history: PlanHistory
+    tools: ToolSource
+    commands: CommandRunner
+    files_in: FilesIn
+    clock: Clock
+    markers: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    on_output: Callable[[bytes], None] | None = None
+    faults: FaultPoints = field(default_factory=NoFaults)
+    busy_seconds: float = 30.0
+
+    def settle(self) -> None:
+        """After an interruption: finishes recording what was done, and takes back what was half done."""
+        open_calls = [call for call in self.history.calls(self._plan_id) if call.state not in _DONE]
+        with self.sandbox.writing(timeout_seconds=self.busy_seconds):
+            for call in open_calls:
+                if call.state is CallState.ENDING:
+                    self._record(call, self._unrecorded())
+                elif call.changeset_id is not None:
+                    # The call is made again under a changeset of its own; nothing more belongs in this one.
+                    self.context.close_changeset(call.changeset_id)
+            bring_to(self.sandbox, self.history.states(self._plan_id))
+
+    def call(self, request: CallRequest) -> ToolCall:
+        """The call, done and recorded; its `error` says what the tool refused or could not do.
+
+        `NeedsHuman` when the policy wants a person's leave first; `PolicyDenied`; `Cancelled`.
+        """
+        earlier = self._earlier(request.step)
+        if earlier is not None and earlier.state in _DONE:  # guard: a finished call is not repeated
+            return earlier
+        self.stop.raise_if_cancelled()
+        tool = self.tools.get(request.tool)
+        files = self.files_in(self.sandbox.root, _nothing)
+        capability = request.capability or self.tools.capability_of(tool, request.arguments, files)
+        call = self._allowed(request, capability, earlier)
+        if not tool.spec.writes:
+            return self._read(tool, call)
+        with self.sandbox.writing(timeout_seconds=self.busy_seconds):
+            return self._write(tool, call, request)
+
+    @property
+    def network(self) -> bool:
+        """Whether commands may use it; what would have to be asked for, a running command cannot."""
+        return self.policy.verdict(Capability.NETWORK) is Verdict.ALLOW
+
+    @property
+    def _plan_id(self) -> str:
+        return self.sandbox.plan_id
+
+    def _earlier(self, step: str) -> ToolCall | None:
+        of_step = [
+            call
+            for call in self.history.calls(self._plan_id)
+            if call.step == step and call.state is not CallState.REVERTED
+        ]
+        return of_step[-1] if of_step else None
+
+    def _allowed(self, request: CallRequest, capability: Capability, earlier: ToolCall | None) -> ToolCall:
+        """The call, started, or the reason why it may not be."""
+        verdict = Verdict.ALLOW if request.granted else self.policy.verdict(capability)
+        now = self.clock.now()
+        if verdict is Verdict.DENY:
+            raise PolicyDenied(f"{request.tool} ({request.step})", self.policy.name, capability.value)
+        if earlier is not None and earlier.state is CallState.ASKED:
+            if earlier.approval is None:
+                raise self._asking(earlier, capability)
+            if earlier.approval != "granted":
+                self.calls.move(earlier, CallState.FAILED, now=now, error="a person denied it")
+                raise PolicyDenied(f"{request.tool} ({request.step})", "a person's answer", capability.value)
+            return self.calls.move(earlier, CallState.STARTED, now=now)
+        if earlier is not None:
+            return earlier
+        state = CallState.ASKED if verdict is Verdict.ASK else CallState.STARTED
+        call = self.calls.add(
+            self._plan_id, request.tool, request.arguments, step=request.step, state=state, now=now
+        )
+        if state is CallState.ASKED:
+            raise self._asking(call, capability)
+        return call
+
+    def _asking(self, call: ToolCall, capability: Capability) -> NeedsHuman:
+        what = f"call {call.number} ({call.tool}) needs leave for {capability.value}"
+        remedy = f"`agents plan approve {self._plan_id}` or `agents plan deny {self._plan_id}`"
+        return NeedsHuman(self._plan_id, what, remedy)
+
+    def _read(self, tool: Tool, call: ToolCall) -> ToolCall:
+        files = self.files_in(self.sandbox.root, _nothing)
+        result, error = self._work(tool, call, files, None)
+        state = CallState.ENDED if error is None else CallState.FAILED
+        return self.calls.move(call, state, now=self.clock.now(), result=result, error=_text(error))
+
+    def _write(self, tool: Tool, call: ToolCall, request: CallRequest) -> ToolCall:
+        changeset = self.context.start_changeset()
+        call = self.calls.move(call, CallState.STARTED, now=self.clock.now(), changeset_id=changeset)
+        before: dict[str, FileState | None] = {}
+        files = self.files_in(self.sandbox.root, lambda path: self._note(before, path))
+        self.faults.reach("tool.work.before")
+        result, error = self._work(tool, call, files, request.timeout_seconds)
+        self.faults.reach("tool.work.after")
+        call = self.calls.move(
+            call, CallState.ENDING, now=self.clock.now(), result=result, error=_text(error)
+        )
+        self.faults.reach("tool.ending.after")
+        found = self._unrecorded() if tool.spec.runs_commands else self._touched(before)
+        call = self._record(call, found)
+        if isinstance(error, Cancelled):
+            raise error
+        return call
+
+    def _note(self, before: dict[str, FileState | None], path: str) -> None:
+        if path not in before:
+            before[path] = self.sandbox.state_of(path)
+
+    def _unrecorded(self) -> Mapping[str, Difference]:
+        return self.history.unrecorded(self._plan_id, self.sandbox)
+
+    def _touched(self, before: Mapping[str, FileState | None]) -> dict[str, Difference]:
+        return {path: Difference(state, self.sandbox.state_of(path)) for path, state in before.items()}
+
+    def _record(self, call: ToolCall, found: Mapping[str, Difference]) -> ToolCall:
+        """Files the changes under the call's changeset, once, and ends the call."""
+        changeset = call.changeset_id
+        if changeset is not None:
+            entries = entries_between(found, tool_call_id=call.call_id)
+            if entries:
+                self.context.record_changes(entries, changeset, key=call.call_id)
+            self.faults.reach("tool.record.after")
+            self.context.close_changeset(changeset)
+        state = CallState.ENDED if call.error is None else CallState.FAILED
+        ended = self.calls.move(call, state, now=self.clock.now())
+        self.faults.reach("tool.ended.after")
+        return ended
+
+    def _work(
+        self, tool: Tool, call: ToolCall, files: SandboxFiles, timeout_seconds: float | None
+    ) -> tuple[JsonValue, CleverAgentsError | None]:
+        """The tool's result, or what it refused; whatever else it raises is no answer and goes up."""
+
+        def run(argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> CommandResult:
+            return self._run(argv, directory, min(timeout_seconds, limit))
+
+        limit = timeout_seconds if timeout_seconds is not None else float("inf")
+        try:
+            result = tool.call(call.arguments, Workplace(files, run, self.stop))
+            self.stop.raise_if_cancelled()
+        except CleverAgentsError as error:
+            return None, error
+        return freeze(redact(result)), None
+
+    def _run(self, argv: tuple[str, ...], directory: str, timeout_seconds: float) -> CommandResult:
+        command = Command(
+            argv=argv,
+            root=self.sandbox.root,
+            directory=self.sandbox.root / directory,
+            timeout_seconds=timeout_seconds,
+            network=self.network,
+            readable=self.sandbox.readable,
+            environment=self.environment,
+            markers=self.markers,
+        )
+        return self.commands.run(command, self.stop, on_output=self.on_output)
+
+
+def _nothing(path: str) -> None:
+    """Nobody needs to hear of it."""
+
+
+def _text(error: CleverAgentsError | None) -> str | None:
+    return None if error is None else str(error)

@@ -1,0 +1,128 @@
+"""A strategy: what Strategize leaves for Execute, complete in itself.
+
+Execute reads nothing else of what the user asked for, so an action that is changed or deleted meanwhile
+changes nothing about a plan under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cleveragents.domain.action import Setup
+from cleveragents.domain.check import Check
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.domain.policy import Policy, profile
+
+__all__ = ["Strategy", "StrategyStep"]
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyStep:
+    """One tool call. `expect_exit` are the exit codes with which a command counts as done."""
+
+    name: str
+    tool: str
+    arguments: Mapping[str, JsonValue]
+    continue_on_failure: bool = False
+    expect_exit: tuple[int, ...] = (0,)
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """Steps in order, checks for the result, and the bounds of it all.
+
+    `directory` is where commands start, below the sandbox's root: where the user stood.
+    """
+
+    steps: tuple[StrategyStep, ...]
+    checks: tuple[Check, ...] = ()
+    profile: str = "supervised"
+    action_profile: str | None = None
+    setup: Setup | None = None
+    include: tuple[str, ...] = ()
+    limit_seconds: float = 3600.0
+    limit_steps: int = 1000
+    invariants: tuple[str, ...] = ()
+    directory: str = ""
+
+    @property
+    def policy(self) -> Policy:
+        """The user's profile, tightened by the action's."""
+        chosen = profile(self.profile)
+        return chosen if self.action_profile is None else chosen.tightened(profile(self.action_profile))
+
+    def to_json(self) -> JsonValue:
+        """As a plan keeps it."""
+        return freeze(
+            {
+                "steps": [
+                    {
+                        "name": step.name,
+                        "tool": step.tool,
+                        "arguments": step.arguments,
+                        "continue_on_failure": step.continue_on_failure,
+                        "expect_exit": list(step.expect_exit),
+                        "granted": step.granted,
+                    }
+                    for step in self.steps
+                ],
+                "checks": [
+                    {
+                        "name": check.name,
+                        "command": check.command,
+                        "required": check.required,
+                        "timeout_seconds": check.timeout_seconds,
+                    }
+                    for check in self.checks
+                ],
+                "profile": self.profile,
+                "action_profile": self.action_profile,
+                "setup": None
+                if self.setup is None
+                else {
+                    "command": self.setup.command,
+                    "key": list(self.setup.key),
+                    "paths": list(self.setup.paths),
+                },
+                "include": list(self.include),
+                "limit_seconds": self.limit_seconds,
+                "limit_steps": self.limit_steps,
+                "invariants": list(self.invariants),
+                "directory": self.directory,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, kept: JsonValue) -> Strategy:
+        """What `to_json` gave."""
+        assert isinstance(kept, FrozenObject)
+        facts: Mapping[str, Any] = kept
+        setup = facts["setup"]
+        return cls(
+            steps=tuple(_step(step) for step in facts["steps"]),
+            checks=tuple(Check(**check) for check in facts["checks"]),
+            profile=facts["profile"],
+            action_profile=facts["action_profile"],
+            setup=None
+            if setup is None
+            else Setup(setup["command"], tuple(setup["key"]), tuple(setup["paths"])),
+            include=tuple(facts["include"]),
+            limit_seconds=facts["limit_seconds"],
+            limit_steps=facts["limit_steps"],
+            invariants=tuple(facts["invariants"]),
+            directory=facts["directory"],
+        )
+
+
+def _step(facts: Mapping[str, Any]) -> StrategyStep:
+    return StrategyStep(
+        name=facts["name"],
+        tool=facts["tool"],
+        arguments=facts["arguments"],
+        continue_on_failure=facts["continue_on_failure"],
+        expect_exit=tuple(facts["expect_exit"]),
+        granted=facts["granted"],
+    )
