@@ -100,6 +100,14 @@ class Applier(Protocol):
         """The same for taking out what the plan's last apply brought in. `ApplyRefused` if there is none."""
         ...
 
+    def is_busy(self, resource: str) -> bool:
+        """Whether an apply or undo to that resource is under way in a living process."""
+        ...
+
+    def last_done(self, plan_id: str) -> str | None:
+        """`apply` or `undo`: what was last done, completely, for the plan; None if nothing was."""
+        ...
+
     def recover(self) -> Sequence[Recovered]:
         """Completes or undoes what applies of dead processes left half done; leaves living ones alone."""
         ...

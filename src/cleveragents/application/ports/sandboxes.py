@@ -88,6 +88,14 @@ class Sandbox(Protocol):
         """The name of the tree that is the base with these paths in these states. Changes no file."""
         ...
 
+    def changes_of(self, tree: str) -> Mapping[str, Difference]:
+        """Every path that differs between the base and `tree`."""
+        ...
+
+    def merge_content(self, ancestor: str, ours: str, theirs: str) -> str | None:
+        """The name of the three contents' merge, which is kept; None if they conflict."""
+        ...
+
     def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
         """git's own difference from the base to `tree`; `options` such as `--stat`, `--raw -z`, `--color`."""
         ...

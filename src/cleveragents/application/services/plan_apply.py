@@ -86,7 +86,7 @@ class PlanApply:
         return self._move(plan, PlanState.UNDONE), applied
 
     def settle(self) -> None:
-        """Completes or takes back what dead processes left half applied, and moves their plans accordingly."""
+        """Completes or takes back what dead processes left half applied, and moves their plans."""
         self.applier.recover()
         for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.APPLIED), limit=10_000):
             if plan.phase is Phase.APPLY and not self.applier.is_busy(plan.resource):

@@ -54,7 +54,6 @@ class PlanResult:
         }
         if subject not in known:
             what = "changeset" if kind is ReviewKind.CHANGESET else "file"
-            raise PlanError(
-                plan.id, f"it changed no {what} {subject!r}; `agents plan diff` shows what it did"
-            )
+            remedy = f"`agents plan diff {plan.id}` shows what it did"
+            raise PlanError(plan.id, f"it changed no {what} {subject!r}; {remedy}")
         self.reviews.set(Review(plan.id, kind, subject, accepted), now=self.clock.now())
