@@ -23,6 +23,9 @@ Feature: The command line
     When the command line runs "config list"
     Then the command line ends with 2
     And the command line complains "a repository may not set state.directory"
+    When the command line runs "config path"
+    Then the command line ends with 0
+    And the command line complains "broken: "
 
   Scenario Outline: An unknown name is answered with the nearest known one
     When the command line runs "<command>"

@@ -293,7 +293,50 @@ def test_config_path_names_the_files(agents: Agents, home: Path) -> None:
         "user": f"{home}/.config/cleveragents/config.toml",
         "repository": f"{home}/.cleveragents.toml",
         "state": f"{home}/.local/share/cleveragents",
+        "broken": [],
     }
+    assert agents("config", "path").err == ""
+
+
+def test_config_path_says_which_file_is_broken(
+    agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, repository = home / ".config/cleveragents/config.toml", home / ".cleveragents.toml"
+    (home / ".git").mkdir()
+    own.parent.mkdir(parents=True)
+    own.write_text("")
+    repository.write_text("[log]\nlevel = 'info'\n")
+    in_repository = f"{repository}:2: a repository may not set log.level"
+    ended = agents("config", "path")
+    assert ended.code == 0
+    assert ended.out.splitlines() == [f"user        {own}", f"repository  {repository}", "state"]
+    assert ended.err.startswith(f"broken: {in_repository}")
+    own.write_text("[database]\nurl = 'mysql://me:s3cret@h/db'\n")
+    shown = agents("config", "path", "--format", "json")
+    assert isinstance(shown.json, dict)
+    first, second = shown.json["broken"]
+    assert (shown.code, shown.json["user"], shown.json["state"]) == (0, str(own), None)
+    assert first.startswith(f"{own}:2: database.url")
+    assert second.startswith(in_repository)
+    assert "s3cret" not in shown.out + shown.err
+    own.unlink()
+    repository.unlink()
+    monkeypatch.setenv("CLEVERAGENTS_LOG_LEVL", "info")
+    assert agents("config", "path").err == (
+        "broken: environment: CLEVERAGENTS_LOG_LEVL is not a setting; did you mean CLEVERAGENTS_LOG_LEVEL?\n"
+    )
+
+
+def test_config_path_works_in_a_directory_that_is_gone(
+    agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = home / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ended = agents("config", "path")
+    assert (ended.code, "does not exist any more" in ended.err) == (0, True)
+    assert f"{home}/.config/cleveragents/config.toml" in ended.out
 
 
 def test_a_flag_reaches_the_command(agents: Agents) -> None:

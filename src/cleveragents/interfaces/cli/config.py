@@ -8,6 +8,9 @@ from pathlib import Path
 
 import click
 
+from cleveragents.domain.json_value import freeze
+from cleveragents.domain.redaction import redact_text
+from cleveragents.errors import ConfigurationError
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -110,19 +113,56 @@ def set_setting(session: Session, key: str, value: str) -> None:
 def show_paths(session: Session, output: Output) -> None:
     """Show which files are read and where state is kept.
 
+    It works when one of them is broken, too, and says which: then the state's place may not be known.
+
     \b
     Example:
       $EDITOR "$(agents config path --format json | jq -r .user)"
     """
-    configuration = session.configuration()
-    repository = configuration.repository_file
-    output.record(
-        {
-            "user": str(configuration.user_file),
-            "repository": str(repository) if repository else None,
-            "state": configuration.settings.state.directory,
-        }
-    )
+    try:
+        configuration = session.configuration()
+    except ConfigurationError as error:
+        user, repository, state = _user_file(), _repository_file(), None
+        broken = _problems(error)
+    else:
+        user, repository = configuration.user_file, configuration.repository_file
+        state, broken = configuration.settings.state.directory, []
+    paths = {"user": str(user), "repository": str(repository) if repository else None, "state": state}
+    if output.for_programs:
+        output.record({**paths, "broken": freeze(broken)})
+    else:
+        output.record(paths)
+    for problem in broken:
+        progress(f"broken: {problem}")
+
+
+def _problems(error: ConfigurationError) -> list[str]:
+    """What is wrong with each file by itself, and what a whole load says if it is neither of those."""
+    from cleveragents.infrastructure.configuration.loading import load_configuration
+
+    own = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
+    alone = [(own, Path("/"))]
+    repository = _repository_file()
+    if repository is not None:
+        alone.append(({"HOME": "/dev/null"}, repository.parent))
+    problems: list[str] = []
+    for environment, directory in alone:
+        try:
+            load_configuration(environment, directory)
+        except ConfigurationError as problem:
+            problems.append(str(problem))
+    if str(error) not in problems:
+        problems.append(str(error))
+    return [redact_text(problem) for problem in problems]
+
+
+def _repository_file() -> Path | None:
+    from cleveragents.infrastructure.configuration.loading import _find_repository_file
+
+    try:
+        return _find_repository_file(Path.cwd())
+    except FileNotFoundError:
+        return None
 
 
 def _user_file() -> Path:

@@ -157,7 +157,7 @@ class Output:
         if self.format == "rich":
             _write(f"{click.style(name, dim=True)}  {_styled(value)}")
         else:
-            _write(f"{name}  {value}")
+            _write(f"{name}  {value}".rstrip())
 
     def _rich_table(
         self, rows: Sequence[Row], columns: Sequence[str], cut: Sequence[str], spare: Sequence[str]
