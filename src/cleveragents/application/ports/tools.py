@@ -12,7 +12,7 @@ from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import ToolRefused
 
-__all__ = ["CommandsHere", "FoundFile", "SandboxFiles", "Tool", "Tools", "Workplace"]
+__all__ = ["CommandsHere", "FoundFile", "SandboxFiles", "Tool", "ToolSource", "Workplace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +101,17 @@ class Tool(Protocol):
         ...
 
 
-class Tools(Protocol):
-    """All tools there are, by name. Any thread may ask."""
+class ToolSource(Protocol):
+    """Where tools are found by name. Any thread may ask."""
 
     def get(self, name: str) -> Tool:
-        """`UnknownTool`; `ToolRefused` if the package that provides it is broken, and which one it is."""
+        """`UnknownTool`; `ToolRefused` if the package that offers it is broken, naming the package."""
+        ...
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        """What leave this very call needs: writing a file that exists is an edit, a new one a creation."""
         ...
 
     def names(self) -> tuple[str, ...]: ...
@@ -116,18 +122,4 @@ class Tools(Protocol):
 
     def problems(self) -> tuple[ToolRefused, ...]:
         """One for each tool that a package offers and that cannot be used."""
-        ...
-
-
-class ToolSource(Protocol):
-    """Where tools are found by name."""
-
-    def get(self, name: str) -> Tool:
-        """`UnknownTool`."""
-        ...
-
-    def capability_of(
-        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
-    ) -> Capability:
-        """What leave this very call needs: writing a file that exists is an edit, a new one a creation."""
         ...

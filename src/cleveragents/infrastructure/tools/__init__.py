@@ -1,0 +1,1 @@
+"""Tools: what a plan can do to the files of its sandbox, and the confinement they work in."""

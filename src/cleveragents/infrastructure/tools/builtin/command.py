@@ -1,0 +1,81 @@
+"""Runs a command in the sandbox. That it failed is its result, not an error of the call."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from cleveragents.application.ports.tools import Workplace
+from cleveragents.domain.policy import Capability
+from cleveragents.errors import Cancelled, ToolRefused
+from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
+
+__all__ = ["TOOL", "CommandArguments", "CommandOutcome", "CommandTool"]
+
+_DEFAULT_SECONDS = 600.0
+# A command that needs longer than a working day has hung.
+_LONGEST_SECONDS = 8 * 3600.0
+_SHELL = ("/bin/sh", "-c")
+
+
+class CommandArguments(Arguments):
+    command: list[str] | str = Field(
+        description="the program and its arguments, as a list; with `shell`, one text for /bin/sh"
+    )
+    shell: bool = Field(default=False, description="give `command` to /bin/sh, with pipes and variables")
+    directory: str = Field(default="", description="where to run it, relative to the sandbox's root")
+    timeout_seconds: float = Field(default=_DEFAULT_SECONDS, gt=0, le=_LONGEST_SECONDS)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if isinstance(self.command, str) and not self.shell:
+            raise ValueError("`command` is one text; give a list of arguments, or say `shell`")
+        if self.shell and not isinstance(self.command, str):
+            raise ValueError("with `shell`, `command` must be one text")
+        if not self.command or not self.argv[0]:
+            raise ValueError("`command` is empty")
+        if any("\0" in word for word in self.argv):
+            raise ValueError("`command` has a NUL character")
+        return self
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """What is run."""
+        return (*_SHELL, self.command) if isinstance(self.command, str) else (*self.command,)
+
+
+class CommandOutcome(Result):
+    exit_code: int | None = Field(description="none if it was ended because its time was over")
+    output: str = Field(description="stdout and stderr as they came; the end of it, if it is too long")
+    truncated: bool
+    timed_out: bool
+    seconds: float
+
+
+class CommandTool(TypedTool[CommandArguments, CommandOutcome]):
+    name = "command"
+    description = "Runs a program in the sandbox, at most for `timeout_seconds`. No process outlives it."
+    capability = Capability.COMMAND
+    writes = True
+    runs_commands = True
+    arguments = CommandArguments
+    result = CommandOutcome
+
+    def run(self, arguments: CommandArguments, workplace: Workplace) -> CommandOutcome:
+        directory = arguments.directory
+        if workplace.files.kind(directory) != "directory":
+            raise ToolRefused(self.name, f"there is no directory {directory!r} to run it in")
+        done = workplace.run(arguments.argv, directory=directory, timeout_seconds=arguments.timeout_seconds)
+        if done.cancelled:
+            raise Cancelled(workplace.stop.reason)
+        return CommandOutcome(
+            exit_code=done.exit_code,
+            output=done.output,
+            truncated=done.truncated_bytes > 0,
+            timed_out=done.timed_out,
+            seconds=done.seconds,
+        )
+
+
+TOOL = CommandTool()

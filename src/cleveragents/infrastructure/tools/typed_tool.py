@@ -1,0 +1,124 @@
+"""A tool as its author writes it: a model of its arguments, a model of its result, and what it does.
+
+The schemas are made from the models, the arguments are checked by them, and a wrong call is answered with
+what was wrong, so that whoever made it can mend it in one step.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from cleveragents.application.ports.tools import SandboxFiles, Workplace
+from cleveragents.domain.json_value import FrozenObject, JsonValue, thaw
+from cleveragents.domain.policy import Capability
+from cleveragents.domain.tool import ToolSpec
+from cleveragents.errors import InvalidToolCall, ToolRefused
+
+__all__ = ["Arguments", "Result", "TypedTool"]
+
+# A model that gets everything wrong needs the first few mistakes, not all.
+_PROBLEMS_SHOWN = 4
+
+
+class Arguments(BaseModel):
+    """What a tool takes: exactly these names, exactly these types."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Result(BaseModel):
+    """What a tool gives."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+A = TypeVar("A", bound=Arguments)
+R = TypeVar("R", bound=Result)
+
+
+class TypedTool(ABC, Generic[A, R]):
+    """`Tool` over two models. A subclass names them and says in `run` what is done."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    capability: ClassVar[Capability]
+    writes: ClassVar[bool] = False
+    runs_commands: ClassVar[bool] = False
+    arguments: ClassVar[type[Arguments]]
+    result: ClassVar[type[Result]]
+
+    @abstractmethod
+    def run(self, arguments: A, workplace: Workplace) -> R:
+        """Does it."""
+
+    def needs(self, arguments: A, files: SandboxFiles) -> Capability:
+        """What this call needs leave for; `capability`, unless the tool knows better."""
+        return self.capability
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(
+            name=self.name,
+            description=self.description,
+            capability=self.capability,
+            input_schema=FrozenObject(_untitled(self.arguments.model_json_schema())),
+            output_schema=FrozenObject(_untitled(self.result.model_json_schema(mode="serialization"))),
+            writes=self.writes,
+            runs_commands=self.runs_commands,
+        )
+
+    def call(self, arguments: Mapping[str, JsonValue], workplace: Workplace) -> JsonValue:
+        parsed = self._parse(arguments)
+        workplace.stop.raise_if_cancelled()
+        try:
+            result = self.run(parsed, workplace)
+        except ToolRefused as refused:
+            raise ToolRefused(self.name, refused.reason) from refused.__cause__
+        return cast("JsonValue", result.model_dump(mode="json"))
+
+    def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
+        return self.needs(self._parse(arguments), files)
+
+    def _parse(self, arguments: Mapping[str, JsonValue]) -> A:
+        try:
+            text = json.dumps(thaw(arguments), allow_nan=False)
+            return cast("A", self.arguments.model_validate_json(text))
+        except ValidationError as error:
+            problems = [self._problem(cast("Mapping[str, Any]", found)) for found in error.errors()]
+        except (TypeError, ValueError) as error:
+            problems = [f"the arguments are not JSON: {error}"]
+        more = len(problems) - _PROBLEMS_SHOWN
+        shown = "; ".join(problems[:_PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        raise InvalidToolCall(self.name, shown)
+
+    def _problem(self, found: Mapping[str, Any]) -> str:
+        place = ".".join(str(step) for step in found["loc"])
+        if found["type"] == "extra_forbidden":
+            known = list(self.arguments.model_fields)
+            near = get_close_matches(str(found["loc"][-1]), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            return f"there is no argument {place!r}; {hint}"
+        if found["type"] == "missing":
+            return f"the argument {place!r} is missing"
+        said = str(found["msg"]).removeprefix("Value error, ")
+        return f"the argument {place!r} is wrong: {said}" if place else said
+
+
+def _untitled(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the titles that pydantic makes of the names: they say nothing that the names don't."""
+    return {
+        key: _untitled(value)
+        if isinstance(value, dict)
+        else [_untitled(item) if isinstance(item, dict) else item for item in value]
+        if isinstance(value, list)
+        else value
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+    }
