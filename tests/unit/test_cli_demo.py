@@ -171,6 +171,29 @@ def test_a_broken_promise_fails_the_demo_and_keeps_what_happened(
     assert (tmp_path / "worker-1.log").exists()
 
 
+def test_the_end_of_the_log_is_shown_and_all_of_it_on_demand(
+    stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(13):
+        stage.submit(REVIEW)
+    evidence = gather(stage.container)
+
+    def shown(count: int, **options: bool) -> list[int]:
+        (tmp_path / "stage").mkdir()
+        told = Performance(stage.story, replace(evidence, records=evidence.records[:count]), [])
+        assert conclude(Output("plain"), told, tmp_path / "stage", 1.0, **options) == 0
+        said = capfd.readouterr().out
+        hint = "The audit log: the last 12 of 13 events (`agents demo --verbose` shows all)"
+        assert (hint in said) == (count == 13 and not options)
+        assert f"{count} events, verified; 0 promises kept; 1.0 s" in said
+        log = said.split("The jobs")[0]
+        return [int(line.split()[0]) for line in log.splitlines() if line[:1].isdigit()]
+
+    assert shown(12) == list(range(1, 13))
+    assert shown(13) == list(range(2, 14))
+    assert shown(13, verbose=True) == list(range(1, 14))
+
+
 def test_the_stubborn_job_leaves_processes_that_only_force_ends() -> None:
     supervisor = PsutilProcessSupervisor()
     marked = {**os.environ, **supervisor.environment("stubborn-test:1")}

@@ -14,7 +14,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.errors import CleverAgentsError
-from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 
 if TYPE_CHECKING:
     from cleveragents.application.ports.events import AuditRecord
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Performance", "conclude", "demo"]
 
+_SHOWN_EVENTS = 12
 _TELLING = ("worker", "attempt", "error", "reason", "failures", "graph", "length")
 
 
 @click.command()
+@click.option(
+    "--verbose", "-v", is_flag=True, help=f"Show the whole audit log, not the last {_SHOWN_EVENTS} events."
+)
 @format_option
 @click.pass_context
-def demo(ctx: click.Context, output: Output) -> None:
+def demo(ctx: click.Context, verbose: bool, output: Output) -> None:
     """Show it all at work, offline, without touching your state.
 
     Three worker processes run LangGraph graphs as jobs. One job, whose processes ignore SIGTERM, is
@@ -39,6 +43,7 @@ def demo(ctx: click.Context, output: Output) -> None:
     \b
     Example:
       agents demo
+      agents demo --verbose
       agents demo --format json | jq .promises
     """
     directory = Path(tempfile.mkdtemp(prefix="cleveragents-demo-"))
@@ -55,7 +60,8 @@ def demo(ctx: click.Context, output: Output) -> None:
     except CleverAgentsError:
         progress(f"the demo could not be completed; what happened is in {directory}")
         raise
-    ctx.exit(conclude(output, performance, directory, time.monotonic() - began))
+    seconds = time.monotonic() - began
+    ctx.exit(conclude(output, performance, directory, seconds, verbose=verbose))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,11 @@ def _play(directory: Path, say: Callable[[str], None]) -> Performance:
         return Performance(story, evidence, judge(container, story, evidence))
 
 
-def conclude(output: Output, performance: Performance, directory: Path, seconds: float) -> int:
+def conclude(
+    output: Output, performance: Performance, directory: Path, seconds: float, *, verbose: bool = False
+) -> int:
     """Shows what happened; returns the exit code. The directory goes if there is nothing to look into."""
-    _show(output, performance, seconds)
+    _show(output, performance, seconds, verbose)
     if not performance.kept:
         progress(f"a promise was not kept; what happened is in {directory}")
         return 1
@@ -95,7 +103,7 @@ def conclude(output: Output, performance: Performance, directory: Path, seconds:
     return 0
 
 
-def _show(output: Output, performance: Performance, seconds: float) -> None:
+def _show(output: Output, performance: Performance, seconds: float, verbose: bool) -> None:
     events = _event_rows(performance)
     jobs = _job_rows(performance)
     promises = _promise_rows(performance)
@@ -110,15 +118,17 @@ def _show(output: Output, performance: Performance, seconds: float) -> None:
         }
         output.record({name: freeze(value) for name, value in facts.items()})
         return
-    output.title("The audit log")
-    output.table(events, ["position", "at", "event", "of", "facts"], empty="there are no events")
+    shown = events if verbose else events[-_SHOWN_EVENTS:]
+    part = f": the last {len(shown)} of {len(events)} events (`agents demo --verbose` shows all)"
+    output.title(f"The audit log{part if len(shown) < len(events) else ''}")
+    output.table(shown, ["position", "at", "event", "of", "facts"], empty="there are no events")
     output.title("The jobs")
     output.table(jobs, ["job", "state", "attempts", "workers"], empty="there are no jobs")
     output.title("The promises")
     output.table(promises, ["promise", "kept", "shown_by"], empty="")
-    verdict = f"{len(promises)} promises kept" if kept else "NOT every promise was kept"
+    verdict = f"{counted(len(promises), 'promise')} kept" if kept else "NOT every promise was kept"
     verified = "verified" if not performance.evidence.problems else "NOT verified"
-    click.echo(f"{len(events)} events, {verified}; {verdict}; {seconds:.1f} s")
+    click.echo(f"{counted(len(events), 'event')}, {verified}; {verdict}; {seconds:.1f} s")
 
 
 def _job_rows(performance: Performance) -> list[dict[str, JsonValue]]:
