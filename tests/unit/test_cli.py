@@ -160,6 +160,34 @@ def test_a_mistyped_word_is_answered_with_the_nearest(agents: Agents, wrong: lis
     assert ended.out == ""
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        (
+            ["--format", "json", "jobs", "list"],
+            "--format goes after the command: agents jobs list --format json",
+        ),
+        (["--format=json", "doctor"], "--format goes after the command: agents doctor --format json"),
+        (["events", "-f", "tail"], "-f goes after the command: agents events tail -f"),
+        (["jobs", "--limit", "3", "list"], "--limit goes after the command: agents jobs list --limit 3"),
+    ],
+)
+def test_an_option_before_its_command_is_shown_its_place(
+    agents: Agents, wrong: list[str], right: str
+) -> None:
+    ended = agents(*wrong)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.splitlines()[-1] == right
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--format", "json"], ["--formt", "json", "jobs", "list"], ["jobs", "list", "--formt", "json"]]
+)
+def test_an_option_without_a_place_is_shown_none(agents: Agents, wrong: list[str]) -> None:
+    ended = agents(*wrong)
+    assert (ended.code, "goes after" in ended.err) == (2, False)
+
+
 def test_completion_is_offered_to_shells(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_AGENTS_COMPLETE", "bash_source")
     assert "_agents_completion" in agents().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from itertools import pairwise
 
 import click
 
@@ -20,12 +21,14 @@ def invoke(arguments: list[str]) -> int:
         if "_AGENTS_COMPLETE" in os.environ:
             return _complete(os.environ["_AGENTS_COMPLETE"])
         # Not `cli.main()`: it answers a broken pipe with "failed" and an interrupt with its own words.
-        with cli.make_context("agents", arguments) as context:
+        with cli.make_context("agents", [*arguments]) as context:  # which it empties
             cli.invoke(context)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.NoSuchOption):
+            _say_where_it_belongs(error.option_name, arguments)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
@@ -39,6 +42,30 @@ def invoke(arguments: list[str]) -> int:
     except Exception as error:
         raise SystemExit(_reported(error)) from error
     return 0
+
+
+def _say_where_it_belongs(option: str, arguments: list[str]) -> None:
+    """If the option is one of the command's that was written before the command, says so."""
+    names: list[str] = []
+    command: click.Command = cli
+    for word in arguments:
+        if isinstance(command, click.Group):
+            below = command.get_command(click.Context(command), word)
+            command = below or command
+            names += [word] if below else []
+    known = next((found for found in command.params if option in found.opts), None)
+    if isinstance(known, click.Option) and names:
+        value = "" if known.is_flag else f" {_value_after(option, arguments)}"
+        click.echo(f"{option} goes after the command: agents {' '.join(names)} {option}{value}", err=True)
+
+
+def _value_after(option: str, arguments: list[str]) -> str:
+    for word, following in pairwise([*arguments, "…"]):
+        if word == option:
+            return following
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+    return "…"
 
 
 def _reported(error: Exception) -> int:
