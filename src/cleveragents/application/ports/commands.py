@@ -54,7 +54,8 @@ class Command:
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """How it ended. `output` holds stdout and stderr as they came; when too long, the tail, with a line that
-    says how much is missing. `exit_code` is None when it was ended by us: `timed_out` or `cancelled`."""
+    says how much is missing. `exit_code` is None when it was ended by us: `timed_out` or `cancelled`; for one
+    that a signal ended it is 128 and the signal's number, as in a shell."""
 
     exit_code: int | None
     output: str
@@ -79,6 +80,8 @@ class CommandRunner(Protocol):
         """Runs it to its end. When this returns, or raises, no process that it started is alive: also
         those that ignored SIGTERM, double-forked or called `setsid`; also if this process is killed.
 
-        `ToolRefused` when the program does not exist or cannot be run.
+        `on_output` gets the output as it comes, all of it; if it raises, the command is ended, and that is
+        raised. `ToolRefused` when the program does not exist or cannot be run, `InvalidToolCall` when there
+        is none, `OutsideSandbox` when `directory` is not in `root`.
         """
         ...

@@ -1,0 +1,175 @@
+"""bubblewrap: what a command sees when it is isolated, and whether that works on this machine.
+
+The command sees the system's directories read-only, a home and a /tmp that are empty and its own, the
+programs of its PATH, what the caller says it may read, and the sandbox, which alone it can write. It has its
+own process numbers, and no network unless asked for.
+
+What is not kept from it: the kernel's interfaces themselves, processor time, memory and disk space; the names
+in /etc/passwd; with `network`, whatever listens on this machine, abstract sockets included.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.application.ports.commands import Command
+from cleveragents.infrastructure.commands.environment import is_inside, search_path
+from cleveragents.infrastructure.commands.tool_directories import tool_directories
+
+__all__ = ["HOME", "TEMPORARY", "BubblewrapProbe", "arguments_for", "shared_probe"]
+
+HOME = "/home/agent"
+TEMPORARY = f"{os.sep}tmp"
+_SYSTEM = ("/usr", "/nix/store", "/run/current-system/sw")
+_OFTEN_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_ETC = (
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "passwd", "group", "nsswitch.conf"),
+    *("localtime", "timezone", "locale.alias", "locale.conf", "os-release", "lsb-release", "debian_version"),
+    *("ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "pki/ca-trust", "crypto-policies", "ca-certificates"),
+    *("mime.types", "protocols", "services", "hosts", "host.conf", "gai.conf", "terminfo", "fonts", "perl"),
+    *("java", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "maven"),
+)
+_NETWORK_ETC = ("resolv.conf",)
+_PROBE_SECONDS = 10.0
+_REMEDY = "install bubblewrap and allow user namespaces, or set isolation to 'auto' or 'off'"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """`program` is where bubblewrap is, if it works; else `problem` says why it does not."""
+
+    program: str | None
+    problem: str = ""
+
+    @property
+    def remedy(self) -> str:
+        return f"{self.problem}; {_REMEDY}"
+
+
+class BubblewrapProbe:
+    """Finds out once whether bubblewrap works here: it may be missing, or namespaces be forbidden.
+
+    Thread safety:
+        Owner: the module, one for the process; any thread may share it.
+        Lock: `_lock` guards the answer. It is held while bubblewrap is tried, some milliseconds, so that all
+            who ask meanwhile get the same answer instead of trying themselves.
+        Guarantee: it is tried once, and `first_time` is True for one caller.
+    Cancel safety: an interrupted try is made again by the next caller.
+    """
+
+    def __init__(self, name: str = "bwrap") -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._result: ProbeResult | None = None
+        self._told = False
+
+    def result(self) -> ProbeResult:
+        with self._lock:
+            if self._result is None:
+                self._result = _try(self._name)
+            return self._result
+
+    def first_time(self) -> bool:
+        """True once: for the one who tells the user."""
+        with self._lock:
+            told, self._told = self._told, True
+            return not told
+
+
+shared_probe = BubblewrapProbe()
+
+
+def _try(name: str) -> ProbeResult:
+    program = shutil.which(name)
+    if program is None:
+        return ProbeResult(None, "bubblewrap (bwrap) is not installed")
+    options = [*_namespaces(network=False), *_system(network=False)]
+    try:
+        done = subprocess.run(
+            [program, *options, "--", "true"],
+            env={"PATH": "/usr/bin:/bin"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return ProbeResult(None, f"bubblewrap cannot be run ({error})")
+    if done.returncode != 0:
+        words = " ".join(done.stderr.decode("utf-8", "backslashreplace").split())
+        return ProbeResult(None, f"bubblewrap does not work here ({words})")
+    return ProbeResult(program)
+
+
+def arguments_for(
+    command: Command, environment: dict[str, str], *, program: Path, hidden: tuple[Path, ...]
+) -> list[str]:
+    """bubblewrap's options for this command. Later ones lie over earlier ones, hence the order."""
+    entries = search_path(environment["PATH"], hidden=hidden, root=command.root)
+    tools = [
+        directory
+        for directory in tool_directories(entries, program, hidden)
+        if not is_inside(directory, [*map(Path, _SYSTEM), command.root])
+    ]
+    options = [*_namespaces(command.network), *_system(command.network)]
+    for directory in tools:
+        options += ["--ro-bind-try", str(directory), str(directory)]
+    seen = [*tools, *map(Path, _SYSTEM)]
+    for place in _covered(hidden, seen):  # guard: a tool's prefix may have the checkout somewhere below it
+        options += ["--tmpfs", str(place)]
+    options += _trees(command)
+    options += ["--remount-ro", "/", "--chdir", str(command.directory), "--clearenv"]
+    for name, value in environment.items():
+        options += ["--setenv", name, value]
+    return options
+
+
+def _namespaces(network: bool) -> Iterator[str]:
+    yield from ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    if os.geteuid() != 0:
+        yield "--unshare-user"
+    if not network:
+        yield "--unshare-net"
+    yield from ("--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox")
+
+
+def _system(network: bool) -> Iterator[str]:
+    for path in _SYSTEM:
+        yield from ("--ro-bind-try", path, path)
+    for path in _OFTEN_LINKS:
+        link = Path(path)
+        if link.is_symlink():
+            yield from ("--symlink", str(link.readlink()), path)
+        else:
+            yield from ("--ro-bind-try", path, path)
+    for name in (*_ETC, *_NETWORK_ETC) if network else _ETC:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    for path in (TEMPORARY, f"/var{TEMPORARY}", HOME):
+        yield from ("--tmpfs", path)
+
+
+def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:
+    """The hidden places that could be seen through what is shown."""
+    for place in dict.fromkeys(Path(os.path.realpath(place)) for place in hidden):
+        if place.is_dir() and is_inside(place, shown):
+            yield place
+
+
+def _trees(command: Command) -> Iterator[str]:
+    """What the caller asked for, outer directories first, since an inner one lies over its outer one."""
+    trees = dict.fromkeys(_spellings(command.readable), "--ro-bind-try")
+    trees |= dict.fromkeys(_spellings([command.root]), "--bind")
+    for path in sorted(trees, key=lambda path: len(path.parts)):
+        yield from (trees[path], str(path), str(path))
+
+
+def _spellings(paths: Iterable[Path]) -> list[Path]:
+    """Each by the name it was given and by its real one, for both may turn up in what a command reads."""
+    return [spelling for path in paths for spelling in dict.fromkeys([path, Path(os.path.realpath(path))])]

@@ -1,0 +1,96 @@
+"""The variables that a command gets: few, and none that could hold a secret of the user's.
+
+Chosen by name, not filtered by look: a variable nobody thought of stays out. Our own (`CLEVERAGENTS_*`) stay
+out even if allowed by name, for the token that opens the server is among them; only markers are added.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from cleveragents.application.ports.commands import Command
+
+__all__ = ["OWN_PREFIX", "command_environment", "is_inside", "search_path"]
+
+OWN_PREFIX = "CLEVERAGENTS_"
+_HARMLESS = ("LANG", "LANGUAGE", "TZ", "USER", "LOGNAME")
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+_IDENTITY = {
+    "GIT_AUTHOR_NAME": "CleverAgents",
+    "GIT_AUTHOR_EMAIL": "cleveragents@localhost",
+    "GIT_COMMITTER_NAME": "CleverAgents",
+    "GIT_COMMITTER_EMAIL": "cleveragents@localhost",
+}
+# git neither reads the user's configuration nor asks anybody anything.
+_QUIET = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+    "GIT_EDITOR": ":",
+    "GIT_PAGER": "cat",
+    "PAGER": "cat",
+    "TERM": "dumb",
+}
+
+
+def command_environment(
+    command: Command,
+    inherited: Mapping[str, str],
+    *,
+    home: str,
+    temporary: str,
+    hidden: tuple[Path, ...] = (),
+    allowed_names: tuple[str, ...] = (),
+) -> dict[str, str]:
+    """All that `command` gets. Its own `environment` wins over what we say, and its markers over all."""
+    passed = {
+        name: value
+        for name, value in inherited.items()
+        if name in _HARMLESS
+        or name.startswith("LC_")
+        or (name in allowed_names and not name.startswith(OWN_PREFIX))  # guard: our token is no command's
+    }
+    entries = search_path(inherited.get("PATH", _DEFAULT_PATH), hidden=hidden, root=command.root)
+    ceilings = dict.fromkeys([str(command.root.parent), os.path.realpath(command.root.parent)])
+    return {
+        "LANG": "C.UTF-8",
+        "USER": "agent",
+        **passed,
+        **_IDENTITY,
+        **_QUIET,
+        "PATH": os.pathsep.join(map(str, entries)) or _DEFAULT_PATH,
+        "HOME": home,
+        "TMPDIR": temporary,
+        # guard: a sandbox without a repository must not take the one around it for its own
+        "GIT_CEILING_DIRECTORIES": os.pathsep.join(ceilings),
+        **command.environment,
+        **command.markers,
+    }
+
+
+def search_path(path: str, *, hidden: Iterable[Path], root: Path) -> tuple[Path, ...]:
+    """The directories of a PATH that a command may use, in order.
+
+    Relative ones mean another directory in every place, and those of a hidden place (the user's own checkout,
+    say) would run its programs on the sandbox: neither is kept. The sandbox's own are.
+    """
+    kept = []
+    for word in path.split(os.pathsep):
+        entry = Path(word)
+        if entry.is_absolute() and (is_inside(entry, [root]) or not is_inside(entry, hidden)):
+            kept.append(entry)
+    return tuple(dict.fromkeys(kept))
+
+
+def is_inside(path: Path, places: Iterable[Path]) -> bool:
+    """Whether `path` is one of the places or below one, by its name or by where its links lead."""
+    spellings = (path, Path(os.path.realpath(path)))
+    for place in places:
+        for around in (place, Path(os.path.realpath(place))):
+            if any(spelling.is_relative_to(around) for spelling in spellings):
+                return True
+    return False

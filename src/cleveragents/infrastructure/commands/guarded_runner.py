@@ -1,0 +1,198 @@
+"""Runs commands, each below a guard process that ends whatever it started.
+
+What holds without bubblewrap: few variables, an own session, an empty home, no descriptor of ours, bounded
+time and output, and the end of every process. What does not: such a command can read and write whatever the
+user can, use the network, and read the memory and variables of the user's other processes.
+
+What no mode can do: end a process that somebody else started at the command's request (a container daemon,
+systemd, cron), or undo what was sent over a network that was allowed. Without bubblewrap, if the guard itself
+is killed by force, processes that both detached and emptied their environment cannot be recognised.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from cleveragents.application.ports.commands import Command, CommandResult, StopSignal
+from cleveragents.errors import ToolRefused
+from cleveragents.infrastructure.commands.bubblewrap import (
+    HOME,
+    TEMPORARY,
+    BubblewrapProbe,
+    arguments_for,
+    shared_probe,
+)
+from cleveragents.infrastructure.commands.environment import command_environment
+from cleveragents.infrastructure.commands.guard import NOT_EXECUTED, GuardProgram, GuardReport
+from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER, GuardProcess
+from cleveragents.infrastructure.commands.output_tail import OutputTail
+from cleveragents.infrastructure.commands.private_directory import make_directory, remove_directory
+from cleveragents.infrastructure.commands.program_lookup import TOOL, check_command, find_program
+
+__all__ = ["GuardedCommandRunner", "Isolation"]
+
+Isolation = Literal["auto", "require", "off"]
+_LOOK_SECONDS = 0.05
+_LONGEST_GRACE_SECONDS = 3.0
+_GUARD_SECONDS = 8.0
+_REFUSAL_WORDS = 500
+_LOST = b"\n[the process that watched over the command was killed, so all it had started was ended]\n"
+
+
+class GuardedCommandRunner:
+    """`CommandRunner` over one guard process per command, under bubblewrap where that works.
+
+    `isolation`: "auto" runs plainly, with a warning, where bubblewrap does not work; "require" refuses then;
+    "off" never isolates. `hidden` are places that no command sees or finds programs in: the user's own
+    checkout, our state directory; without bubblewrap only the latter holds. `allowed_names` are variables of
+    ours that commands get. Between SIGTERM and SIGKILL pass `grace_seconds`, 3 at most, so that a cancelled
+    command is over within 5 seconds.
+
+    Stateless: any thread may share it. A call's own thread reads the output and calls `on_output`, which must
+    not block: a cancel is noticed between two calls of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        isolation: Isolation = "auto",
+        hidden: tuple[Path, ...] = (),
+        allowed_names: tuple[str, ...] = (),
+        grace_seconds: float = 2.0,
+        probe: BubblewrapProbe = shared_probe,
+    ) -> None:
+        self._isolation = isolation
+        self._hidden = tuple(place.absolute() for place in hidden)
+        self._allowed_names = allowed_names
+        self._grace_seconds = min(max(grace_seconds, 0.0), _LONGEST_GRACE_SECONDS)
+        self._probe = probe
+
+    @property
+    def isolates(self) -> bool:
+        return self._isolation != "off" and self._probe.result().program is not None
+
+    def run(
+        self, command: Command, stop: StopSignal, *, on_output: Callable[[bytes], None] | None = None
+    ) -> CommandResult:
+        check_command(command)
+        bubblewrap = self._bubblewrap()
+        isolated = bubblewrap is not None
+        if stop.is_cancelled:
+            return CommandResult(None, "", 0, 0.0, cancelled=True, isolated=isolated)
+        started = time.monotonic()
+        tail = OutputTail(command.output_limit_bytes, on_output)
+        with self._place(isolated) as place:
+            program = self._program(command, place, bubblewrap)
+            report = self._watch(program, command.input, stop, tail)
+        output, missing = tail.finish()
+        if report["refused"] is not None:
+            raise ToolRefused(TOOL, _why_refused(command, report["refused"], output))
+        return CommandResult(
+            None if report["cause"] in ("order", "timeout") else _shell_code(report["code"]),
+            output,
+            missing,
+            time.monotonic() - started,
+            timed_out=report["cause"] == "timeout",
+            cancelled=report["cause"] == "order",
+            isolated=isolated,
+        )
+
+    def _bubblewrap(self) -> str | None:
+        """Where it is, if it is to be used."""
+        if self._isolation == "off":
+            return None
+        result = self._probe.result()
+        if result.program is None:
+            if self._isolation == "require":
+                raise ToolRefused(TOOL, f"it cannot be isolated: {result.remedy}")
+            if self._probe.first_time():
+                import structlog
+
+                structlog.get_logger(__name__).warning("command.not_isolated", reason=result.problem)
+        return result.program
+
+    @contextmanager
+    def _place(self, isolated: bool) -> Iterator[Path | None]:
+        """A directory for what the command keeps for itself; None where it gets an empty one anyway."""
+        if isolated:
+            yield None
+            return
+        private = make_directory()
+        try:
+            yield private
+        finally:
+            remove_directory(str(private))
+
+    def _program(self, command: Command, private: Path | None, bubblewrap: str | None) -> GuardProgram:
+        markers = {**command.markers, COMMAND_MARKER: uuid.uuid4().hex}
+        environment = command_environment(
+            replace(command, markers=markers),
+            os.environ,
+            home=HOME if private is None else str(private / "home"),
+            temporary=TEMPORARY if private is None else str(private / "tmp"),
+            hidden=self._hidden,
+            allowed_names=self._allowed_names,
+        )
+        found = find_program(command, environment["PATH"], os.environ.get("PATH", ""))
+        program: GuardProgram = {
+            "executable": str(found),
+            "argv": [*command.argv],
+            "arguments": None,
+            "environment": environment,
+            "markers": markers,
+            "directory": str(command.directory),
+            "output": -1,
+            "input": -1,
+            "timeout_seconds": command.timeout_seconds,
+            "grace_seconds": self._grace_seconds,
+            "parent": 0,
+            "path": [],
+            "private": None if private is None else str(private),
+        }
+        if bubblewrap is not None:
+            # guard: bubblewrap runs outside, so nothing that a command brings (LD_PRELOAD) may reach it
+            program["environment"] = markers
+            program["directory"] = "/"
+            program["executable"] = bubblewrap
+            program["argv"] = [bubblewrap, "--", *command.argv]
+            program["arguments"] = arguments_for(command, environment, program=found, hidden=self._hidden)
+        return program
+
+    def _watch(self, program: GuardProgram, feed: bytes, stop: StopSignal, tail: OutputTail) -> GuardReport:
+        """Until the guard says that nothing is left, or is itself gone or stuck."""
+        ordered = False
+        late = time.monotonic() + program["timeout_seconds"] + self._grace_seconds + _GUARD_SECONDS
+        with GuardProcess(program, feed) as guard:
+            while guard.report is None and not guard.lost and time.monotonic() < late:
+                tail.append(guard.read(_LOOK_SECONDS))
+                if not ordered and stop.is_cancelled:
+                    ordered = True
+                    late = time.monotonic() + self._grace_seconds + _GUARD_SECONDS
+                    guard.end()
+            report = guard.report
+            if report is None:
+                cause = "order" if ordered else None if guard.lost else "timeout"
+                report = {"code": guard.end_by_marker(), "cause": cause, "refused": None}
+                tail.append(_LOST)
+            tail.append(guard.rest())
+        return report
+
+
+def _shell_code(code: int | None) -> int:
+    """As a shell tells it, whatever stood between the command and us: 128 and the number of the signal."""
+    if code is None:
+        return 128 + signal.SIGKILL
+    return 128 - code if code < 0 else code
+
+
+def _why_refused(command: Command, problem: str, output: str) -> str:
+    said = " ".join(output.split())[-_REFUSAL_WORDS:] if problem == NOT_EXECUTED else problem
+    return f"{command.argv[0]!r} cannot be run: {said}"

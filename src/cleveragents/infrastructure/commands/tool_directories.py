@@ -1,0 +1,102 @@
+"""Which directories outside the system's own a command needs, in order to run the programs on its PATH.
+
+A language's interpreter is often installed in a home directory (pyenv, nvm, conda, uv, a virtual
+environment), and it is more than the directory its program is in. Its prefix is found by looking at what is
+there; a home directory itself, or a place where secrets are kept, is never part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from cleveragents.infrastructure.commands.environment import is_inside
+
+__all__ = ["secret_places", "shebang", "tool_directories"]
+
+_PROGRAM_DIRECTORIES = {"bin", "sbin", "shims"}
+_SIGNS_OF_A_PREFIX = ("pyvenv.cfg", "conda-meta", "lib", "versions", "installs", "tools")
+_ASKED_FOR = ("python", "python3", "node")
+_SECRETS = (".ssh", ".aws", ".azure", ".config", ".docker", ".gnupg", ".kube", ".mozilla", ".password-store")
+_MOST_LINKS = 16
+_SHEBANG = re.compile(rb"#!\s*(/\S+)")
+
+
+def secret_places(home: Path) -> tuple[Path, ...]:
+    """Where a user's credentials are."""
+    return tuple(home / name for name in _SECRETS)
+
+
+def tool_directories(entries: Iterable[Path], program: Path, forbidden: Iterable[Path]) -> list[Path]:
+    """Directories to be shown, parents first, none below another.
+
+    `entries` are PATH's; `program` is what will be run. Nothing at or below a `forbidden` place is among
+    them, nor a directory that holds a home: what a forbidden place lies below is for the caller to cover.
+    """
+    home = Path(os.path.realpath(Path.home()))
+    closed = (*forbidden, *secret_places(home))
+    wanted: list[Path] = []
+    for entry in entries:
+        wanted += _prefix(entry)
+        for name in _ASKED_FOR:
+            wanted += _chain(entry / name)
+    wanted += _chain(program)
+    shown: list[Path] = []
+    for path in sorted(dict.fromkeys(wanted), key=lambda path: len(path.parts)):
+        real = Path(os.path.realpath(path))
+        # guard: a home directory is never shown as a whole
+        if not path.is_dir() or home.is_relative_to(real) or is_inside(path, closed):
+            continue
+        if not any(path.is_relative_to(other) for other in shown):
+            shown.append(path)
+    return shown
+
+
+def _prefix(entry: Path) -> Iterator[Path]:
+    """The directory with the programs, where it really is, and the installation it belongs to."""
+    for place in dict.fromkeys([entry, Path(os.path.realpath(entry))]):
+        yield place
+        parent = place.parent
+        # ~/.local is where programs are, and also keyrings and the state of everything.
+        if place.name not in _PROGRAM_DIRECTORIES or parent.name == ".local":
+            continue
+        if any((parent / sign).exists() for sign in _SIGNS_OF_A_PREFIX):
+            yield parent
+
+
+def _chain(program: Path) -> Iterator[Path]:
+    """The prefixes along a program's links, and of the interpreter that its first line names."""
+    for step in _links(program):
+        yield from _prefix(step.parent)
+        configuration = step.parent.parent / "pyvenv.cfg"
+        if configuration.is_file():
+            for line in configuration.read_text("utf-8", "replace").splitlines():
+                name, _, value = line.partition("=")
+                if name.strip() == "home":
+                    yield from _prefix(Path(value.strip()))
+    interpreter = shebang(program)
+    if interpreter is not None and interpreter != program:
+        for step in _links(interpreter):
+            yield from _prefix(step.parent)
+
+
+def _links(program: Path) -> Iterator[Path]:
+    for _ in range(_MOST_LINKS):
+        if not program.is_file():
+            return
+        yield program
+        if not program.is_symlink():
+            return
+        program = Path(os.path.normpath(program.parent / program.readlink()))
+
+
+def shebang(program: Path) -> Path | None:
+    """The interpreter that the file's first line names, if it is a script."""
+    try:
+        with program.open("rb") as file:
+            found = _SHEBANG.match(file.read(512))
+    except OSError:
+        return None
+    return Path(os.fsdecode(found.group(1))) if found else None
