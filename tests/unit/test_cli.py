@@ -25,7 +25,7 @@ from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.infrastructure.persistence.schema import HEAD
 from cleveragents.interfaces.cli import checks, main
 from cleveragents.interfaces.cli.commands import cli
-from cleveragents.interfaces.cli.output import ago
+from cleveragents.interfaces.cli.output import ago, counted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -463,6 +463,11 @@ def test_a_list_on_a_terminal_keeps_each_job_to_a_line(
 )
 def test_how_long_ago_is_said_in_one_unit(seconds: float, said: str) -> None:
     assert ago(NOW, NOW + timedelta(seconds=seconds)) == said
+
+
+def test_one_is_not_said_in_the_plural() -> None:
+    assert [counted(n, "event") for n in (0, 1, 2)] == ["0 events", "1 event", "2 events"]
+    assert [counted(n, "process", "processes") for n in (1, 2)] == ["1 process", "2 processes"]
 
 
 def test_a_queued_job_is_cancelled_once(agents: Agents, container: Container) -> None:

@@ -143,6 +143,8 @@ def test_what_went_well_is_kept_and_each_promise_can_be_broken(stage: Stage) -> 
     stage.play_recovery(done=12)
     evidence = gather(stage.container)
     assert broken(stage, stage.story, evidence) == []
+    shown = [promise.shown_by for promise in judge(stage.container, stage.story, evidence)]
+    assert "0 processes, 1 worker ended cleanly" in shown
     assert [promise.what for promise in judge(stage.container, stage.story, evidence)] == list(CASES)
     for promise, doctor in CASES.items():
         assert promise in broken(stage, *doctor(stage.story, evidence))

@@ -85,9 +85,9 @@ def ago(moment: datetime, now: datetime) -> str:
     return "now"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 event`, `2 events`: for nouns whose plural is regular."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 event`, `2 events`; a plural that is not made with an s is given."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 class Output:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.event import EventType
 from cleveragents.domain.job import Job, JobState
+from cleveragents.interfaces.cli.output import counted
 from cleveragents.interfaces.demo.graphs import BRANCHES, BROKEN_STRATEGY, MIGRATED
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _changes_filed(container: Container, reviews: Sequence[Job]) -> Promise:
             filed += len(entries)
             right = right and tuple(one.entry.path for one in entries) == BRANCHES[branch]
             right = right and container.changesets.get(changeset_id).closed
-    return Promise("each change is in the changeset of its branch, once", right, f"{filed} changes")
+    return Promise("each change is in the changeset of its branch, once", right, counted(filed, "change"))
 
 
 def _context_survives(reviews: Sequence[Job], evidence: Evidence) -> Promise:
@@ -105,7 +106,8 @@ def _context_survives(reviews: Sequence[Job], evidence: Evidence) -> Promise:
     used = sum(n for outcome, n in outcomes.items() if outcome.endswith(": used"))
     opened = evidence.count(EventType.BREAKER_OPENED, subject=BROKEN_STRATEGY)
     kept = opened > 0 and refused >= len(reviews) and all(_result(job).get("found") for job in reviews)
-    shown = f"{used} answers from the others, {opened} breakers opened, {refused} calls spared"
+    answers, breakers, calls = counted(used, "answer"), counted(opened, "breaker"), counted(refused, "call")
+    shown = f"{answers} from the others, {breakers} opened, {calls} spared"
     return Promise("a failing context strategy is cut off, the others serve", kept, shown)
 
 
@@ -115,7 +117,8 @@ def _cancel(container: Container, story: Story, evidence: Evidence) -> Iterator[
     yield Promise("cancel means cancelled", kept, f"stubborn-1 is {job.state.value}")
     alive = container.processes.alive(marker_of(story.stubborn, story.stubborn_fence))
     kept = len(story.stubborn_pids) > 0 and not alive
-    shown = f"there were {len(story.stubborn_pids)}, SIGTERM ignored; {len(alive)} are alive"
+    still = counted(len(alive), "is alive", "are alive")
+    shown = f"there were {len(story.stubborn_pids)}, SIGTERM ignored; {still}"
     yield Promise("no process of a cancelled job survives", kept, shown)
     kept = story.second_cancel == JobState.CANCELLED.value
     yield Promise("a second cancel says so and does nothing", kept, f"already {story.second_cancel}")
@@ -146,11 +149,12 @@ def _every_move_told(evidence: Evidence) -> Promise:
         and len(evidence.workers_of(job_id)) == job.attempt
         for job_id, job in evidence.jobs.items()
     )
-    return Promise("every job began and ended once in the log", told, f"{len(evidence.jobs)} jobs")
+    return Promise("every job began and ended once in the log", told, counted(len(evidence.jobs), "job"))
 
 
 def _verified(evidence: Evidence) -> Promise:
-    shown = f"{len(evidence.records)} events, verified" if not evidence.problems else evidence.problems[0]
+    events = counted(len(evidence.records), "event")
+    shown = f"{events}, verified" if not evidence.problems else evidence.problems[0]
     return Promise("the audit log is whole", not evidence.problems and bool(evidence.records), shown)
 
 
@@ -163,9 +167,8 @@ def _nothing_left(container: Container, story: Story, evidence: Evidence) -> Pro
     ]
     others = [code for name, code in story.exit_codes.items() if name != story.killed_worker]
     kept = not left and set(others) == {0}
-    return Promise(
-        "nothing is left behind", kept, f"{len(left)} processes, {len(others)} workers ended cleanly"
-    )
+    shown = f"{counted(len(left), 'process', 'processes')}, {counted(len(others), 'worker')} ended cleanly"
+    return Promise("nothing is left behind", kept, shown)
 
 
 def _result(job: Job) -> dict[str, Any]:

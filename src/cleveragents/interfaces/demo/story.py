@@ -17,6 +17,7 @@ from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.errors import DeadlineExceeded, JobAlreadyEnded
 from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.interfaces.cli.output import counted
 from cleveragents.interfaces.demo.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ def _kill_the_migrating(
     worker.kill()
     story.killed_worker = worker.name
     story.changes_before_kill = _changes(container, story.migration)
-    say(f"kill -9 {worker.pid}: {worker.name} dies with migrate-1 after {story.changes_before_kill} changes")
+    changes = counted(story.changes_before_kill, "change")
+    say(f"kill -9 {worker.pid}: {worker.name} dies with migrate-1 after {changes}")
     taken = _until_running(container, story.migration, not_by=worker.name)
     heir = taken.owner.id if taken.owner else "a peer"
     say(f"{heir} takes migrate-1 over and goes on where it stopped (attempt {taken.attempt})")
