@@ -34,17 +34,21 @@ class Difference:
 
 def states_after(entries: Iterable[ChangeEntry]) -> dict[str, FileState | None]:
     """The state of every path that the changes touched, once all of them were made, in order."""
-    return {path: difference.after for path, difference in differences_of(entries).items()}
+    return {path: step.after for path, step in _steps_of(entries).items()}
 
 
 def differences_of(entries: Iterable[ChangeEntry]) -> dict[str, Difference]:
     """First and last state of every path that was touched; one that came back to its first is left out."""
+    return {path: step for path, step in _steps_of(entries).items() if step.before != step.after}
+
+
+def _steps_of(entries: Iterable[ChangeEntry]) -> dict[str, Difference]:
     found: dict[str, Difference] = {}
     for entry in entries:
         for path, before, after in split_renames(entry):
             first = found[path].before if path in found else before
             found[path] = Difference(first, after)
-    return {path: step for path, step in found.items() if step.before != step.after}
+    return found
 
 
 def split_renames(entry: ChangeEntry) -> Iterator[tuple[str, FileState | None, FileState | None]]:
@@ -63,8 +67,8 @@ def entries_between(
 ) -> list[ChangeEntry]:
     """The changes that lead from each `before` to its `after`, in the order of their paths.
 
-    A file that is gone and one that appeared with the very same content are one rename; where several could
-    be paired, the first by path are.
+    A file that is gone and one that appeared with the very same content and mode are one rename; where
+    several could be paired, the first by path are.
     """
     gone: dict[FileState, list[str]] = {}
     for path in sorted(differences):

@@ -1,8 +1,11 @@
 """Plans: a goal on its way through four phases, as an explicit state machine.
 
     action ─▶ strategize ─▶ execute ─▶ apply
-       each: queued ─▶ processing ⇄ waiting ─▶ complete | errored | cancelled
+       each: queued ─▶ processing ─▶ complete | errored | cancelled;  processing ─▶ waiting ─▶ queued
        apply ends: applied | constrained | rejected | errored | cancelled;  applied ─▶ undone
+
+What waits is queued again by the answer: nobody has to stay alive for it. Apply itself never waits: a plan
+whose result needs a person's leave rests at execute/complete.
 
 Every move raises the plan's `version`; a store makes a move only from the version its caller saw, so of two
 that decide at once one wins and the other is told.

@@ -1,26 +1,50 @@
 """Plans, their tool calls, checks and reviews as rows, and back.
 
 Free text and JSON from outside may hold what no database takes as text (a lone surrogate, a NUL), so JSON is
-kept as ASCII, and text with its odd characters spelt out.
+kept as ASCII, and text with its odd characters spelt out. Names that nobody writes so are refused. What would
+not come back as JSON (`NaN`, a set) is refused, too: once kept, it could not be read any more.
 """
 
 from __future__ import annotations
 
 import json
-
-from sqlalchemy import RowMapping
+from collections.abc import Mapping
+from typing import Any
 
 from cleveragents.domain.check import CheckRun, CheckVerdict
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.review import Review, ReviewKind
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.infrastructure.persistence.change_rows import ensure_storable
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 
-__all__ = ["call_of", "call_row", "check_of", "check_row", "encoded", "kept_text", "plan_of", "plan_row"]
+__all__ = [
+    "call_of",
+    "call_row",
+    "check_of",
+    "check_row",
+    "encoded",
+    "kept_text",
+    "plan_of",
+    "plan_row",
+    "review_of",
+    "review_row",
+]
 
 
 def plan_row(plan: Plan) -> dict[str, object]:
-    """All columns but `number`, which the database gives."""
+    """All columns but `number`, which the database gives. `InvalidPayload`."""
+    ensure_storable(
+        "a plan",
+        {
+            "action": plan.action,
+            "job_id": plan.job_id,
+            "parent_id": plan.parent_id,
+            "root_id": plan.root_id,
+        },
+    )
     return {
         "id": plan.id,
         "goal": kept_text(plan.goal),
@@ -29,10 +53,10 @@ def plan_row(plan: Plan) -> dict[str, object]:
         "phase": plan.phase.value,
         "state": plan.state.value,
         "version": plan.version,
-        "request": encoded(plan.request),
-        "strategy": _encoded_or_none(plan.strategy),
-        "waiting_for": _encoded_or_none(plan.waiting_for),
-        "error": None if plan.error is None else kept_text(plan.error),
+        "request": encoded(plan.request, "request of a plan"),
+        "strategy": _encoded_or_none(plan.strategy, "strategy of a plan"),
+        "waiting_for": _encoded_or_none(plan.waiting_for, "what a plan waits for"),
+        "error": _kept_error(plan.error),
         "job_id": plan.job_id,
         "parent_id": plan.parent_id,
         "root_id": plan.root_id,
@@ -41,7 +65,7 @@ def plan_row(plan: Plan) -> dict[str, object]:
     }
 
 
-def plan_of(row: RowMapping) -> Plan:
+def plan_of(row: Mapping[Any, Any]) -> Plan:
     """The plan that the row holds."""
     return Plan(
         id=row["id"],
@@ -64,25 +88,26 @@ def plan_of(row: RowMapping) -> Plan:
 
 
 def call_row(call: ToolCall) -> dict[str, object]:
-    """All columns of a tool call."""
+    """All columns of a tool call. `InvalidPayload`."""
+    ensure_storable("a tool call", {"tool": call.tool, "step": call.step, "changeset_id": call.changeset_id})
     return {
         "plan_id": call.plan_id,
         "number": call.number,
         "call_id": call.call_id,
         "step": call.step,
         "tool": call.tool,
-        "arguments": encoded(call.arguments),
+        "arguments": encoded(call.arguments, f"arguments of {call.tool}"),
         "state": call.state.value,
         "changeset_id": call.changeset_id,
         "approval": call.approval,
-        "result": _encoded_or_none(call.result),
-        "error": None if call.error is None else kept_text(call.error),
+        "result": _encoded_or_none(call.result, f"result of {call.tool}"),
+        "error": _kept_error(call.error),
         "started_at": microseconds(call.started_at),
         "ended_at": None if call.ended_at is None else microseconds(call.ended_at),
     }
 
 
-def call_of(row: RowMapping) -> ToolCall:
+def call_of(row: Mapping[Any, Any]) -> ToolCall:
     """The tool call that the row holds."""
     return ToolCall(
         plan_id=row["plan_id"],
@@ -102,7 +127,8 @@ def call_of(row: RowMapping) -> ToolCall:
 
 
 def check_row(run: CheckRun) -> dict[str, object]:
-    """All columns but `number`."""
+    """All columns but `number`. `InvalidPayload`."""
+    ensure_storable("a run of a check", {"name": run.name, "tree": run.tree})
     return {
         "plan_id": run.plan_id,
         "name": run.name,
@@ -115,7 +141,7 @@ def check_row(run: CheckRun) -> dict[str, object]:
     }
 
 
-def check_of(row: RowMapping) -> CheckRun:
+def check_of(row: Mapping[Any, Any]) -> CheckRun:
     """The run of a check that the row holds."""
     return CheckRun(
         plan_id=row["plan_id"],
@@ -129,9 +155,25 @@ def check_of(row: RowMapping) -> CheckRun:
     )
 
 
-def encoded(value: JsonValue) -> str:
-    """The value as ASCII JSON."""
-    return json.dumps(thaw(value), separators=(",", ":"))
+def review_row(review: Review) -> dict[str, str]:
+    """All columns of a verdict."""
+    return {
+        "plan_id": review.plan_id,
+        "kind": review.kind.value,
+        "subject": encoded(review.subject),
+        "verdict": "accepted" if review.accepted else "rejected",
+    }
+
+
+def review_of(row: Mapping[Any, Any]) -> Review:
+    """The verdict that the row holds."""
+    kind = ReviewKind(row["kind"])
+    return Review(row["plan_id"], kind, str(_decoded(row["subject"])), row["verdict"] == "accepted")
+
+
+def encoded(value: JsonValue, where: str = "text") -> str:
+    """The value as ASCII JSON. `InvalidPayload` for what is no JSON value."""
+    return json.dumps(thaw(freeze(value, where=where)), separators=(",", ":"))
 
 
 def kept_text(text: str) -> str:
@@ -139,8 +181,13 @@ def kept_text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
-def _encoded_or_none(value: JsonValue) -> str | None:
-    return None if value is None else encoded(value)
+def _kept_error(error: str | None) -> str | None:
+    """Errors quote commands, addresses and their output; what looks like a secret is not kept."""
+    return None if error is None else kept_text(redact_text(error))
+
+
+def _encoded_or_none(value: JsonValue, where: str) -> str | None:
+    return None if value is None else encoded(value, where)
 
 
 def _decoded(text: str) -> JsonValue:

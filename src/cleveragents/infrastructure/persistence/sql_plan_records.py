@@ -6,23 +6,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, Update, delete, func, select, update
 
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.review import Review, ReviewKind
+from cleveragents.domain.review import Review
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import PlanError, StalePlan, UnknownPlan
+from cleveragents.errors import InvalidPayload, PlanError, StalePlan, UnknownPlan
+from cleveragents.infrastructure.persistence.change_rows import is_storable
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
-from cleveragents.infrastructure.persistence.plan_rows import call_of, call_row, check_of, check_row, encoded
+from cleveragents.infrastructure.persistence.plan_rows import (
+    call_of,
+    call_row,
+    check_of,
+    check_row,
+    review_of,
+    review_row,
+)
 from cleveragents.infrastructure.persistence.tables import check_runs, plans, reviews, tool_calls
 
 __all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore"]
 
 _ENDS = (CallState.ENDED, CallState.FAILED)
+_ANSWERS = ("granted", "denied")
 
 
 class SqlCallStore:
@@ -50,8 +59,9 @@ class SqlCallStore:
                 tool_calls.c.plan_id == plan_id
             )
             number = int(connection.execute(last).scalar_one()) + 1
-            call = ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step)
-            connection.execute(tool_calls.insert(), call_row(call))
+            row = call_row(ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step))
+            call = call_of(row)
+            connection.execute(tool_calls.insert(), row)
             kind = EventType.APPROVAL_REQUESTED if state is CallState.ASKED else EventType.TOOL_CALL_STARTED
             append_to_outbox(connection, self._event(kind, call, now))
             return call
@@ -68,49 +78,49 @@ class SqlCallStore:
         result: JsonValue = None,
         error: str | None = None,
     ) -> ToolCall:
-        moved = replace(
-            call,
-            state=state,
-            changeset_id=changeset_id or call.changeset_id,
-            result=call.result if result is None else result,
-            error=call.error if error is None else error,
-            ended_at=now if state in _ENDS else call.ended_at,
-        )
-
         def unit(connection: Connection) -> ToolCall:
             _hold(connection, call.plan_id)
-            written = connection.execute(
-                update(tool_calls)
-                .where(tool_calls.c.plan_id == call.plan_id, tool_calls.c.number == call.number)
-                .where(tool_calls.c.state == call.state.value)
-                .values(call_row(moved))
-            )
-            if written.rowcount != 1:  # guard: somebody else moved the call since it was read
+            held = _one(connection, call.plan_id, call.number)
+            if held.state is not call.state:  # guard: somebody else moved the call since it was read
                 raise StalePlan(call.plan_id, call.number)
-            if state in _ENDS:
-                append_to_outbox(connection, self._event(EventType.TOOL_CALL_ENDED, moved, now))
+            # From the call as it stands, not as it was read: an answer may have come meanwhile.
+            wanted = replace(
+                held,
+                state=state,
+                changeset_id=changeset_id or held.changeset_id,
+                result=held.result if result is None else result,
+                error=held.error if error is None else error,
+                ended_at=now if state in _ENDS else held.ended_at,
+            )
+            row = call_row(wanted)
+            moved = call_of(row)
+            connection.execute(_of_number(call.plan_id, call.number).values(row))
+            kind = _told(held.state, state)
+            if kind is not None:
+                append_to_outbox(connection, self._event(kind, moved, now))
             return moved
 
         return self._database.write(unit)
 
     def answer(self, plan_id: str, number: int, approval: str, *, now: datetime) -> ToolCall:
+        if approval not in _ANSWERS:
+            raise InvalidPayload("an answer", f"{approval!r} is neither granted nor denied")
+
         def unit(connection: Connection) -> ToolCall:
             _hold(connection, plan_id)
             call = _one(connection, plan_id, number)
-            if call.state is not CallState.ASKED or call.approval is not None:
+            if call.state is not CallState.ASKED or call.approval is not None:  # guard: the first stays
                 raise PlanError(plan_id, f"call {number} waits for no answer; nothing was changed")
             answered = replace(call, approval=approval)
-            connection.execute(
-                update(tool_calls)
-                .where(tool_calls.c.plan_id == plan_id, tool_calls.c.number == number)
-                .values(approval=approval)
-            )
+            connection.execute(_of_number(plan_id, number).values(approval=approval))
             append_to_outbox(connection, self._event(EventType.APPROVAL_GIVEN, answered, now))
             return answered
 
         return self._database.write(unit)
 
     def of_plan(self, plan_id: str) -> Sequence[ToolCall]:
+        if not is_storable(plan_id):
+            return []
         query = select(tool_calls).where(tool_calls.c.plan_id == plan_id).order_by(tool_calls.c.number)
         with self._database.read() as connection:
             return [call_of(row) for row in connection.execute(query).mappings()]
@@ -133,14 +143,18 @@ class SqlCheckStore:
     def record(self, run: CheckRun) -> None:
         facts: dict[str, JsonValue] = {"check": run.name, "verdict": run.verdict.value}
         event = DomainEvent(EventType.CHECK_ENDED, run.plan_id, self._identifiers.new(), run.ended_at, facts)
+        row = check_row(run)
 
         def unit(connection: Connection) -> None:
-            connection.execute(check_runs.insert(), check_row(run))
+            _hold(connection, run.plan_id)
+            connection.execute(check_runs.insert(), row)
             append_to_outbox(connection, event)
 
         self._database.write(unit)
 
     def of_plan(self, plan_id: str) -> Sequence[CheckRun]:
+        if not is_storable(plan_id):
+            return []
         query = select(check_runs).where(check_runs.c.plan_id == plan_id).order_by(check_runs.c.number)
         with self._database.read() as connection:
             return [check_of(row) for row in connection.execute(query).mappings()]
@@ -154,15 +168,9 @@ class SqlReviewStore:
         self._identifiers = identifiers
 
     def set(self, review: Review, *, now: datetime) -> None:
-        verdict = "accepted" if review.accepted else "rejected"
-        facts: dict[str, JsonValue] = {"kind": review.kind.value, "verdict": verdict}
+        row = review_row(review)
+        facts: dict[str, JsonValue] = {"kind": row["kind"], "verdict": row["verdict"]}
         event = DomainEvent(EventType.REVIEW_CHANGED, review.plan_id, self._identifiers.new(), now, facts)
-        row = {
-            "plan_id": review.plan_id,
-            "kind": review.kind.value,
-            "subject": encoded(review.subject),
-            "verdict": verdict,
-        }
 
         def unit(connection: Connection) -> None:
             _hold(connection, review.plan_id)
@@ -179,22 +187,37 @@ class SqlReviewStore:
         self._database.write(unit)
 
     def of_plan(self, plan_id: str) -> Sequence[Review]:
-        import json
-
-        query = select(reviews).where(reviews.c.plan_id == plan_id).order_by(reviews.c.subject)
+        if not is_storable(plan_id):
+            return []
+        query = select(reviews).where(reviews.c.plan_id == plan_id)
         with self._database.read() as connection:
-            rows = connection.execute(query).mappings().all()
-        return [
-            Review(plan_id, ReviewKind(row["kind"]), json.loads(row["subject"]), row["verdict"] == "accepted")
-            for row in rows
-        ]
+            found = [review_of(row) for row in connection.execute(query).mappings()]
+        # Sorted here: databases disagree on the order of text.
+        return sorted(found, key=lambda review: (review.subject, review.kind.value))
 
 
 def _hold(connection: Connection, plan_id: str) -> None:
-    """Nobody else numbers or moves this plan's calls until the transaction is over."""
-    row = connection.execute(select(plans.c.number).where(plans.c.id == plan_id).with_for_update()).first()
-    if row is None:
+    """The plan exists, and nobody else adds to it, moves its calls or deletes it until the transaction is
+    over."""
+    row = None
+    if is_storable(plan_id):
+        query = select(plans.c.number).where(plans.c.id == plan_id).with_for_update()
+        row = connection.execute(query).first()
+    if row is None:  # guard: a late write does not bring back what was deleted
         raise UnknownPlan(plan_id)
+
+
+def _told(was: CallState, state: CallState) -> EventType | None:
+    """What others hear of the move, if anything."""
+    if state in _ENDS:
+        return EventType.TOOL_CALL_ENDED
+    if was is CallState.ASKED and state is CallState.STARTED:
+        return EventType.TOOL_CALL_STARTED
+    return None
+
+
+def _of_number(plan_id: str, number: int) -> Update:
+    return update(tool_calls).where(tool_calls.c.plan_id == plan_id, tool_calls.c.number == number)
 
 
 def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:

@@ -16,9 +16,9 @@ from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.plans import NewPlan, PlanFacts
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
+from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
 from cleveragents.errors import AmbiguousPlan, StalePlan, UnknownPlan
-from cleveragents.infrastructure.persistence.change_rows import is_storable
+from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.plan_rows import encoded, plan_of, plan_row
@@ -54,7 +54,7 @@ class SqlPlanStore:
 
     def create(self, new: NewPlan, *, now: datetime) -> Plan:
         plan_id = self._identifiers.new()
-        plan = Plan(
+        wanted = Plan(
             id=plan_id,
             goal=new.goal,
             action=new.action,
@@ -69,8 +69,12 @@ class SqlPlanStore:
             root_id=new.root_id or plan_id,
         )
 
+        row = plan_row(wanted)
+        # What is told and returned is what any other process will read.
+        plan = plan_of(row)
+
         def unit(connection: Connection) -> Plan:
-            connection.execute(plans.insert(), plan_row(plan))
+            connection.execute(plans.insert(), row)
             append_to_outbox(connection, self._event(EventType.PLAN_CREATED, plan, now, action=plan.action))
             return plan
 
@@ -111,6 +115,7 @@ class SqlPlanStore:
         limit: int = 100,
         after: str | None = None,
     ) -> Sequence[Plan]:
+        ensure_storable("a list of plans", {"after": after})
         query = select(plans).order_by(plans.c.id).limit(limit)
         if states:
             query = query.where(plans.c.state.in_([state.value for state in states]))
@@ -127,7 +132,7 @@ class SqlPlanStore:
         def unit(connection: Connection) -> Plan:
             held = _held(connection, plan)
             ensure_plan_move(held.id, held.standing, wanted)
-            moved = replace(
+            wanted_plan = replace(
                 held,
                 phase=wanted[0],
                 state=wanted[1],
@@ -138,9 +143,10 @@ class SqlPlanStore:
                 job_id=held.job_id if facts.job_id is None else facts.job_id,
                 updated_at=now,
             )
-            row = plan_row(moved)
+            row = plan_row(wanted_plan)
+            moved = plan_of(row)
             connection.execute(_MOVE, {"plan_id": held.id} | {name: row[name] for name in _CHANGED})
-            was = f"{held.phase.value}/{held.state.value}"
+            was = spelt(held.standing)
             append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
             return moved
 
@@ -150,7 +156,10 @@ class SqlPlanStore:
         def unit(connection: Connection) -> None:
             held = _held(connection, plan)
             of_plan = select(changesets.c.id).where(changesets.c.plan_id == held.id)
+            # Held first: whoever is recording in one of them is let finish, and then its entry goes, too.
+            connection.execute(of_plan.order_by(changesets.c.id).with_for_update()).all()
             connection.execute(delete(change_entries).where(change_entries.c.changeset_id.in_(of_plan)))
+            # A sandbox's row stays as long as its directory: it is how that is found and removed.
             for table in (changesets, tool_calls, check_runs, reviews, applies):
                 connection.execute(delete(table).where(table.c.plan_id == held.id))
             connection.execute(delete(plans).where(plans.c.id == held.id))
