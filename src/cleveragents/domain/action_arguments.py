@@ -189,8 +189,9 @@ def _path(value: JsonValue) -> str:
     text = _string(value)
     if not text or text.startswith("/") or ".." in text.split("/"):
         raise ValueError(f"{text!r} is not a path inside; write it relative to the root, without '..'")
-    # guard: a file that is named like an option stays a file
-    return f"./{text}" if text.startswith("-") else text
+    if text.startswith("-"):  # guard: a file that is named like an option stays a file
+        return f"./{text}"
+    return text
 
 
 def _parsed_integer(text: str) -> int:

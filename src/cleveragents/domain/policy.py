@@ -45,14 +45,19 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A named answer for every capability."""
+    """A named answer for every capability. One that `never_asks` denies what it would ask for: nobody is
+    there to answer."""
 
     name: str
     verdicts: Mapping[Capability, Verdict]
+    never_asks: bool = False
 
     def verdict(self, capability: Capability) -> Verdict:
         # What a policy does not mention is not thereby allowed.
-        return self.verdicts.get(capability, Verdict.ASK)
+        answer = self.verdicts.get(capability, Verdict.ASK)
+        if answer is Verdict.ASK and self.never_asks:  # guard: nobody is there to say no
+            return Verdict.DENY
+        return answer
 
     def tightened(self, other: Policy) -> Policy:
         """The stricter answer of the two for each capability, under this one's name."""
@@ -62,7 +67,8 @@ class Policy:
             )
             for capability in Capability
         }
-        return Policy(self.name, MappingProxyType(joined))
+        # If nobody is there to answer the one, nobody is there to answer the other.
+        return Policy(self.name, MappingProxyType(joined), self.never_asks or other.never_asks)
 
 
 def profile(name: str) -> Policy:
@@ -78,7 +84,7 @@ def profile(name: str) -> Policy:
 def _policy(name: str, verdicts: str) -> Policy:
     letters = {"+": Verdict.ALLOW, "?": Verdict.ASK, "-": Verdict.DENY}
     answers = {capability: letters[sign] for capability, sign in zip(Capability, verdicts, strict=True)}
-    return Policy(name, MappingProxyType(answers))
+    return Policy(name, MappingProxyType(answers), never_asks=name == "ci")
 
 
 # One sign per capability, in their order: read edit create delete command network install spawn apply.

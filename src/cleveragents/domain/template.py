@@ -122,7 +122,7 @@ def _parameters(numbers: range, quote: str) -> str:
     references = [f"${{{number}}}" for number in numbers]
     if quote == '"':
         return " ".join(references)
-    # guard: outside quotes a value would be split and its wildcards expanded
+    # Without quotes of its own a value would be split, and its wildcards expanded.
     words = " ".join(f'"{reference}"' for reference in references)
     # Inside single quotes nothing is expanded: they are closed before it and opened again after it.
     return f"'{words}'" if quote == "'" else words

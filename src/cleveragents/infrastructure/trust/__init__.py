@@ -1,0 +1,1 @@
+"""What a repository brings along counts only once the user said so."""

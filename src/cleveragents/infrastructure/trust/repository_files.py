@@ -1,0 +1,143 @@
+"""What a repository brings along: found within bounds, and read once, from inside the repository only.
+
+A repository is somebody else's: its names may be links to anywhere, its files pipes or gigabytes. So a path
+is resolved first, refused if that leads out, and then opened step by step without following any link: one
+that is swapped in meanwhile is an error, not another file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from cleveragents.errors import ConfigurationError
+
+__all__ = ["ACTIONS_DIRECTORY", "action_paths", "brought_paths", "read_inside", "repository_root"]
+
+ACTIONS_DIRECTORY = ".cleveragents/actions"
+
+_OURS = ".cleveragents"
+_SINGLE_FILES = (".cleveragents.toml", ".mcp.json")
+_SKILL = "SKILL.md"
+
+_FILE_LIMIT_BYTES = 1 << 20
+_FILES_LIMIT = 200
+_DEPTH_LIMIT = 8
+_DIRECTORIES_LIMIT = 20_000
+# Large, made by tools, and not the repository's own.
+_SKIPPED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox"})
+
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def repository_root(directory: Path) -> Path:
+    """The root of the repository that the directory is in; outside of any, the directory itself."""
+    real = Path(os.path.realpath(directory))
+    return next((folder for folder in (real, *real.parents) if (folder / ".git").exists()), real)
+
+
+def action_paths(root: Path) -> list[str]:
+    """The files of the repository's actions, relative to its root, by name."""
+    return [path for path in _listed(root, ACTIONS_DIRECTORY) if path.endswith(".yaml")]
+
+
+def brought_paths(root: Path) -> tuple[list[str], list[tuple[str, str]]]:
+    """Every file that would need trust, and what was not looked at, with the reason."""
+    paths = [path for path in _SINGLE_FILES if os.path.lexists(root / path)]
+    paths += action_paths(root)
+    paths += _checks(root)
+    skills, given_up = _skills(root)
+    paths += skills
+    if len(paths) > _FILES_LIMIT:
+        given_up.append((".", f"it brings {len(paths)} files; only the first {_FILES_LIMIT} are looked at"))
+    return paths[:_FILES_LIMIT], given_up
+
+
+def read_inside(root: Path, relative: str) -> bytes | None:
+    """The file's bytes; None if there is none. `ConfigurationError` for what cannot be trusted."""
+    real_root = Path(os.path.realpath(root))
+    resolved = Path(os.path.realpath(real_root / relative))
+    if not resolved.is_relative_to(real_root):  # guard: nothing outside is shown, or counts
+        raise _refusal(root, relative, "leads out of the repository; put the file itself there")
+    try:
+        descriptor = _open_inside(real_root, resolved.relative_to(real_root).parts)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        swapped = error.errno == errno.ELOOP
+        words = "is a link that goes in circles, or changed while it was read" if swapped else None
+        raise _refusal(root, relative, words or f"cannot be read: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _refusal(root, relative, "is not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            content = file.read(_FILE_LIMIT_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > _FILE_LIMIT_BYTES:
+        raise _refusal(root, relative, f"is larger than {_FILE_LIMIT_BYTES >> 20} MiB")
+    return content
+
+
+def _open_inside(root: Path, parts: tuple[str, ...]) -> int:
+    folder = os.open(root, _DIRECTORY_FLAGS)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _DIRECTORY_FLAGS, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        return os.open(parts[-1] if parts else ".", _FILE_FLAGS, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _checks(root: Path) -> list[str]:
+    """`.cleveragents/checks.yaml`, `.cleveragents/checks/…`: whatever begins so."""
+    found: list[str] = []
+    for path in _listed(root, _OURS):
+        if not path.rpartition("/")[2].startswith("checks"):
+            continue
+        inside = _listed(root, path)
+        found += inside or [path]
+    return found
+
+
+def _listed(root: Path, folder: str) -> list[str]:
+    """The names in a folder of the repository, as paths; nothing if it is none, or leads out."""
+    real_root = os.path.realpath(root)
+    real = Path(os.path.realpath(root / folder))
+    if not real.is_relative_to(real_root):  # guard: a link out is no folder of the repository
+        return []
+    try:
+        with os.scandir(real) as entries:
+            return sorted(f"{folder}/{entry.name}" for entry in entries)
+    except OSError:
+        return []
+
+
+def _skills(root: Path) -> tuple[list[str], list[tuple[str, str]]]:
+    found: list[str] = []
+    for number, (folder, names) in enumerate(_walk(root)):
+        if number >= _DIRECTORIES_LIMIT:
+            return found, [
+                (".", f"more than {_DIRECTORIES_LIMIT} directories; skills in the rest do not count")
+            ]
+        if _SKILL in names:
+            found.append(os.path.normpath(f"{folder}/{_SKILL}"))
+    return sorted(found), []
+
+
+def _walk(root: Path) -> Iterator[tuple[str, list[str]]]:
+    for folder, folders, names in os.walk(root):
+        relative = os.path.relpath(folder, root)
+        deep = relative.count("/") + 1 >= _DEPTH_LIMIT
+        folders[:] = [] if deep else sorted(name for name in folders if name not in _SKIPPED)
+        yield relative, names
+
+
+def _refusal(root: Path, relative: str, problem: str) -> ConfigurationError:
+    return ConfigurationError(str(root / relative), problem)

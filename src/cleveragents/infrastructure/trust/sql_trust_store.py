@@ -1,0 +1,137 @@
+"""Trust on a database: one row per file and content that the user said yes to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from sqlalchemy import BindParameter, Connection, bindparam, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.application.ports.trust import BroughtFile, GivenTrust, Survey
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.errors import ConfigurationError
+from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.infrastructure.persistence.change_rows import is_storable
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
+from cleveragents.infrastructure.persistence.outbox import append_to_outbox
+from cleveragents.infrastructure.persistence.tables import trusts
+from cleveragents.infrastructure.trust.repository_files import brought_paths, read_inside
+
+__all__ = ["SqlTrustStore"]
+
+_PATHS: BindParameter[str] = bindparam("paths", expanding=True)
+_KNOWN = select(trusts.c.path, trusts.c.digest).where(trusts.c.path.in_(_PATHS))
+_ALL = select(trusts).order_by(trusts.c.path, trusts.c.trusted_at)
+_FORGET = delete(trusts).where(trusts.c.path.in_(_PATHS))
+_GIVE = {
+    "sqlite": sqlite.insert(trusts).on_conflict_do_nothing().returning(trusts.c.path),
+    "postgresql": postgresql.insert(trusts).on_conflict_do_nothing().returning(trusts.c.path),
+}
+
+
+class SqlTrustStore:
+    """`TrustStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource, clock: Clock | None = None) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._clock = clock or SystemClock()
+
+    def look(self, root: Path, relative: str) -> BroughtFile | None:
+        content = read_inside(root, relative)
+        if content is None:
+            return None
+        return self._judged(root, [(relative, content)])[0]
+
+    def survey(self, root: Path) -> Survey:
+        paths, refused = brought_paths(root)
+        read: list[tuple[str, bytes]] = []
+        for path in paths:
+            try:
+                content = read_inside(root, path)
+            except ConfigurationError as error:
+                refused.append((path, error.problem))
+                continue
+            if content is not None:
+                read.append((path, content))
+        return Survey(root, tuple(self._judged(root, read)), tuple(refused))
+
+    def give(self, root: Path, files: Sequence[BroughtFile]) -> Sequence[str]:
+        now = self._clock.now()
+        rows = [
+            {"path": _key(root, file.path), "digest": file.digest, "trusted_at": microseconds(now)}
+            for file in files
+        ]
+        event_id = self._identifiers.new()
+
+        def unit(connection: Connection) -> list[str]:
+            fresh: list[str] = []
+            insert = _GIVE[connection.dialect.name]
+            for file, row in zip(files, rows, strict=True):
+                if connection.execute(insert, row).first() is not None:
+                    fresh.append(file.path)
+            if fresh:  # guard: what was trusted already is no news
+                facts = _facts(file for file in files if file.path in fresh)
+                subject = _kept(os.path.realpath(root))
+                append_to_outbox(
+                    connection, DomainEvent(EventType.TRUST_GIVEN, subject, event_id, now, facts)
+                )
+            return fresh
+
+        return self._database.write(unit)
+
+    def list(self) -> Sequence[GivenTrust]:
+        with self._database.read() as connection:
+            rows = connection.execute(_ALL).all()
+        return [GivenTrust(_path(row.path), row.digest, moment(row.trusted_at)) for row in rows]
+
+    def revoke(self, path: Path) -> Sequence[str]:
+        # A file that is gone can be revoked, too; a link is meant by its own name and by where it leads.
+        wanted = (Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name)
+
+        def unit(connection: Connection) -> list[str]:
+            kept = connection.execute(select(trusts.c.path).distinct()).scalars()
+            gone = sorted(key for key in kept if any(Path(_path(key)).is_relative_to(at) for at in wanted))
+            if gone:
+                connection.execute(_FORGET, {"paths": gone})
+            return [_path(key) for key in gone]
+
+        return self._database.write(unit)
+
+    def _judged(self, root: Path, read: Sequence[tuple[str, bytes]]) -> Sequence[BroughtFile]:
+        keys = [_key(root, path) for path, _ in read]
+        with self._database.read() as connection:
+            known = {(row.path, row.digest) for row in connection.execute(_KNOWN, {"paths": keys})}
+        judged: list[BroughtFile] = []
+        for key, (path, content) in zip(keys, read, strict=True):
+            digest = sha256(content).hexdigest()
+            judged.append(BroughtFile(path, digest, content, (key, digest) in known))
+        return judged
+
+
+def _facts(files: Iterable[BroughtFile]) -> dict[str, JsonValue]:
+    return {"files": [{"path": _kept(file.path), "digest": file.digest} for file in files]}
+
+
+def _key(root: Path, relative: str) -> str:
+    return _kept(f"{os.path.realpath(root).rstrip('/')}/{relative}")
+
+
+def _kept(path: str) -> str:
+    """As every database can hold it: one that is not Unicode is kept as JSON, which begins with a quote."""
+    return path if is_storable(path) else json.dumps(path)
+
+
+def _path(kept: str) -> str:
+    if not kept.startswith('"'):
+        return kept
+    path: str = json.loads(kept)
+    return path
