@@ -1,0 +1,120 @@
+"""Replaces a text or a regular expression in all files that fit a pattern: in all of them, or in none."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pydantic import Field
+
+from cleveragents.application.ports.tools import SandboxFiles, Workplace
+from cleveragents.domain.policy import Capability
+from cleveragents.errors import CleverAgentsError, ToolRefused
+from cleveragents.infrastructure.tools.confined_files import FILE_LIMIT_BYTES
+from cleveragents.infrastructure.tools.file_search import Skipped, files_matching, searchable
+from cleveragents.infrastructure.tools.matchers import Matcher, matcher_for
+from cleveragents.infrastructure.tools.path_pattern import Glob
+from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
+
+__all__ = ["TOOL", "ReplaceArguments", "ReplaceResult", "ReplaceTool", "ReplacedFile"]
+
+_PATTERN_LIMIT = 10_000
+_SECONDS = 120.0
+# Old and new content of all changed files are held until the last one is known to be right.
+_TOTAL_LIMIT_BYTES = 256 << 20
+_SKIPPED_SHOWN = 50
+
+_Change = tuple[str, bytes, bytes, int]
+
+
+class ReplaceArguments(Arguments):
+    pattern: str = Field(min_length=1, max_length=_PATTERN_LIMIT, description="what to search for")
+    replacement: str = Field(description="what to put in its place; unless `fixed`, \\1 is the first group")
+    glob: Glob = Field(default="**", description="in which files, like `src/**/*.py`")
+    fixed: bool = Field(
+        default=True, description="the pattern is a text; false: a regular expression of Python's, over lines"
+    )
+    ignore_case: bool = False
+
+
+class ReplacedFile(Result):
+    path: str
+    count: int
+
+
+class ReplaceResult(Result):
+    files: list[ReplacedFile]
+    total: int
+    skipped: list[Skipped] = Field(description="files that could not be searched")
+
+
+class ReplaceTool(TypedTool[ReplaceArguments, ReplaceResult]):
+    name = "replace"
+    description = "Searches and replaces in all files that fit a pattern, or in none; not in binary files."
+    capability = Capability.EDIT
+    writes = True
+    arguments = ReplaceArguments
+    result = ReplaceResult
+
+    def run(self, arguments: ReplaceArguments, workplace: Workplace) -> ReplaceResult:
+        with matcher_for(
+            arguments.pattern,
+            fixed=arguments.fixed,
+            ignore_case=arguments.ignore_case,
+            seconds=_SECONDS,
+            stop=workplace.stop,
+        ) as matcher:
+            changes, skipped = _planned(arguments, workplace, matcher)
+        _write_all(changes, workplace)
+        return ReplaceResult(
+            files=[ReplacedFile(path=path, count=count) for path, _, _, count in changes],
+            total=sum(count for _, _, _, count in changes),
+            skipped=skipped[:_SKIPPED_SHOWN],
+        )
+
+
+def _planned(
+    arguments: ReplaceArguments, workplace: Workplace, matcher: Matcher
+) -> tuple[list[_Change], list[Skipped]]:
+    changes: list[_Change] = []
+    skipped: list[Skipped] = []
+    total = 0
+    for found in files_matching(workplace, arguments.glob):
+        text = searchable(workplace.files, found)
+        if isinstance(text, Skipped):
+            skipped.append(text)
+        if not isinstance(text, str):
+            continue
+        replaced = matcher.replace(text, arguments.replacement)
+        if replaced is None:
+            raise ToolRefused("replace", f"it took too long, at {found.path!r}; nothing was changed")
+        after, count = replaced
+        if after == text:
+            continue
+        change = (found.path, text.encode("utf-8"), after.encode("utf-8"), count)
+        total += len(change[1]) + len(change[2])
+        if len(change[2]) > FILE_LIMIT_BYTES or total > _TOTAL_LIMIT_BYTES:
+            raise ToolRefused("replace", f"it would change too much, at {found.path!r}; nothing was changed")
+        changes.append(change)
+    return changes, skipped
+
+
+def _write_all(changes: list[_Change], workplace: Workplace) -> None:
+    written: list[_Change] = []
+    try:
+        for change in changes:
+            workplace.stop.raise_if_cancelled()
+            path, _, after, _ = change
+            workplace.files.write(path, after)
+            written.append(change)
+    except BaseException:
+        _put_back(written, workplace.files)
+        raise
+
+
+def _put_back(written: list[_Change], files: SandboxFiles) -> None:
+    for path, before, _, _ in reversed(written):
+        with suppress(CleverAgentsError):
+            files.write(path, before)
+
+
+TOOL = ReplaceTool()

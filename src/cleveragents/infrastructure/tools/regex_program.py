@@ -1,0 +1,88 @@
+"""The process in which regular expressions are matched: reads requests on stdin, answers on stdout.
+
+Python's engine can take years over a short text and cannot be interrupted; a process can be ended. It ends by
+itself, too, when its time on the processor is over: whoever started it may have been killed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import struct
+import sys
+import warnings
+from contextlib import suppress
+from typing import IO, Any
+
+__all__ = ["LENGTH", "answer", "compile_pattern", "main"]
+
+LENGTH = struct.Struct("!I")
+"""Before each message: how many bytes of JSON follow."""
+
+_MEMORY_LIMIT_BYTES = 2 << 30
+# What a pattern of a stranger can make the engine raise.
+_FAILURES = (re.error, IndexError, OverflowError, RecursionError, MemoryError)
+
+
+def compile_pattern(pattern: str, *, ignore_case: bool) -> re.Pattern[str]:
+    """`^` and `$` are about lines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return re.compile(pattern, re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
+
+
+def answer(compiled: re.Pattern[str], request: dict[str, Any]) -> dict[str, Any]:
+    """The numbers (from 0) of the lines that match, or the text with all matches replaced."""
+    text: str = request["text"]
+    if "replacement" in request:
+        replaced, count = compiled.subn(request["replacement"], text)
+        return {"text": replaced, "count": count}
+    lines: list[int] = []
+    for number, line in enumerate(text.split("\n")):
+        if compiled.search(line.removesuffix("\r")):
+            lines.append(number)
+            if len(lines) >= request["limit"]:
+                break
+    return {"lines": lines}
+
+
+def main(source: IO[bytes], sink: IO[bytes]) -> None:
+    """Answers until there are no more requests. The first one brings the pattern."""
+    first = _receive(source)
+    if first is None:
+        return
+    seconds = int(first["cpu_seconds"])
+    for limit, amount in ((resource.RLIMIT_CPU, seconds), (resource.RLIMIT_AS, _MEMORY_LIMIT_BYTES)):
+        with suppress(ValueError, OSError):
+            resource.setrlimit(limit, (amount, amount))
+    try:
+        compiled = compile_pattern(first["pattern"], ignore_case=first["ignore_case"])
+    except _FAILURES as error:
+        _send(sink, {"error": str(error) or type(error).__name__})
+        return
+    _send(sink, {})
+    while (request := _receive(source)) is not None:
+        try:
+            said = answer(compiled, request)
+        except _FAILURES as error:
+            said = {"error": str(error) or type(error).__name__}
+        _send(sink, said)
+
+
+def _receive(source: IO[bytes]) -> dict[str, Any] | None:
+    head = source.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    body = source.read(LENGTH.unpack(head)[0])
+    return dict(json.loads(body))
+
+
+def _send(sink: IO[bytes], message: dict[str, Any]) -> None:
+    body = json.dumps(message).encode()
+    sink.write(LENGTH.pack(len(body)) + body)
+    sink.flush()
+
+
+if __name__ == "__main__":
+    main(sys.stdin.buffer, sys.stdout.buffer)
