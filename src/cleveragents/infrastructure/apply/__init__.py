@@ -1,0 +1,1 @@
+"""Bringing a plan's result into the user's files: merge, journal, move, commit, recover."""

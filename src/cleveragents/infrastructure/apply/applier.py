@@ -1,0 +1,126 @@
+"""`Applier` on git's merges, a journal in the database, and swaps of files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from cleveragents.application.ports.applies import Preparation, Recovered
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.errors import ApplyRefused
+from cleveragents.infrastructure.apply.blame import blamed
+from cleveragents.infrastructure.apply.journal import ApplyJournal, Conclusion
+from cleveragents.infrastructure.apply.lock import resource_lock
+from cleveragents.infrastructure.apply.preparation import Engine, TreePreparation, Wish
+from cleveragents.infrastructure.apply.presence import Presence
+from cleveragents.infrastructure.apply.recovery import Recovery
+from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.infrastructure.git.plumbing import PrivateRepository
+from cleveragents.infrastructure.persistence.database import Database
+
+__all__ = ["EngineSandbox", "TreeApplier"]
+
+
+@runtime_checkable
+class EngineSandbox(Protocol):
+    """What an applier needs of a sandbox besides its port: the store of its trees, and what it is of."""
+
+    @property
+    def base(self) -> str: ...
+
+    @property
+    def repository(self) -> PrivateRepository: ...
+
+    @property
+    def resource(self) -> Path: ...
+
+
+class TreeApplier:
+    """Applies trees to the resources they were made from. Stateless but for the database: any thread may
+    share it, and any number of processes may have one each; the resource's own lock orders them.
+
+    `conclusion` is called in the transaction in which an apply ends, so that a plan's own state is kept
+    together with it. `durability="full"`: also against a power cut.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        identifiers: IdentifierSource,
+        clock: Clock | None = None,
+        *,
+        faults: FaultPoints | None = None,
+        durability: Literal["normal", "full"] = "normal",
+        conclusion: Conclusion | None = None,
+    ) -> None:
+        faults = faults or NoFaults()
+        full = durability == "full"
+        journal = ApplyJournal(database, identifiers, clock or SystemClock(), conclusion)
+        self._engine = Engine(journal, Recovery(journal, faults, full=full), identifiers, faults, full)
+
+    @contextmanager
+    def prepare(
+        self,
+        plan_id: str,
+        sandbox: Sandbox,
+        tree: str,
+        *,
+        waiting: Callable[[str], None] | None = None,
+        timeout_seconds: float = 600.0,
+    ) -> Iterator[Preparation]:
+        presence = _presence_of(sandbox)
+        wish = Wish("apply", plan_id, sandbox.base, tree)
+        with (
+            resource_lock(presence.resource, waiting=waiting, timeout_seconds=timeout_seconds),
+            self._prepared(presence, wish) as preparation,
+        ):
+            yield preparation
+
+    @contextmanager
+    def prepare_undo(
+        self,
+        plan_id: str,
+        sandbox: Sandbox,
+        *,
+        waiting: Callable[[str], None] | None = None,
+        timeout_seconds: float = 600.0,
+    ) -> Iterator[Preparation]:
+        presence = _presence_of(sandbox)
+        with resource_lock(presence.resource, waiting=waiting, timeout_seconds=timeout_seconds):
+            self._engine.recovery.recover_held(presence.resource)
+            last = self._engine.journal.last_of_plan(plan_id)
+            if last is None or last.kind != "apply":
+                raise ApplyRefused(plan_id, "there is nothing of it to undo")
+            wish = Wish("undo", plan_id, last.journal.merged, last.journal.ours)
+            with self._prepared(presence, wish) as preparation:
+                yield preparation
+
+    def recover(self) -> Sequence[Recovered]:
+        return self._engine.recovery.recover()
+
+    @contextmanager
+    def _prepared(self, presence: Presence, wish: Wish) -> Iterator[TreePreparation]:
+        """The merge, decided. The resource is held."""
+        self._engine.recovery.recover_held(presence.resource)
+        presence.ensure_no_other_journal(wish.plan_id)
+        presence.begin()
+        merge = presence.merge(wish.base, presence.capture(), wish.theirs)
+        if merge.conflicts:
+            merge = replace(merge, conflicts=blamed(self._engine.journal, presence, wish.plan_id, merge))
+        preparation = TreePreparation(self._engine, presence, wish, merge)
+        try:
+            yield preparation
+        finally:
+            preparation.close()
+
+
+def _presence_of(sandbox: Sandbox) -> Presence:
+    if not isinstance(sandbox, EngineSandbox):
+        raise TypeError(f"{type(sandbox).__name__} has no store of trees to apply from")
+    return Presence(sandbox.resource, sandbox.repository, getattr(sandbox, "git_directory", None))

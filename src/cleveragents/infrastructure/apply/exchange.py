@@ -1,0 +1,239 @@
+"""Moves files by name, below one directory, so that nothing is ever overwritten and nothing is followed.
+
+The kernel swaps two names in one step (`renameat2`), so at every moment a path holds the old file or the new
+one, and what was there is kept under the other name. Where the kernel or the filesystem cannot, a hard link
+keeps the old file while the new one takes its name. Parents are opened one by one without following links,
+so that a directory that becomes a symbolic link meanwhile leads nowhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+
+__all__ = ["ABSENT", "Folder", "Place", "Sight", "exchange", "fingerprint", "look", "move", "sync_filesystem"]
+
+ABSENT = ""
+"""The fingerprint of no file."""
+
+_NOREPLACE, _EXCHANGE = 1, 2
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+Place = tuple[int, str]
+"""A name in an open directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A file as it was seen: its fingerprint, git's name for it, its permissions, when and how much was
+    last written."""
+
+    fingerprint: str
+    blob: str = ""
+    permissions: int = 0
+    written: tuple[int, int] = (0, 0)
+
+    @property
+    def is_directory(self) -> bool:
+        return self.fingerprint == f"{stat.S_IFDIR:o}:"
+
+
+class Folder:
+    """A directory below which paths are looked up. Not thread-safe: use it in the call that opened it."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # The parent of the last path: files come sorted, so the next one is mostly there, too.
+        self._parent = ""
+        self._descriptor = self._root
+
+    def place(self, path: str) -> Place:
+        """Where `path` is; valid until the next call. `OSError` when a parent is missing, a link, a file."""
+        parent, _, name = path.rpartition("/")
+        if parent != self._parent:
+            self._leave()
+            if parent:
+                self._descriptor = self._walk(parent)
+                self._parent = parent
+        return self._descriptor, name
+
+    def make_parents(self, path: str) -> None:
+        """Makes the directories that `path` needs."""
+        parent = path.rpartition("/")[0]
+        if not parent:
+            return
+        try:
+            self.place(path)
+        except FileNotFoundError:
+            self.make_parents(parent)
+            directory, name = self.place(parent)
+            os.mkdir(name, dir_fd=directory)
+
+    def remove_directory(self, path: str) -> bool:
+        """Removes it if it is empty; whether it did."""
+        try:
+            directory, name = self.place(path)
+            os.rmdir(name, dir_fd=directory)
+        except OSError:
+            return False
+        self._leave()  # guard: one of that name that is made later is another directory
+        return True
+
+    def look(self, path: str, hash_like: str = "") -> Sight:
+        """What is there now; nothing is beyond what is no directory."""
+        try:
+            place = self.place(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            return Sight(ABSENT)
+        return look(place, hash_like)
+
+    def fingerprint(self, path: str) -> str:
+        """What is there now; `ABSENT` for nothing."""
+        return self.look(path).fingerprint
+
+    def close(self) -> None:
+        self._leave()
+        os.close(self._root)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _leave(self) -> None:
+        if self._descriptor != self._root:
+            os.close(self._descriptor)
+        self._parent, self._descriptor = "", self._root
+
+    def _walk(self, parent: str) -> int:
+        descriptor = self._root
+        for name in parent.split("/"):
+            try:
+                following = os.open(name, _DIRECTORY, dir_fd=descriptor)  # guard: no link is followed
+            finally:
+                if descriptor != self._root:
+                    os.close(descriptor)
+            descriptor = following
+        return descriptor
+
+
+def fingerprint(place: Place) -> str:
+    """Kind, executable bit and every byte of what is there; `ABSENT` for nothing."""
+    return look(place).fingerprint
+
+
+def look(place: Place, hash_like: str = "") -> Sight:
+    """What is there. `hash_like` is a name that git gave to some content: then `blob` is git's name for this
+    one, if git keeps it as it is."""
+    directory, name = place
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=directory)
+    except FileNotFoundError:
+        return Sight(ABSENT)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        target = os.fsencode(os.readlink(name, dir_fd=directory))
+        blob = _blob_digest(len(target), hash_like)
+        blob.update(target)
+        return Sight(f"120000:{hashlib.sha256(target).hexdigest()}", blob.hexdigest())
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return Sight(f"{stat.S_IFMT(status.st_mode):o}:")
+        digest = hashlib.sha256()
+        blob = _blob_digest(status.st_size, hash_like)
+        while chunk := os.read(descriptor, 1 << 20):
+            digest.update(chunk)
+            if hash_like:
+                blob.update(chunk)
+    finally:
+        os.close(descriptor)
+    kind = "100755" if status.st_mode & stat.S_IXUSR else "100644"
+    written = (status.st_mtime_ns, status.st_size)
+    return Sight(f"{kind}:{digest.hexdigest()}", blob.hexdigest(), stat.S_IMODE(status.st_mode), written)
+
+
+def _blob_digest(size: int, like: str) -> hashlib._Hash:
+    head = b"blob %d\0" % size
+    return hashlib.sha256(head) if len(like) == 64 else hashlib.sha1(head, usedforsecurity=False)
+
+
+def exchange(one: Place, other: Place, spare: Place) -> None:
+    """Swaps what the two names hold, both of which exist. `spare` is a free name beside `one`, for where
+    the kernel cannot swap: then, at every moment, `other` still holds one of the two."""
+    rename = _renameat2()
+    if rename is not None and _tried(rename, one, other, _EXCHANGE):
+        return
+    os.link(other[1], spare[1], src_dir_fd=other[0], dst_dir_fd=spare[0], follow_symlinks=False)
+    kept = os.stat(spare[1], dir_fd=spare[0], follow_symlinks=False)
+    present = os.stat(other[1], dir_fd=other[0], follow_symlinks=False)
+    if not os.path.samestat(kept, present):  # guard: the file that is replaced is the one that is kept
+        os.unlink(spare[1], dir_fd=spare[0])
+        raise FileExistsError(errno.EEXIST, "it was replaced at this very moment", other[1])
+    os.rename(one[1], other[1], src_dir_fd=one[0], dst_dir_fd=other[0])
+    os.rename(spare[1], one[1], src_dir_fd=spare[0], dst_dir_fd=one[0])
+
+
+def move(source: Place, target: Place) -> None:
+    """Gives a file another name, which nothing has. `FileExistsError` otherwise; nothing is overwritten."""
+    rename = _renameat2()
+    if rename is not None and _tried(rename, source, target, _NOREPLACE):
+        return
+    # A link is made only where nothing is, too.
+    os.link(source[1], target[1], src_dir_fd=source[0], dst_dir_fd=target[0], follow_symlinks=False)
+    os.unlink(source[1], dir_fd=source[0])
+
+
+def sync_filesystem(path: str | os.PathLike[str]) -> None:
+    """Returns when all that was written to the filesystem of `path` would survive a power cut."""
+    sync = _syncfs()
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if sync is None:
+            os.sync()
+        elif sync(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
+
+
+def _tried(rename: Callable[..., int], one: Place, other: Place, flag: int) -> bool:
+    """Whether the kernel did it; False if it cannot, here."""
+    if rename(one[0], os.fsencode(one[1]), other[0], os.fsencode(other[1]), flag) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), other[1])
+
+
+@cache
+def _renameat2() -> Callable[..., int] | None:
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    return call
+
+
+@cache
+def _syncfs() -> Callable[..., int] | None:
+    call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int,)
+    return call

@@ -1,0 +1,279 @@
+"""The journal of applies and undos: what is about to happen to which file, kept before it happens.
+
+    staging ─▶ prepared ─▶ done
+        └──────────┴─────▶ undone
+
+`staging`: a directory for new contents may exist, no file of the user's was touched. `prepared`: files may
+have been moved, and the journal says for each what it was and what it is to be. The last two are final; an
+entry is open until `ended_at` says that what it had left in the resource is gone, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, bindparam, select, update
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.file_state import FileState
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_rows import microseconds
+from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
+from cleveragents.infrastructure.persistence.tables import applies
+
+__all__ = [
+    "DONE",
+    "PREPARED",
+    "STAGING",
+    "UNDONE",
+    "ApplyJournal",
+    "CommitFacts",
+    "Conclusion",
+    "Entry",
+    "Journal",
+    "MovedFile",
+]
+
+STAGING, PREPARED, DONE, UNDONE = "staging", "prepared", "done", "undone"
+
+_INSERT = applies.insert()
+_PREPARE = (
+    update(applies)
+    .where(applies.c.id == bindparam("apply_id"), applies.c.state == STAGING)
+    .values(state=PREPARED, journal=bindparam("text"))
+)
+_END = (
+    update(applies)
+    .where(applies.c.id == bindparam("apply_id"), applies.c.state.in_((STAGING, PREPARED)))
+    .values(state=bindparam("ended"))
+)
+_CLOSE = update(applies).where(applies.c.id == bindparam("apply_id")).values(ended_at=bindparam("moment"))
+_OPEN = select(applies).where(applies.c.ended_at.is_(None)).order_by(applies.c.number)
+_ONE = select(applies).where(applies.c.id == bindparam("apply_id"))
+_DONE_OF_PLAN = (
+    select(applies)
+    .where(applies.c.plan_id == bindparam("plan_id"), applies.c.state == DONE)
+    .order_by(applies.c.number.desc())
+    .limit(1)
+)
+_DONE_OF_RESOURCE = (
+    select(applies)
+    .where(applies.c.resource == bindparam("resource"), applies.c.state == DONE)
+    .order_by(applies.c.number.desc())
+    .limit(bindparam("count"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedFile:
+    """One file: git's state before and after, and the fingerprint of the very bytes before and after."""
+
+    path: str
+    before: FileState | None
+    after: FileState | None
+    was: str
+    becomes: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    """What a commit does to the repository: which ref moves from where to where, and the index's hash."""
+
+    git_directory: str
+    ref: str
+    old: str
+    new: str
+    index_before: str
+    index_after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """All that is needed to complete or to undo an apply, without the sandbox.
+
+    `staging` is where new contents wait and old ones are kept; `scratch`, in the git directory, where a new
+    index waits. `made` are directories that did not exist; `emptied` those that deletions may empty, with
+    their permissions.
+    """
+
+    staging: str
+    scratch: str = ""
+    base: str = ""
+    ours: str = ""
+    merged: str = ""
+    files: tuple[MovedFile, ...] = ()
+    made: tuple[str, ...] = ()
+    emptied: Mapping[str, int] = field(default_factory=dict)
+    commit: CommitFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row of the journal."""
+
+    id: str
+    plan_id: str
+    resource: str
+    kind: str
+    state: str
+    journal: Journal
+
+
+Conclusion = Callable[[Connection, Entry, bool], None]
+"""Called in the transaction in which an apply ends, with its entry and whether it was done: what else is to
+be kept together with that, or not at all."""
+
+
+class ApplyJournal:
+    """The journal on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(
+        self,
+        database: Database,
+        identifiers: IdentifierSource,
+        clock: Clock,
+        conclusion: Conclusion | None = None,
+    ) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._clock = clock
+        self._conclusion = conclusion
+
+    def begin(self, entry: Entry) -> None:
+        """From here on a crash leaves nothing behind that nobody knows of."""
+        self._database.write(lambda connection: self._insert(connection, entry, STAGING))
+
+    def prepare(self, entry: Entry) -> None:
+        """From here on files may be moved."""
+        text = _encoded(entry.journal)
+        event = self._event(EventType.APPLY_STARTED, entry)
+
+        def unit(connection: Connection) -> None:
+            connection.execute(_PREPARE, {"apply_id": entry.id, "text": text})
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def end(self, entry: Entry, *, done: bool, left_alone: Sequence[str] = ()) -> bool:
+        """Done or undone; an entry ends once. Whether it was this call that ended it."""
+        facts: dict[str, JsonValue] = {"done": done, "left_alone": [_shown(path) for path in left_alone]}
+        event = self._event(EventType.APPLY_ENDED, entry, facts)
+        values = {"apply_id": entry.id, "ended": DONE if done else UNDONE}
+
+        def unit(connection: Connection) -> bool:
+            if connection.execute(_END, values).rowcount == 0:  # guard: an entry ends once
+                return False
+            if entry.state != STAGING:
+                append_to_outbox(connection, event)
+            if self._conclusion is not None:
+                self._conclusion(connection, entry, done)
+            return True
+
+        return self._database.write(unit)
+
+    def close(self, entry: Entry) -> None:
+        """Nothing of it is left in the resource, so nobody needs to look at it again."""
+        values = {"apply_id": entry.id, "moment": self._moment()}
+        self._database.write(lambda connection: connection.execute(_CLOSE, values).rowcount)
+
+    def record_empty(self, entry: Entry) -> None:
+        """An apply that had nothing to do."""
+        events = [
+            self._event(EventType.APPLY_STARTED, entry),
+            self._event(EventType.APPLY_ENDED, entry, {"done": True, "left_alone": []}),
+        ]
+
+        def unit(connection: Connection) -> None:
+            self._insert(connection, entry, DONE, self._moment())
+            append_many_to_outbox(connection, events)
+            if self._conclusion is not None:
+                self._conclusion(connection, entry, True)
+
+        self._database.write(unit)
+
+    def open_entries(self) -> list[Entry]:
+        """Those that are not over; of living processes, too."""
+        return self._entries(_OPEN, {})
+
+    def get(self, apply_id: str) -> Entry | None:
+        found = self._entries(_ONE, {"apply_id": apply_id})
+        return found[0] if found else None
+
+    def last_of_plan(self, plan_id: str) -> Entry | None:
+        """The plan's last apply or undo that was done."""
+        found = self._entries(_DONE_OF_PLAN, {"plan_id": plan_id})
+        return found[0] if found else None
+
+    def latest(self, resource: str, count: int) -> list[Entry]:
+        """What was last done to the resource, the last first."""
+        return self._entries(_DONE_OF_RESOURCE, {"resource": resource, "count": count})
+
+    def _entries(self, query: Any, parameters: Mapping[str, object]) -> list[Entry]:
+        with self._database.read() as connection:
+            return [_entry_of(row) for row in connection.execute(query, parameters).mappings()]
+
+    def _insert(self, connection: Connection, entry: Entry, state: str, ended_at: int | None = None) -> None:
+        row = {
+            "id": entry.id,
+            "plan_id": entry.plan_id,
+            "resource": entry.resource,
+            "kind": entry.kind,
+            "state": state,
+            "journal": _encoded(entry.journal),
+            "started_at": self._moment(),
+            "ended_at": ended_at,
+        }
+        connection.execute(_INSERT, row)
+
+    def _moment(self) -> int:
+        return microseconds(self._clock.now())
+
+    def _event(
+        self, kind: EventType, entry: Entry, facts: Mapping[str, JsonValue] | None = None
+    ) -> DomainEvent:
+        commit = entry.journal.commit
+        payload: dict[str, JsonValue] = {
+            "apply_id": entry.id,
+            "kind": entry.kind,
+            "files": len(entry.journal.files),
+            "commit": commit.new if commit else None,
+            **(facts or {}),
+        }
+        return DomainEvent(kind, entry.plan_id, self._identifiers.new(), self._clock.now(), payload)
+
+
+def _shown(path: str) -> str:
+    """The path as text: a name need not be any."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _encoded(journal: Journal) -> str:
+    # ASCII, because a file's name may hold bytes that are no text.
+    return json.dumps(asdict(journal), separators=(",", ":"))
+
+
+def _entry_of(row: RowMapping) -> Entry:
+    return Entry(
+        row["id"], row["plan_id"], row["resource"], row["kind"], row["state"], _journal_of(row["journal"])
+    )
+
+
+def _journal_of(text: str) -> Journal:
+    facts = json.loads(text)
+    files = tuple(
+        MovedFile(file["path"], _state(file["before"]), _state(file["after"]), file["was"], file["becomes"])
+        for file in facts.pop("files")
+    )
+    commit = facts.pop("commit")
+    made = tuple(facts.pop("made"))
+    return Journal(**facts, files=files, made=made, commit=CommitFacts(**commit) if commit else None)
+
+
+def _state(facts: Mapping[str, Any] | None) -> FileState | None:
+    return FileState(**facts) if facts else None

@@ -1,0 +1,188 @@
+"""A merge that is decided, and how it is made: staged, journalled, moved, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from cleveragents.application.ports.applies import Applied, CommitRequest, FileConflict
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.domain.file_state import Difference
+from cleveragents.errors import ApplyConflict, ApplyRefused, GitFailed
+from cleveragents.infrastructure.apply.exchange import Sight, sync_filesystem
+from cleveragents.infrastructure.apply.journal import DONE, PREPARED, STAGING, ApplyJournal, Entry, Journal
+from cleveragents.infrastructure.apply.merge import Merge
+from cleveragents.infrastructure.apply.moves import FileChanged, Mover
+from cleveragents.infrastructure.apply.presence import Presence
+from cleveragents.infrastructure.apply.recovery import Recovery
+from cleveragents.infrastructure.apply.staging import (
+    emptied_by,
+    made_by,
+    see,
+    stage,
+    staging_directory,
+    strange_content,
+)
+
+__all__ = ["Engine", "TreePreparation", "Wish"]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What every preparation of an applier shares."""
+
+    journal: ApplyJournal
+    recovery: Recovery
+    identifiers: IdentifierSource
+    faults: FaultPoints
+    full: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be brought in: base → theirs. `kind` is `apply` or `undo`."""
+
+    kind: str
+    plan_id: str
+    base: str
+    theirs: str
+
+
+class TreePreparation:
+    """`Preparation`. Not thread-safe: use it in the block that prepared it, once."""
+
+    def __init__(self, engine: Engine, presence: Presence, wish: Wish, merge: Merge) -> None:
+        self._engine = engine
+        self._presence = presence
+        self._wish = wish
+        self._merge = merge
+        self._usable = True
+
+    @property
+    def merged(self) -> str:
+        return self._merge.merged
+
+    @property
+    def conflicts(self) -> Sequence[FileConflict]:
+        return self._merge.conflicts
+
+    @property
+    def changes(self) -> Mapping[str, Difference]:
+        return MappingProxyType(dict(self._merge.changes))
+
+    def close(self) -> None:
+        """The resource is let go, so nothing may be done any more."""
+        self._usable = False
+
+    def apply(self, commit: CommitRequest | None = None) -> Applied:
+        if not self._usable:  # guard: nothing is moved without the resource's lock, or twice
+            raise ApplyRefused(self._wish.plan_id, "its preparation is over; prepare it again")
+        if self._merge.conflicts:
+            paths = tuple(conflict.path for conflict in self._merge.conflicts)
+            raise ApplyConflict(self._wish.plan_id, paths, _details(self._merge.conflicts))
+        if commit is not None:
+            raise ApplyRefused(self._wish.plan_id, "making a commit of it is not possible yet")
+        self._usable = False
+        seen = self._looked_again()
+        entry = Entry(
+            self._engine.identifiers.new(),
+            self._wish.plan_id,
+            str(self._presence.resource),
+            self._wish.kind,
+            STAGING,
+            Journal("", base=self._merge.base, ours=self._merge.ours, merged=self._merge.merged),
+        )
+        if not self._merge.changes:
+            self._engine.journal.record_empty(replace(entry, state=DONE))
+            return Applied(entry.id, {})
+        return self._applied(entry, seen)
+
+    def _looked_again(self) -> dict[str, Sight]:
+        """The files that are to change, as they are; whatever the user did meanwhile is in the merge."""
+        presence, merge = self._presence, self._merge
+        # First the bytes, then the tree: who edits in between is seen in the tree, who edits later is found
+        # out when the bytes are swapped out.
+        seen = see(presence.resource, merge.changes)
+        ours = presence.capture()
+        if ours != merge.ours:
+            again = presence.merge(merge.base, ours, merge.theirs)
+            if again.conflicts or again.changes != merge.changes:
+                raise self._changed_since(sorted({*merge.changes, *again.changes}))
+            self._merge = again
+        strange = strange_content(presence, merge.changes, seen)
+        if strange:
+            raise self._changed_since(strange)
+        return seen
+
+    def _applied(self, entry: Entry, seen: Mapping[str, Sight]) -> Applied:
+        presence, engine = self._presence, self._engine
+        directory = staging_directory(presence.resource, presence.git_directory, entry.id)
+        entry = replace(entry, journal=replace(entry.journal, staging=str(directory)))
+        self._reach("stage.before")
+        engine.journal.begin(entry)
+        try:
+            entry = self._staged(entry, directory, seen)
+            self._reach("journal.before")
+            engine.journal.prepare(entry)
+            entry = replace(entry, state=PREPARED)
+            self._reach("journal.after")
+            self._moved(entry)
+            self._reach("done.before")
+        except FileChanged as error:
+            self._undone(entry)
+            raise self._changed_since([error.path]) from error
+        except (OSError, GitFailed) as error:
+            self._undone(entry)
+            raise ApplyRefused(entry.plan_id, str(error)) from error
+        except BaseException:
+            self._undone(entry)
+            raise
+        # From here on it is done: if this cannot be kept, the next start finds all files in their new state.
+        engine.journal.end(entry, done=True)
+        self._reach("done.after")
+        engine.recovery.discard(entry)
+        self._reach("end.after")
+        return Applied(entry.id, MappingProxyType(dict(self._merge.changes)))
+
+    def _staged(self, entry: Entry, directory: Path, seen: Mapping[str, Sight]) -> Entry:
+        presence, changes = self._presence, self._merge.changes
+        journal = replace(
+            entry.journal,
+            files=stage(presence, directory, changes, seen),
+            made=made_by(presence.resource, changes),
+            emptied=emptied_by(presence.resource, changes),
+        )
+        if self._engine.full:
+            sync_filesystem(directory)
+        self._reach("stage.after")
+        return replace(entry, journal=journal)
+
+    def _moved(self, entry: Entry) -> None:
+        resource = self._presence.resource
+        with Mover(resource, entry.journal, self._engine.faults, self._wish.kind) as mover:
+            mover.forward()
+        if self._engine.full:
+            sync_filesystem(resource)
+
+    def _undone(self, entry: Entry) -> None:
+        if entry.state == PREPARED:
+            self._engine.recovery.undo(entry)
+        else:
+            self._engine.recovery.conclude(entry)
+
+    def _changed_since(self, paths: Sequence[str]) -> ApplyConflict:
+        return ApplyConflict(self._wish.plan_id, tuple(paths), "changed since the merge was prepared")
+
+    def _reach(self, step: str) -> None:
+        self._engine.faults.reach(f"{self._wish.kind}.{step}")
+
+
+def _details(conflicts: Sequence[FileConflict]) -> str:
+    lines = []
+    for conflict in conflicts:
+        lines.append(f"{conflict.path}: {conflict.kind}, changed by {conflict.cause}")
+        lines.extend(conflict.hunks)
+    return "\n".join(lines)

@@ -1,0 +1,104 @@
+"""Ends what was begun: an apply is completed or undone, whether it failed or its process died.
+
+What is there decides, so that it may be done again, by anybody, at any time; the caller holds the resource.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cleveragents.application.ports.applies import Recovered
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.infrastructure.apply.exchange import sync_filesystem
+from cleveragents.infrastructure.apply.journal import PREPARED, STAGING, ApplyJournal, Entry
+from cleveragents.infrastructure.apply.lock import try_resource_lock
+from cleveragents.infrastructure.apply.moves import Mover, remove_staging
+
+__all__ = ["Recovery"]
+
+
+class Recovery:
+    """Ends entries of the journal. Stateless but for the journal, so any thread may share it."""
+
+    def __init__(self, journal: ApplyJournal, faults: FaultPoints, *, full: bool) -> None:
+        self._journal = journal
+        self._faults = faults
+        self._full = full
+
+    def recover(self) -> list[Recovered]:
+        """Ends every entry whose resource nobody holds."""
+        found = [self._attempted(entry) for entry in self._journal.open_entries()]
+        return [recovered for recovered in found if recovered is not None]
+
+    def recover_held(self, resource: Path) -> None:
+        """Ends every entry of this resource, which the caller holds."""
+        for entry in self._journal.open_entries():
+            if entry.resource == str(resource):
+                self.conclude(entry)
+
+    def conclude(self, entry: Entry) -> Recovered | None:
+        """Ends the entry; None when it had ended already, or had touched nothing."""
+        recovered = None
+        if entry.state == PREPARED:
+            recovered = self._decided(entry)
+        elif entry.state == STAGING:
+            self._end(entry, done=False)
+        self.clear(entry)
+        return recovered
+
+    def undo(self, entry: Entry) -> list[str]:
+        """Takes back what an apply that failed had moved; names what somebody else has changed since."""
+        left_alone = self._back(entry)
+        self._end(entry, done=False, left_alone=left_alone)
+        self.clear(entry)
+        return left_alone
+
+    def clear(self, entry: Entry) -> None:
+        """Removes what the entry had laid out, unless it holds what is nowhere else; closes the entry."""
+        if Path(entry.journal.staging, "old").exists() and not self._is_disposable(entry):
+            self._journal.close(entry)
+            return
+        self.discard(entry)
+
+    def discard(self, entry: Entry) -> None:
+        """Removes what the entry had laid out, and closes the entry."""
+        remove_staging(entry.journal.staging)
+        remove_staging(entry.journal.scratch)
+        self._journal.close(entry)
+
+    def _attempted(self, entry: Entry) -> Recovered | None:
+        resource = Path(entry.resource)
+        if not resource.is_dir():
+            self._end(entry, done=False, left_alone=["the resource is gone"])
+            self._journal.close(entry)
+            return Recovered(entry.plan_id, entry.id, entry.kind, False, (entry.resource,))
+        with try_resource_lock(resource) as held:
+            # Somebody may have ended it while we looked.
+            present = self._journal.get(entry.id) if held else None
+            return self.conclude(present) if present is not None else None
+
+    def _decided(self, entry: Entry) -> Recovered:
+        resource = Path(entry.resource)
+        with Mover(resource, entry.journal, self._faults, "recover") as mover:
+            complete = mover.is_complete()
+        left_alone = [] if complete else self._back(entry)
+        self._end(entry, done=complete, left_alone=left_alone)
+        return Recovered(entry.plan_id, entry.id, entry.kind, complete, tuple(left_alone))
+
+    def _back(self, entry: Entry) -> list[str]:
+        with Mover(Path(entry.resource), entry.journal, self._faults, "recover") as mover:
+            left_alone = mover.back()
+        if self._full:
+            sync_filesystem(entry.resource)
+        return left_alone
+
+    def _end(self, entry: Entry, *, done: bool, left_alone: list[str] | None = None) -> None:
+        self._faults.reach("recover.end.before")
+        self._journal.end(entry, done=done, left_alone=left_alone or ())
+        self._faults.reach("recover.end.after")
+
+    def _is_disposable(self, entry: Entry) -> bool:
+        if not entry.journal.files:
+            return True
+        with Mover(Path(entry.resource), entry.journal, self._faults, "recover") as mover:
+            return mover.holds_only_known()

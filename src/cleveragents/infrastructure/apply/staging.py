@@ -1,0 +1,145 @@
+"""Lays out the new contents beside the user's files, and says what every one of them was and becomes.
+
+git writes the new files, so that line ends and the like come out as a checkout would have them. They are on
+the filesystem of the files they are to replace, for only there a swap is one step.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from cleveragents.domain.file_state import Difference, FileState
+from cleveragents.infrastructure.apply.exchange import ABSENT, Folder, Sight
+from cleveragents.infrastructure.apply.journal import MovedFile
+from cleveragents.infrastructure.apply.moves import parents_of
+from cleveragents.infrastructure.apply.presence import Presence, names_of_content
+
+__all__ = ["emptied_by", "made_by", "see", "stage", "staging_directory", "strange_content"]
+
+
+def staging_directory(resource: Path, git_directory: Path | None, apply_id: str) -> Path:
+    """In the git directory, out of everybody's sight, if that is on the same filesystem."""
+    if git_directory is not None and git_directory.stat().st_dev == resource.stat().st_dev:
+        return git_directory / "cleveragents" / apply_id
+    return resource / f".cleveragents-{apply_id}"
+
+
+def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, Sight]:
+    """Every path that is to change, as it is now. A directory that gives way to a file is no file."""
+    with Folder(resource) as folder:
+        seen = {path: folder.look(path, _any_name(changes[path])) for path in sorted(changes)}
+    return {path: Sight(ABSENT) if sight.is_directory else sight for path, sight in seen.items()}
+
+
+def strange_content(
+    presence: Presence, changes: Mapping[str, Difference], seen: Mapping[str, Sight]
+) -> list[str]:
+    """Paths whose bytes are not what git took them for, and so not what was merged.
+
+    git believes an index that says "assume unchanged"; a file's user may have changed it all the same.
+    """
+    doubtful: dict[str, str] = {}
+    strange: list[str] = []
+    for path, change in changes.items():
+        blob = change.before.content if change.before else ""
+        if (blob == "") != (seen[path].fingerprint == ABSENT):
+            strange.append(path)
+        elif seen[path].blob != blob and blob:
+            doubtful[path] = blob
+    # Not kept byte for byte: line ends are converted, or it was changed.
+    regular = [path for path in doubtful if seen[path].fingerprint.startswith("100")]
+    names = names_of_content(presence.repository, presence.resource, regular)
+    strange += [path for path, blob in doubtful.items() if names.get(path) != blob]
+    return sorted(strange)
+
+
+def stage(
+    presence: Presence, directory: Path, changes: Mapping[str, Difference], seen: Mapping[str, Sight]
+) -> tuple[MovedFile, ...]:
+    """The new contents are in `directory`; what each path is and becomes."""
+    new = directory / "new"
+    new.mkdir(mode=0o700, parents=True)
+    (directory / "old").mkdir(mode=0o700)
+    # Whoever looks at the resource meanwhile does not take this for a part of it.
+    (directory / ".gitignore").write_text("*\n", encoding="ascii")
+    _check_out(presence, new, changes)
+    files = []
+    with Folder(new) as folder:
+        for path in sorted(changes):
+            change = changes[path]
+            becomes = ABSENT
+            if change.after is not None:
+                _keep_permissions(folder, path, change, seen[path])
+                becomes = folder.fingerprint(path)
+            files.append(MovedFile(path, change.before, change.after, seen[path].fingerprint, becomes))
+    return tuple(files)
+
+
+def made_by(resource: Path, changes: Mapping[str, Difference]) -> tuple[str, ...]:
+    """The directories that the changes bring with them."""
+    needed = {
+        parent for path, change in changes.items() if change.before is None for parent in parents_of(path)
+    }
+    return tuple(sorted(path for path in needed if not (resource / path).is_dir()))
+
+
+def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, int]:
+    """The directories that the changes may leave empty, and their permissions."""
+    above = {
+        parent for path, change in changes.items() if change.after is None for parent in parents_of(path)
+    }
+    above -= {
+        parent for path, change in changes.items() if change.after is not None for parent in parents_of(path)
+    }
+    return {path: stat.S_IMODE((resource / path).lstat().st_mode) for path in sorted(above)}
+
+
+def _check_out(presence: Presence, new: Path, changes: Mapping[str, Difference]) -> None:
+    arriving = [path for path in sorted(changes) if changes[path].after is not None]
+    if not arriving:
+        return
+    index = new.parent / "index"
+    # The whole merged tree, for the attributes that its other files set for these.
+    shutil.copy2(presence.index, index)
+    gone: list[bytes] = []
+    come: list[bytes] = []
+    for path, change in changes.items():
+        (gone if change.after is None else come).append(_index_line(path, change))
+    repository = presence.repository
+    repository.git("update-index", "-z", "--index-info", index=index, feed=b"".join(gone + come))
+    feed = b"".join(os.fsencode(path) + b"\0" for path in arriving)
+    repository.git("checkout-index", "-z", "--stdin", work_tree=new, index=index, feed=feed)
+    index.unlink()
+
+
+def _index_line(path: str, change: Difference) -> bytes:
+    state = change.after or FileState(0, _any_name(change))  # mode 0 takes an entry out
+    head = f"{state.mode:o} {state.content}"
+    return head.encode("ascii") + b"\t" + os.fsencode(path) + b"\0"
+
+
+def _keep_permissions(folder: Folder, path: str, change: Difference, seen: Sight) -> None:
+    """A file that only its user may read stays so."""
+    before, after = change.before, change.after
+    if (
+        not seen.fingerprint.startswith("100")
+        or before is None
+        or after is None
+        or not stat.S_ISREG(after.mode)
+    ):
+        return
+    permissions = seen.permissions & 0o777
+    if after.mode & 0o100 and not permissions & 0o100:
+        permissions |= (permissions & 0o444) >> 2
+    elif not after.mode & 0o100 and before.mode & 0o100:
+        permissions &= ~0o111
+    directory, name = folder.place(path)
+    os.chmod(name, permissions, dir_fd=directory)
+
+
+def _any_name(change: Difference) -> str:
+    return change.before.content if change.before else ""
