@@ -1,0 +1,218 @@
+"""The worker, step by step: an owner keeps its job by heartbeats, and writes nothing without its lease."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.domain.job import JobState
+from cleveragents.errors import (
+    DatabaseFailed,
+    DatabaseUnreachable,
+    OutcomeUnknown,
+    StoreBusy,
+    UnknownJob,
+)
+from tests.worker_bench import OPTIONS, Bench, Moody, claim
+
+
+def test_an_owner_lets_go_before_any_peer_can_take_its_job(bench: Bench) -> None:
+    """The owner counts from before its last beat was sent, a peer from after it was seen."""
+
+    def run(job: AsyncJob) -> object:
+        bench.clock.advance(5)
+        owner._keeper.beat()
+        peer._recovery.sweep()
+        bench.clock.advance(11.9)
+        owner._keeper.watch(owner._escalate)
+        assert not job.token.is_cancelled
+        bench.clock.advance(0.1)
+        owner._keeper.watch(owner._escalate)
+        assert job.token.is_cancelled
+        owner._keeper.beat()
+        assert bench.job(job.id).beat == 1, "what was let go is not kept from the peers"
+        peer._recovery.sweep()
+        assert bench.job(job.id).fence == 1
+        assert bench.job(job.id).state is JobState.RUNNING
+        bench.clock.advance(3)
+        peer._recovery.sweep()
+        assert bench.job(job.id).state is JobState.QUEUED
+        return "done by one who may not say so"
+
+    owner = bench.worker(run)
+    peer = bench.worker(name="b")
+    job_id = bench.submit()
+    claim(owner)
+    bench.run_all()
+    job = bench.job(job_id)
+    assert (job.state, job.result, job.error) == (JobState.QUEUED, None, "its worker a was silent for 15 s")
+    assert (owner.statistics().lease_lost, owner.statistics().succeeded) == (1, 0)
+    assert peer.statistics().reclaimed == 1
+
+
+def test_a_result_after_the_lease_is_not_written_even_if_nobody_took_the_job(bench: Bench) -> None:
+    def run(job: AsyncJob) -> object:
+        bench.clock.advance(12)
+        worker._keeper.watch(worker._escalate)
+        return "late"
+
+    worker = bench.worker(run)
+    job_id = bench.play(worker)
+    assert (bench.job(job_id).state, bench.job(job_id).result) == (JobState.RUNNING, None)
+    assert worker.statistics().lease_lost == 1
+
+
+def test_a_beating_owner_keeps_its_job_for_ever(bench: Bench) -> None:
+    worker = bench.worker()
+    peer = bench.worker(name="b")
+    job_id = bench.submit()
+    claim(worker)
+    for _ in range(20):
+        bench.clock.advance(5)
+        worker._keeper.beat()
+        worker._keeper.watch(worker._escalate)
+        peer._recovery.sweep()
+    assert bench.job(job_id).beat == 20
+    bench.run_all()
+    assert bench.job(job_id).state is JobState.SUCCEEDED
+
+
+@pytest.mark.parametrize("jump", [-86400.0, 86400.0])
+def test_a_jump_of_the_wall_clock_changes_no_lease(bench: Bench, jump: float) -> None:
+    worker = bench.worker()
+    peer = bench.worker(name="b")
+    job_id = bench.submit()
+    claim(worker)
+    peer._recovery.sweep()
+    bench.clock.jump(jump)
+    bench.clock.advance(5)
+    worker._keeper.beat()
+    bench.clock.jump(jump)
+    worker._keeper.watch(worker._escalate)
+    peer._recovery.sweep()
+    [attempt] = worker._table.running()
+    assert attempt.stopped is None
+    assert bench.job(job_id).state is JobState.RUNNING
+    # And a silent owner is found silent, however the clocks on the wall jump.
+    bench.clock.advance(14.9)
+    bench.clock.jump(-jump)
+    peer._recovery.sweep()
+    assert bench.job(job_id).state is JobState.RUNNING
+    bench.clock.advance(0.1)
+    peer._recovery.sweep()
+    assert bench.job(job_id).state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("finds_out", ["at its heartbeat", "when it wants to finish"])
+def test_a_fenced_off_worker_is_told_and_writes_nothing(bench: Bench, finds_out: str) -> None:
+    def run(job: AsyncJob) -> object:
+        bench.store.reclaim(job.id, 1, 0, error="taken", now=bench.clock.now())
+        bench.store.claim(bench.machine.identity("b"), ["work"], now=bench.clock.now())
+        if finds_out == "at its heartbeat":
+            bench.clock.advance(5)
+            worker._keeper.beat()
+            assert job.token.is_cancelled
+            worker._keeper.beat()
+        return "stale"
+
+    worker = bench.worker(run)
+    job_id = bench.play(worker)
+    job = bench.job(job_id)
+    assert (job.state, job.fence, job.beat, job.result) == (JobState.RUNNING, 2, 0, None)
+    assert worker.statistics().lease_lost == 1
+
+
+def test_an_end_that_a_peer_wrote_is_not_taken_for_ones_own(bench: Bench) -> None:
+    def run(job: AsyncJob) -> object:
+        worker.cancel(job.id, "stop")
+        bench.store.reclaim(job.id, 1, 0, error="taken", now=bench.clock.now())
+        job.token.raise_if_cancelled()
+        return None
+
+    worker = bench.worker(run)
+    job_id = bench.play(worker)
+    assert bench.job(job_id).state is JobState.CANCELLED
+    assert (worker.statistics().cancelled, worker.statistics().lease_lost) == (0, 1)
+
+
+def test_a_cancel_of_a_later_attempt_is_not_mistaken_for_ones_own(bench: Bench) -> None:
+    worker = bench.worker()
+    job_id = bench.submit()
+    claim(worker)
+    bench.store.reclaim(job_id, 1, 0, error="taken", now=bench.clock.now())
+    bench.store.claim(bench.machine.identity("b"), ["work"], now=bench.clock.now())
+    bench.store.request_cancel(job_id, "of the other", now=bench.clock.now())
+    bench.clock.advance(1)
+    worker._keeper.beat()
+    [attempt] = worker._table.running()
+    assert attempt.stopped is None
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kept"),
+    [
+        ([StoreBusy(1), StoreBusy(1)], False),
+        ([OutcomeUnknown("the database", "gone")], True),
+        ([DatabaseUnreachable("the database", "it hung up")], False),
+        ([DatabaseFailed("the database", "disk I/O error"), StoreBusy(1)], False),
+    ],
+)
+def test_a_result_outlives_a_store_in_trouble(trouble: list[Exception], kept: bool) -> None:
+    store = Moody()
+    bench = Bench(store=store)
+
+    def run(job: AsyncJob) -> object:
+        store.trouble = list(trouble)
+        store.after = kept
+        return "kept"
+
+    worker = bench.worker(run)
+    job_id = bench.play(worker)
+    assert bench.job(job_id).result == "kept"
+    assert (worker.statistics().succeeded, worker.statistics().lease_lost) == (1, 0)
+
+
+def test_a_store_that_stays_busy_costs_the_lease() -> None:
+    store = Moody()
+    bench = Bench(store=store)
+
+    def run(job: AsyncJob) -> object:
+        store.trouble = [StoreBusy(1), StoreBusy(1)]
+        bench.clock.advance(5)
+        worker._keeper.beat()
+        assert not job.token.is_cancelled, "one missed beat is no end"
+        bench.clock.advance(7)
+        return "too late"
+
+    worker = bench.worker(run)
+    job_id = bench.play(worker)
+    assert bench.job(job_id).state is JobState.RUNNING
+    assert worker.statistics().lease_lost == 1
+
+
+def test_an_attempt_whose_end_is_decided_is_not_kept(bench: Bench) -> None:
+    """Kept alive, a job whose report is never accepted would be nobody else's for ever."""
+    worker = bench.worker()
+    job_id = bench.submit()
+    claim(worker)
+    [attempt] = worker._table.running()
+    attempt.settle()
+    bench.clock.advance(5)
+    worker._keeper.beat()
+    assert bench.job(job_id).beat == 0
+    bench.clock.advance(10)
+    assert worker._keeper.watch(worker._escalate) == OPTIONS.heartbeat_seconds, "nothing to watch for"
+
+
+@pytest.mark.parametrize("error", [UnknownJob("deleted"), DatabaseFailed("x", "y"), RuntimeError("a bug")])
+def test_one_attempts_trouble_does_not_cost_the_others_their_heartbeats(error: Exception) -> None:
+    store = Moody()
+    bench = Bench(store=store)
+    worker = bench.worker()
+    ids = [bench.submit() for _ in range(4)]
+    claim(worker)
+    bench.clock.advance(5)
+    store.trouble = [error]
+    worker._keeper.beat()
+    assert sorted(bench.job(job_id).beat for job_id in ids) == [0, 1, 1, 1]
+    assert all(attempt.stopped is None for attempt in worker._table.running())

@@ -1,0 +1,119 @@
+"""A bench for workers: an in-memory store, a fake machine and clock, and steps taken by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.processes import JobProcess, JobProgram
+from cleveragents.application.services.async_worker import AsyncWorker
+from cleveragents.application.services.job_handlers import HandlerFunction, JobHandler
+from cleveragents.application.services.worker_options import WorkerOptions
+from cleveragents.domain.job import Job, NewJob, WorkerIdentity
+from cleveragents.testing.clock import FakeClock
+from cleveragents.testing.identifiers import CountingIdentifiers
+from cleveragents.testing.job_store import InMemoryJobStore
+
+__all__ = ["OPTIONS", "Bench", "Machine", "Moody", "claim"]
+
+OPTIONS = WorkerOptions(
+    lease_seconds=15, heartbeat_seconds=5, cancel_grace_seconds=4, leftover_grace_seconds=0, retry_seconds=8
+)
+
+
+@dataclass
+class Machine:
+    """Stands for a machine's process table: who lives, and what was ended."""
+
+    dead: set[str] = field(default_factory=set)
+    ended: list[str] = field(default_factory=list)
+
+    def identity(self, worker_id: str) -> WorkerIdentity:
+        return WorkerIdentity(worker_id, "here", 1, 1)
+
+    def is_alive(self, worker: WorkerIdentity) -> bool | None:
+        return None if worker.host != "here" else worker.id not in self.dead
+
+    def environment(self, marker: str) -> Mapping[str, str]:
+        return {"JOB": marker}
+
+    def alive(self, marker: str) -> Sequence[int]:
+        return []
+
+    def end(self, marker: str, *, grace_seconds: float) -> Sequence[int]:
+        self.ended.append(marker)
+        return [4711]
+
+    def launch(self, marker: str, program: JobProgram) -> JobProcess:
+        raise NotImplementedError
+
+
+@dataclass
+class Bench:
+    """Workers on one store, moved by hand."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    machine: Machine = field(default_factory=Machine)
+    store: InMemoryJobStore = field(default_factory=lambda: InMemoryJobStore(CountingIdentifiers("job")))
+    spawned: list[Callable[[], None]] = field(default_factory=list)
+
+    def worker(
+        self,
+        run: HandlerFunction = lambda job: None,
+        name: str = "a",
+        faults: FaultPoints | None = None,
+        **changes: object,
+    ) -> AsyncWorker:
+        options = replace(OPTIONS, name=name, **changes)
+        handlers = {"work": JobHandler(run)}
+        return AsyncWorker(
+            self.store, handlers, self.clock, self.machine, options, faults=faults, spawn=self._spawn
+        )
+
+    def _spawn(self, name: str, work: Callable[[], None]) -> None:
+        self.spawned.append(work)
+
+    def submit(self, **facts: object) -> str:
+        return self.store.submit(NewJob("work", **facts), now=self.clock.now()).id
+
+    def play(self, worker: AsyncWorker, **facts: object) -> str:
+        """A job from its submission to where this worker leaves it; returns its id."""
+        job_id = self.submit(**facts)
+        claim(worker)
+        self.run_all()
+        return job_id
+
+    def run_all(self) -> None:
+        """Runs what was spawned, as threads would."""
+        while self.spawned:
+            self.spawned.pop(0)()
+
+    def job(self, job_id: str) -> Job:
+        return self.store.get(job_id)
+
+
+class Moody(InMemoryJobStore):
+    """A store with bad moments: `trouble` is raised by the next calls, before or after they took effect."""
+
+    def __init__(self) -> None:
+        super().__init__(CountingIdentifiers("job"))
+        self.trouble: list[Exception] = []
+        self.after = False
+
+    def finish(self, job_id: str, *args: object, **more: object) -> Job:
+        return self._moodily(lambda: super(Moody, self).finish(job_id, *args, **more))
+
+    def heartbeat(self, job_id: str, *args: object, **more: object) -> object:
+        return self._moodily(lambda: super(Moody, self).heartbeat(job_id, *args, **more))
+
+    def _moodily(self, act: Callable[[], object]) -> object:
+        if not self.trouble:
+            return act()
+        if self.after:
+            act()
+        raise self.trouble.pop(0)
+
+
+def claim(worker: AsyncWorker) -> None:
+    worker._claim_ready()
