@@ -75,7 +75,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/events/dispatch.py": EVENTS,
     "infrastructure/events/reactive.py": EVENTS,
     "infrastructure/events/sink.py": EVENTS,
-    "infrastructure/events/subscription.py": EVENTS,
+    "infrastructure/events/subscription.py": [f"{RACES}delivery_tally.py", *EVENTS],
     "infrastructure/jobs/control_pipe.py": [*WORKER, f"{CONTRACTS}process_supervisor.py"],
     "infrastructure/jobs/job_process.py": [*WORKER, f"{CONTRACTS}process_supervisor.py"],
     "infrastructure/persistence/database.py": STORE,
