@@ -72,6 +72,10 @@ class Sandbox(Protocol):
         """What the file is now; its content is kept. Nothing else is looked at."""
         ...
 
+    def ignored(self, paths: Iterable[str]) -> frozenset[str]:
+        """Those of the paths that `scan` does not look at, because a rule says so and the base lacks them."""
+        ...
+
     def base_states(self, paths: Iterable[str]) -> Mapping[str, FileState | None]:
         """What these paths were in the base."""
         ...
@@ -112,7 +116,7 @@ class SandboxStrategy(Protocol):
         ...
 
     def create(self, request: SandboxRequest, directory: Path) -> Sandbox:
-        """Makes it in `directory`, which is this sandbox's alone and does not exist yet. `SandboxRefused`.
+        """Makes it in `directory`, which is its alone and holds at most a lock. `SandboxRefused`.
 
         Interrupted or failed, it leaves nothing in the resource that `remove` does not take away.
         """
@@ -123,7 +127,7 @@ class SandboxStrategy(Protocol):
         ...
 
     def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
-        """Takes it away, with whatever it left in the resource. Twice is harmless."""
+        """Takes away all but the lock, and whatever it left in the resource. Twice is harmless."""
         ...
 
 
@@ -144,4 +148,8 @@ class Sandboxes(Protocol):
     def remove(self, plan_id: str) -> None:
         """Removes and forgets it; one that another call is writing in raises `SandboxBusy`. Twice is
         harmless."""
+        ...
+
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes on disk of every sandbox, by plan."""
         ...

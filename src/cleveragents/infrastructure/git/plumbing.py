@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
+from cleveragents.domain.file_state import REGULAR
 from cleveragents.errors import GitFailed, ToolRefused
 
-__all__ = ["PrivateRepository", "run_git", "user_environment"]
+__all__ = ["PrivateRepository", "RunningGit", "index_line", "run_git", "user_environment"]
 
 _NEUTRAL = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -32,6 +34,11 @@ _NEUTRAL = {
     "GIT_COMMITTER_EMAIL": "cleveragents@localhost",
     "GIT_COMMITTER_DATE": "0 +0000",
 }
+# Words of git's, which are not translated: LC_ALL is set above.
+_EMBEDDED = "adding embedded git repository"
+_NO_COMMIT = "does not have a commit checked out"
+_DOOR = ".cleveragents-door"
+_DEEPEST_NESTING = 16
 # Programs that configuration could name; the command line has the last word.
 _HARMLESS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
 
@@ -44,21 +51,50 @@ def run_git(
     succeeds: tuple[int, ...] = (0,),
 ) -> bytes:
     """What git writes to stdout. `GitFailed` with git's own words unless it exits with one of `succeeds`."""
-    try:
-        done = subprocess.run(
-            ["git", *_HARMLESS, *arguments],
-            cwd=directory,
-            env=dict(environment),
-            input=feed,
-            capture_output=True,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise ToolRefused("git", "the git command is not installed, or the directory is gone") from error
-    if done.returncode not in succeeds:
-        words = done.stderr.decode("utf-8", "backslashreplace").strip() or f"exit code {done.returncode}"
-        raise GitFailed(arguments[0], " ".join(words.split()))
-    return done.stdout
+    with RunningGit(*arguments, environment=environment, directory=directory) as running:
+        return running.finish(feed, succeeds=succeeds)[0]
+
+
+class RunningGit:
+    """A git command that was started, so that something else can be done meanwhile.
+
+    Leaving the block waits for its end, whatever happened in it: no process of ours outlives its caller.
+    Not thread-safe: use it in the thread that made it.
+    """
+
+    def __init__(
+        self, *arguments: str, environment: Mapping[str, str], directory: Path | None = None
+    ) -> None:
+        self._command = next((word for word in arguments if not word.startswith("-")), arguments[0])
+        try:
+            self._process = subprocess.Popen(
+                ["git", *_HARMLESS, *arguments],
+                cwd=directory,
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ToolRefused("git", "the git command is not installed, or the directory is gone") from error
+
+    def finish(self, feed: bytes = b"", *, succeeds: tuple[int, ...] = (0,)) -> tuple[bytes, str]:
+        """What it wrote to stdout and to stderr. `GitFailed`."""
+        out, err = self._process.communicate(feed)
+        words = err.decode("utf-8", "backslashreplace").strip()
+        code = self._process.returncode
+        if code not in succeeds:
+            raise GitFailed(self._command, " ".join(words.split()) or f"exit code {code}")
+        return out, words
+
+    def __enter__(self) -> RunningGit:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.returncode is None:
+            self._process.communicate()
 
 
 def user_environment() -> dict[str, str]:
@@ -86,12 +122,17 @@ class PrivateRepository:
         succeeds: tuple[int, ...] = (0,),
     ) -> bytes:
         """Runs git here. `GitFailed`."""
+        with self.start(*arguments, work_tree=work_tree, index=index) as running:
+            return running.finish(feed, succeeds=succeeds)[0]
+
+    def start(self, *arguments: str, work_tree: Path | None = None, index: Path | None = None) -> RunningGit:
+        """Starts git here; the caller finishes it."""
         environment = {"PATH": os.environ.get("PATH", os.defpath), **_NEUTRAL, "GIT_DIR": str(self.directory)}
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
         if work_tree is not None:
             environment["GIT_WORK_TREE"] = str(work_tree)
-        return run_git(*arguments, environment=environment, directory=work_tree, feed=feed, succeeds=succeeds)
+        return RunningGit(*arguments, environment=environment, directory=work_tree)
 
     def text(self, *arguments: str, work_tree: Path | None = None, index: Path | None = None) -> str:
         """One line of output."""
@@ -100,12 +141,77 @@ class PrivateRepository:
     def capture(self, work_tree: Path, index: Path) -> str:
         """The tree of all files in `work_tree` that are not ignored, as they are now.
 
-        `index` remembers what was looked at, so that the next time only changed files are read.
+        `index` remembers what was looked at, so that the next time only changed files are read. A repository
+        inside the work tree that is no submodule of it is left out.
         """
-        self.git("add", "--all", "--", ".", work_tree=work_tree, index=index)
+        self.stage(work_tree, index)
         return self.text("write-tree", index=index)
+
+    def stage(
+        self, work_tree: Path, index: Path, *, spared: Sequence[str] = (), enter: bool = False
+    ) -> tuple[str, ...]:
+        """The first half of `capture`: brings `index` up to date. Entries at `spared` stay as they are.
+
+        Returns the repositories found inside that are not submodules. git would keep of each nothing but a
+        commit's name; they are left out, or with `enter` their files are taken like any others.
+        """
+        before = index.with_name(index.name + ".before")
+        before.unlink(missing_ok=True)
+        if index.exists():
+            # git replaces an index and never writes into one, so a second name for it is a copy.
+            before.hardlink_to(index)
+        try:
+            if self._add(work_tree, index, spared):
+                return ()
+            # Seldom. What was staged so far may hold such a commit's name: begin again.
+            index.unlink(missing_ok=True)
+            if before.exists():
+                before.replace(index)
+            return self._stage_nested(work_tree, index, spared, enter=enter)
+        finally:
+            before.unlink(missing_ok=True)
+
+    def _stage_nested(
+        self, work_tree: Path, index: Path, spared: Sequence[str], *, enter: bool
+    ) -> tuple[str, ...]:
+        found: list[str] = []
+        any_blob = self.text("hash-object", "--stdin")
+        for _ in range(_DEEPEST_NESTING):
+            listed = self.git(
+                "ls-files", "-z", "--others", "--exclude-standard", work_tree=work_tree, index=index
+            )
+            nested = [name[:-1] for name in os.fsdecode(listed).split("\0") if name.endswith("/")]
+            nested = [name for name in nested if name not in spared]
+            found += nested
+            if enter:
+                # With one entry below it in the index, git takes a repository for an ordinary directory. The
+                # entry names no file, so the next step takes it out again.
+                entries = [index_line(REGULAR, any_blob, f"{name}/{_DOOR}") for name in nested]
+                self.git("update-index", "-z", "--index-info", index=index, feed=b"".join(entries))
+            left_out = spared if enter else [*spared, *found]
+            if self._add(work_tree, index, left_out):
+                return tuple(found)
+        raise GitFailed("add", f"repositories inside one another, deeper than {_DEEPEST_NESTING}")
+
+    def _add(self, work_tree: Path, index: Path, spared: Sequence[str]) -> bool:
+        """Whether it was all ordinary: no repository was met that is not a submodule."""
+        pathspecs = [b".", *(b":(exclude,literal)" + os.fsencode(path) for path in spared)]
+        options = ("--pathspec-from-file=-", "--pathspec-file-nul")
+        with self.start("add", "--all", *options, work_tree=work_tree, index=index) as running:
+            try:
+                _, words = running.finish(b"\0".join(pathspecs))
+            except GitFailed as error:
+                if _NO_COMMIT in error.problem:
+                    return False
+                raise
+        return _EMBEDDED not in words
 
     def commit(self, tree: str, *parents: str) -> str:
         """A commit of that tree, for the plumbing that takes commits only; no ref names it."""
         options = [option for parent in parents for option in ("-p", parent)]
         return self.text("commit-tree", "-m", "cleveragents", *options, tree)
+
+
+def index_line(mode: int, name: str, path: str) -> bytes:
+    """An entry, as `update-index -z --index-info` reads it."""
+    return f"{mode:o} {name}\t".encode() + os.fsencode(path) + b"\0"

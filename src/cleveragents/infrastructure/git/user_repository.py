@@ -1,0 +1,174 @@
+"""What a sandbox needs to know of the user's repository, asked in two git processes that run at once.
+
+Read with the user's own configuration, because that is what decides what their files look like. Nothing here
+writes, but for the one ref that keeps a base from being pruned.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.errors import GitFailed, SandboxRefused
+from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit, run_git, user_environment
+
+__all__ = ["UserRepository", "content_of", "look_at", "pinned_in", "unpin"]
+
+_FACTS = (
+    "--is-bare-repository",
+    "--absolute-git-dir",
+    "--git-common-dir",
+    "--show-object-format",
+    "--show-toplevel",
+    "HEAD^{commit}",
+    "HEAD^{tree}",
+    "--symbolic-full-name",
+    "HEAD",
+)
+_PIN = "refs/cleveragents/base/"
+_DEEPEST_ALTERNATES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class UserRepository:
+    """A repository as it was when it was looked at.
+
+    `git_dir` has its HEAD and index, `common_dir` its objects and refs; they differ in a linked worktree.
+    `head` and `head_tree` are None before the first commit; `branch` is None for a detached HEAD.
+    `settings` is its effective configuration, the last value of each name in lower case.
+    """
+
+    root: Path
+    git_dir: Path
+    common_dir: Path
+    object_format: str
+    head: str | None
+    head_tree: str | None
+    branch: str | None
+    settings: Mapping[str, str]
+
+    @property
+    def object_stores(self) -> tuple[Path, ...]:
+        """Its own objects first, then those that it borrows itself."""
+        found = [self.common_dir / "objects"]
+        for _ in range(_DEEPEST_ALTERNATES):
+            borrowed = [store for known in found for store in _alternates(known) if store not in found]
+            if not borrowed:
+                break
+            found += dict.fromkeys(borrowed)
+        return tuple(found)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it was cloned without all objects, to fetch them when needed."""
+        return any(name.startswith("remote.") and name.endswith(".promisor") for name in self.settings)
+
+    def flag(self, name: str, *, otherwise: bool) -> bool:
+        """A setting as git reads booleans."""
+        value = self.settings.get(name)
+        return otherwise if value is None else value.lower() not in ("false", "no", "off", "0")
+
+    def user_file(self, name: str, default: str) -> bytes:
+        """The content of the file that a setting names, or of git's default in the user's configuration."""
+        home = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
+        named = self.settings.get(name)
+        return content_of(Path(named).expanduser() if named else home / "git" / default)
+
+    def pin(self, plan_id: str, commit: str) -> RunningGit:
+        """Starts to keep that commit from being pruned, until `unpin`."""
+        repository = PrivateRepository(self.common_dir)
+        return repository.start(*_UNLOGGED, "update-ref", _pin_name(plan_id), commit)
+
+
+_UNLOGGED = ("-c", "core.logAllRefUpdates=false", "-c", "core.packedRefsTimeout=60000")
+
+
+def look_at(resource: Path) -> UserRepository:
+    """`SandboxRefused` when no sandbox can be made of it, with the reason."""
+    if "\n" in str(resource):
+        raise SandboxRefused(str(resource), "its name has a line break, which git's own files cannot hold")
+    environment = user_environment()
+    with (
+        RunningGit("rev-parse", *_FACTS, environment=environment, directory=resource) as facts,
+        RunningGit("config", "--list", "-z", environment=environment, directory=resource) as settings,
+    ):
+        told, words = facts.finish(succeeds=(0, 128))
+        lines = os.fsdecode(told).split("\n")
+        if lines[0] == "true":
+            raise SandboxRefused(
+                str(resource), "it is a bare repository, without a working tree; clone it and use the clone"
+            )
+        if len(lines) < 6:
+            raise SandboxRefused(str(resource), words or "it is not a git repository")
+        if not Path(lines[4]).samefile(resource):
+            raise SandboxRefused(str(resource), f"it is a part of the repository {lines[4]}; use that")
+        configured = settings.finish()[0]
+    head, tree, name = lines[5:8] if len(lines) >= 9 else (None, None, None)
+    return UserRepository(
+        root=resource,
+        git_dir=Path(lines[1]),
+        common_dir=(resource / lines[2]).resolve(),
+        object_format=lines[3],
+        head=head,
+        head_tree=tree,
+        branch=_unborn_branch(resource) if head is None else name if name != "HEAD" else None,
+        settings=_last_values(configured),
+    )
+
+
+def _pin_name(plan_id: str) -> str:
+    """The ref that keeps the plan's base."""
+    return f"{_PIN}{plan_id}"
+
+
+def pinned_in(resource: Path) -> tuple[Path, dict[str, str]]:
+    """The common directory of the repository, and each plan whose base is pinned in it, with the commit."""
+    environment = user_environment()
+    common = run_git("rev-parse", "--git-common-dir", environment=environment, directory=resource)
+    listed = run_git(
+        "for-each-ref", "--format=%(objectname) %(refname)", _PIN, environment=environment, directory=resource
+    )
+    rows = [line.split(" ", 1) for line in listed.decode().splitlines()]
+    directory = (resource / os.fsdecode(common).rstrip("\n")).resolve()
+    return directory, {name.removeprefix(_PIN): commit for commit, name in rows}
+
+
+def unpin(common_dir: Path, plan_id: str) -> None:
+    """Lets go of the plan's base. A repository that is gone, or a pin that is, is nothing to do."""
+    if not (common_dir / "objects").is_dir():
+        return
+    PrivateRepository(common_dir).git(*_UNLOGGED, "update-ref", "-d", _pin_name(plan_id))
+
+
+def content_of(path: Path) -> bytes:
+    """What is in the file; nothing if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _unborn_branch(resource: Path) -> str | None:
+    """The branch that the first commit will be on."""
+    environment = user_environment()
+    try:
+        said = run_git("symbolic-ref", "HEAD", environment=environment, directory=resource)
+    except GitFailed as error:
+        raise SandboxRefused(str(resource), f"its HEAD names no commit: {error.problem}") from error
+    return os.fsdecode(said).strip()
+
+
+def _last_values(listed: bytes) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for item in os.fsdecode(listed).split("\0"):
+        name, _, value = item.partition("\n")
+        if name:
+            values[name] = value
+    return values
+
+
+def _alternates(store: Path) -> list[Path]:
+    lines = os.fsdecode(content_of(store / "info" / "alternates")).splitlines()
+    return [(store / line).resolve() for line in lines if line and not line.startswith("#")]

@@ -1,0 +1,109 @@
+"""Sandboxes of plain directories: a copy, with a git directory of ours beside it.
+
+All files are copied. `.gitignore` files mean here what they mean in a repository: what they name is there for
+commands to use, and is not recorded. Repositories inside it come without their `.git`, as files like others:
+one may point to a place outside, and what is committed in a copy would be lost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.errors import SandboxRefused
+from cleveragents.infrastructure.git.git_directory import GitDirectory
+from cleveragents.infrastructure.git.index_file import summary_of
+from cleveragents.infrastructure.git.plumbing import PrivateRepository
+from cleveragents.infrastructure.sandbox.copying import copy_content
+from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
+from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
+from cleveragents.infrastructure.sandbox.paths import empty
+from cleveragents.infrastructure.sandbox.resources import is_repository
+
+__all__ = ["DirectoryCopy"]
+
+
+class DirectoryCopy:
+    """`SandboxStrategy` for directories that lie in no repository. Stateless: any thread may share it."""
+
+    name = "directory_copy"
+
+    def __init__(self, faults: FaultPoints | None = None) -> None:
+        self._faults = faults or NoFaults()
+
+    def suits(self, resource: Path) -> bool:
+        return resource.is_dir() and not is_repository(resource)
+
+    def create(self, request: SandboxRequest, directory: Path) -> GitSandbox:
+        self._faults.reach("sandbox.create.before")
+        place = SandboxPlace(directory)
+        _ensure_possible(request, place)
+        place.tree.mkdir(parents=True)
+        place.lock.touch()
+        settings = {
+            "core.bare": "true",
+            "core.untrackedcache": "false",
+            "merge.directoryrenames": "false",
+        }
+        GitDirectory(settings=settings).write(place.engine)
+        left_out = _copy(request.resource, place.tree)
+        engine = PrivateRepository(place.engine)
+        index = place.scratch("index")
+        base = engine.capture(place.tree, index)
+        self._faults.reach("sandbox.create.after-checkout")
+        index.replace(place.index)
+        place.base_index.hardlink_to(place.index)
+        summary = summary_of(place.index, name_bytes=20)
+        facts = SandboxFacts(
+            plan_id=request.plan_id,
+            strategy=self.name,
+            resource=str(request.resource),
+            base=base,
+            object_format="sha1",
+            plain=True,
+            size_bytes=2 * summary.size_bytes,
+            notes=tuple(_notes(left_out)),
+        )
+        place.write_facts(facts)
+        self._faults.reach("sandbox.create.after")
+        return GitSandbox(place, facts)
+
+    def open(self, plan_id: str, resource: Path, directory: Path) -> GitSandbox:
+        place = SandboxPlace(directory)
+        return GitSandbox(place, place.read_facts(plan_id))
+
+    def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
+        self._faults.reach("sandbox.remove.before")
+        empty(directory, but=SandboxPlace(directory).lock.name)
+        self._faults.reach("sandbox.remove.after")
+
+
+def _ensure_possible(request: SandboxRequest, place: SandboxPlace) -> None:
+    resource = request.resource.resolve()
+    if request.from_head:
+        raise SandboxRefused(str(resource), "it is no repository, so there is no HEAD to start from")
+    if place.directory.resolve().is_relative_to(resource):
+        # A copy of itself, in itself, without end.
+        raise SandboxRefused(str(resource), "the sandboxes are kept inside it; set another state directory")
+
+
+def _copy(resource: Path, tree: Path) -> list[str]:
+    source = os.open(resource, os.O_RDONLY | os.O_DIRECTORY)
+    target = os.open(tree, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return copy_content(source, target, without=".git")
+    finally:
+        os.close(target)
+        os.close(source)
+
+
+def _notes(left_out: list[str]) -> Iterator[str]:
+    repositories = [path.removesuffix("/.git") for path in left_out if path.endswith("/.git")]
+    others = [path for path in left_out if not path.endswith("/.git")]
+    if repositories:
+        yield f"repositories inside it come as plain files, without history: {', '.join(repositories)}"
+    if others:
+        yield f"sockets, pipes and devices are left out: {', '.join(others)}"

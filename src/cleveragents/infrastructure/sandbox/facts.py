@@ -1,0 +1,87 @@
+"""What is written down of a sandbox when it is complete, and where its parts are."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cleveragents.errors import SandboxMissing
+
+__all__ = ["SandboxFacts", "SandboxPlace"]
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxFacts:
+    """`plain`: no setting stands between a file's bytes and its object, so that no git process is needed to
+    name it, unless a .gitattributes file says otherwise. `head` is the commit that was pinned."""
+
+    plan_id: str
+    strategy: str
+    resource: str
+    base: str
+    object_format: str
+    plain: bool
+    size_bytes: int
+    head: str | None = None
+    common_dir: str | None = None
+    gitlinks: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxPlace:
+    """The parts of a sandbox's directory.
+
+    `tree` is what commands and tools see. `engine` is a git directory of ours that they are not given: a
+    sandbox's own `.git` may say anything by the time we look, and we never read it.
+    """
+
+    directory: Path
+
+    @property
+    def tree(self) -> Path:
+        return self.directory / "tree"
+
+    @property
+    def engine(self) -> Path:
+        return self.directory / "engine"
+
+    @property
+    def index(self) -> Path:
+        """The stat cache of `tree`; replaced, never written into."""
+        return self.engine / "index"
+
+    @property
+    def base_index(self) -> Path:
+        """The index as it was when the sandbox was made."""
+        return self.engine / "base.index"
+
+    @property
+    def lock(self) -> Path:
+        return self.directory / "lock"
+
+    @property
+    def facts_file(self) -> Path:
+        return self.directory / "sandbox.json"
+
+    def scratch(self, what: str) -> Path:
+        """A name that nobody else uses, so that what a killed process left is in nobody's way."""
+        return self.engine / f"{what}-{secrets.token_hex(8)}"
+
+    def write_facts(self, facts: SandboxFacts) -> None:
+        """From now on the sandbox is complete."""
+        draft = self.directory / "sandbox.json.new"
+        draft.write_text(json.dumps(asdict(facts)), encoding="utf-8")
+        draft.replace(self.facts_file)
+
+    def read_facts(self, plan_id: str) -> SandboxFacts:
+        """`SandboxMissing` unless it is complete."""
+        try:
+            data = json.loads(self.facts_file.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise SandboxMissing(plan_id, str(self.directory)) from error
+        lists = {name: tuple(data[name]) for name in ("gitlinks", "readable", "notes")}
+        return SandboxFacts(**{**data, **lists})

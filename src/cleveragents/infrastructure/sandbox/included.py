@@ -1,0 +1,59 @@
+"""Ignored files that are to come along into a sandbox: those that `.worktreeinclude` or the request names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.infrastructure.git.plumbing import PrivateRepository
+from cleveragents.infrastructure.git.user_repository import content_of
+from cleveragents.infrastructure.sandbox.copying import copy_entry
+from cleveragents.infrastructure.sandbox.facts import SandboxPlace
+from cleveragents.infrastructure.sandbox.paths import directory_of
+
+__all__ = ["bring_included"]
+
+
+def bring_included(request: SandboxRequest, place: SandboxPlace) -> list[str]:
+    """Copies them as they are; being ignored, they are not recorded. Returns notes on what did not come."""
+    patterns = content_of(request.resource / ".worktreeinclude") + b"\n"
+    patterns += os.fsencode("\n".join(request.include))
+    if not patterns.strip():
+        return []
+    left = [
+        path
+        for path in _ignored_and_named(request.resource, place, patterns)
+        if not _copy(request.resource, place.tree, path)
+    ]
+    return [f"ignored files that could not be brought along: {', '.join(left)}"] if left else []
+
+
+def _ignored_and_named(resource: Path, place: SandboxPlace, patterns: bytes) -> list[str]:
+    engine = PrivateRepository(place.engine)
+    chosen = place.scratch("include")
+    chosen.write_bytes(patterns)
+    options = ("-z", "--others", "--ignored", f"--exclude-from={chosen}")
+    named = engine.git("ls-files", *options, work_tree=resource, index=place.index)
+    chosen.unlink()
+    # What is merely untracked is not ignored, and would be recorded as if the plan had made it.
+    ignored = engine.git(
+        "check-ignore",
+        "-z",
+        "--stdin",
+        work_tree=resource,
+        index=place.index,
+        feed=named,
+        succeeds=(0, 1),
+    )
+    return [path for path in os.fsdecode(ignored).split("\0")[:-1] if not path.endswith("/")]
+
+
+def _copy(resource: Path, tree: Path, path: str) -> bool:
+    with directory_of(resource, path) as source, directory_of(tree, path, make=True) as target:
+        if source is None or target is None:
+            return False
+        try:
+            return not copy_entry(source[0], target[0], source[1])
+        except FileExistsError:
+            return False

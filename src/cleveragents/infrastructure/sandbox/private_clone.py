@@ -1,0 +1,224 @@
+"""Sandboxes of git repositories: a repository of its own that borrows the user's objects.
+
+A linked worktree would share refs, stash, configuration and hooks with the user's repository, and making two
+at once fails on its lock. Here everything but the objects is the sandbox's own, and the one write to the
+user's repository is a ref of its own name. So any number can be made at once, and nothing done inside one
+reaches the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
+from cleveragents.infrastructure.git.git_directory import GitDirectory, copy_index
+from cleveragents.infrastructure.git.index_file import summary_of
+from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit
+from cleveragents.infrastructure.git.user_repository import UserRepository, content_of, look_at, unpin
+from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
+from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
+from cleveragents.infrastructure.sandbox.included import bring_included
+from cleveragents.infrastructure.sandbox.paths import empty
+from cleveragents.infrastructure.sandbox.resources import is_repository
+
+__all__ = ["PrivateClone"]
+
+
+class PrivateClone:
+    """`SandboxStrategy` for git repositories. Stateless: any thread may share it."""
+
+    name = "private_clone"
+
+    def __init__(self, faults: FaultPoints | None = None) -> None:
+        self._faults = faults or NoFaults()
+
+    def suits(self, resource: Path) -> bool:
+        return is_repository(resource)
+
+    def create(self, request: SandboxRequest, directory: Path) -> GitSandbox:
+        self._faults.reach("sandbox.create.before")
+        repository = look_at(request.resource)
+        place = SandboxPlace(directory)
+        place.tree.mkdir(parents=True)
+        place.lock.touch()
+        _write_directories(repository, place)
+        making = _Making(request, repository, place, self._faults)
+        try:
+            facts = making.run()
+        except GitFailed as error:
+            if repository.is_partial:
+                reason = f"it is a partial clone, and not all of its objects are here ({error.problem})"
+                raise SandboxRefused(str(request.resource), reason) from error
+            raise
+        place.write_facts(facts)
+        self._faults.reach("sandbox.create.after")
+        return GitSandbox(place, facts)
+
+    def open(self, plan_id: str, resource: Path, directory: Path) -> GitSandbox:
+        place = SandboxPlace(directory)
+        return GitSandbox(place, place.read_facts(plan_id))
+
+    def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
+        self._faults.reach("sandbox.remove.before")
+        place = SandboxPlace(directory)
+        with contextlib.suppress(SandboxRefused, SandboxMissing):
+            unpin(_common_dir(plan_id, resource, place), plan_id)
+        self._faults.reach("sandbox.remove.after-ref")
+        empty(directory, but=place.lock.name)
+        self._faults.reach("sandbox.remove.after")
+
+
+@dataclass
+class _Making:
+    """One sandbox on its way. Not thread-safe: the call that makes it uses it."""
+
+    request: SandboxRequest
+    repository: UserRepository
+    place: SandboxPlace
+    faults: FaultPoints
+    notes: list[str] = field(default_factory=list)
+
+    def run(self) -> SandboxFacts:
+        repository, place = self.repository, self.place
+        base = self._base_and_checkout()
+        place.base_index.hardlink_to(place.index)
+        copy_index(place.index, place.tree / ".git" / "index")
+        self.notes += bring_included(self.request, place)
+        self.faults.reach("sandbox.create.after-checkout")
+        summary = summary_of(place.index, name_bytes=20 if repository.object_format == "sha1" else 32)
+        if summary.gitlinks:
+            self.notes.append(
+                f"submodules are left empty, and changes inside them are not recorded: "
+                f"{', '.join(summary.gitlinks)}"
+            )
+        return SandboxFacts(
+            plan_id=self.request.plan_id,
+            strategy=PrivateClone.name,
+            resource=str(self.request.resource),
+            base=base,
+            object_format=repository.object_format,
+            plain=_is_plain(repository),
+            size_bytes=summary.size_bytes,
+            head=repository.head,
+            common_dir=str(repository.common_dir),
+            gitlinks=summary.gitlinks,
+            readable=tuple(str(store) for store in (*repository.object_stores, place.engine / "objects")),
+            notes=tuple(self.notes),
+        )
+
+    def _base_and_checkout(self) -> str:
+        """The base's tree, checked out. What is committed is checked out while we look for what is not."""
+        head, head_tree = self.repository.head, self.repository.head_tree
+        engine = PrivateRepository(self.place.engine)
+        index = self.place.scratch("index")
+        with contextlib.ExitStack() as running:
+            pin = running.enter_context(self.repository.pin(self.request.plan_id, head)) if head else None
+            checkout = None
+            if head_tree:
+                checkout = running.enter_context(self._start_checkout(index, "--reset", head_tree))
+            base = head_tree if self.request.from_head else self._capture(engine)
+            if pin:
+                pin.finish()
+            self.faults.reach("sandbox.create.after-ref")
+            if checkout:
+                checkout.finish()
+        base = base or engine.text("mktree")
+        if base != head_tree:
+            self._keep_uncommitted(engine, base)
+            step = ("-m", head_tree, base) if head_tree else ("--reset", base)
+            with self._start_checkout(index, *step) as checkout:
+                checkout.finish()
+        index.replace(self.place.index)
+        return base
+
+    def _start_checkout(self, index: Path, *what: str) -> RunningGit:
+        engine = PrivateRepository(self.place.engine)
+        return engine.start("read-tree", "-u", *what, work_tree=self.place.tree, index=index)
+
+    def _capture(self, engine: PrivateRepository) -> str:
+        """The tree of the user's files as they are; new objects go to our store."""
+        index = self.place.scratch("index")
+        copy_index(self.repository.git_dir / "index", index)
+        for shared in self.repository.git_dir.glob("sharedindex.*"):
+            copy_index(shared, self.place.engine / shared.name)
+        try:
+            nested = engine.stage(self.request.resource, index)
+            if nested:
+                self.notes.append(f"repositories inside it are left out: {', '.join(nested)}")
+            return engine.text("write-tree", index=index)
+        finally:
+            index.unlink(missing_ok=True)
+
+    def _keep_uncommitted(self, engine: PrivateRepository, base: str) -> None:
+        """Copies what no commit holds. Staged content is in the user's store, where a `git gc` of theirs may
+        prune it; a sandbox must not break by that."""
+        revisions = [base, *([f"^{self.repository.head_tree}"] if self.repository.head_tree else [])]
+        pack = self.place.engine / "objects" / "pack" / "pack"
+        feed = "\n".join(revisions).encode() + b"\n"
+        engine.git("pack-objects", "--revs", "-q", str(pack), feed=feed)  # guard: see above
+
+
+def _write_directories(repository: UserRepository, place: SandboxPlace) -> None:
+    """Ours, and the one that commands see."""
+    exclude = content_of(repository.common_dir / "info" / "exclude")
+    attributes = content_of(repository.common_dir / "info" / "attributes")
+    user_exclude = repository.user_file("core.excludesfile", "ignore")
+    user_attributes = repository.user_file("core.attributesfile", "attributes")
+    shallow = content_of(repository.common_dir / "shallow")
+    stores = (repository.common_dir / "objects",)
+    GitDirectory(
+        object_format=repository.object_format,
+        faithful=repository.settings,
+        settings={
+            "core.bare": "true",
+            "core.excludesfile": str(place.engine / "user-exclude"),
+            "core.attributesfile": str(place.engine / "user-attributes"),
+            "core.untrackedcache": "false",
+            "core.splitindex": "false",
+            "merge.directoryrenames": "false",
+        },
+        borrowed=stores,
+        exclude=exclude,
+        attributes=attributes,
+        shallow=shallow,
+    ).write(place.engine)
+    (place.engine / "user-exclude").write_bytes(user_exclude)
+    (place.engine / "user-attributes").write_bytes(user_attributes)
+    settings = repository.settings
+    author = {name: settings[name] for name in ("user.name", "user.email") if name in settings}
+    head, branch = repository.head, repository.branch
+    GitDirectory(
+        object_format=repository.object_format,
+        faithful=repository.settings,
+        settings={"core.bare": "false", "core.logallrefupdates": "true", **author},
+        head=f"ref: {branch}" if branch else str(head),
+        refs={branch: head} if branch and head else {},
+        borrowed=(*stores, place.engine / "objects"),
+        # The lower in rank first: a later pattern has the last word.
+        exclude=user_exclude + b"\n" + exclude,
+        attributes=user_attributes + b"\n" + attributes,
+        shallow=shallow,
+    ).write(place.tree / ".git")
+
+
+def _is_plain(repository: UserRepository) -> bool:
+    return (
+        not repository.flag("core.autocrlf", otherwise=False)
+        and repository.flag("core.filemode", otherwise=True)
+        and repository.flag("core.symlinks", otherwise=True)
+        and not content_of(repository.common_dir / "info" / "attributes").strip()
+        and not repository.user_file("core.attributesfile", "attributes").strip()
+    )
+
+
+def _common_dir(plan_id: str, resource: Path, place: SandboxPlace) -> Path:
+    """Where the pin is. The facts are the last thing to be written, so half a sandbox has none."""
+    with contextlib.suppress(SandboxMissing):
+        known = place.read_facts(plan_id).common_dir
+        if known is not None:
+            return Path(known)
+    return look_at(resource).common_dir

@@ -1,0 +1,224 @@
+"""The registry of sandboxes: rows in the database, directories on disk, and never one mistaken for another.
+
+A row and a directory cannot change in one step, so the order is fixed: lock, row `making`, directory, row
+`ready`; and back: lock, row `removing`, directory, no row. The lock is the kernel's and ends with its holder:
+a row that is not `ready` while nobody holds its lock is the work of a dead process, and is made anew or
+taken away by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.errors import QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused
+from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.outbox import append_to_outbox
+from cleveragents.infrastructure.sandbox import sandbox_rows as rows
+from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
+from cleveragents.infrastructure.sandbox.facts import SandboxPlace
+from cleveragents.infrastructure.sandbox.locking import locked
+from cleveragents.infrastructure.sandbox.paths import disk_use, remove_all
+from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
+from cleveragents.infrastructure.sandbox.sandbox_rows import MAKING, READY, REMOVING, SandboxRow
+
+__all__ = ["SandboxRegistry"]
+
+# A peer that is about to lock the same directory is done with it within this time, or has it.
+_LOCK_ATTEMPTS = 50
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+class SandboxRegistry:
+    """`Sandboxes` on a `Database`, below one directory. Stateless but for these, so any thread may share it.
+
+    `quota_bytes` bounds what all sandboxes together may use; 0 is no bound. It is checked before one is made.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        directory: Path,
+        *,
+        quota_bytes: int = 0,
+        clock: Clock | None = None,
+        identifiers: IdentifierSource | None = None,
+        faults: FaultPoints | None = None,
+        strategies: Sequence[SandboxStrategy] | None = None,
+    ) -> None:
+        self._database = database
+        self._directory = directory
+        self._quota_bytes = quota_bytes
+        self._clock = clock or SystemClock()
+        self._identifiers = identifiers or UlidSource()
+        points = faults or NoFaults()
+        known = strategies if strategies is not None else (PrivateClone(points), DirectoryCopy(points))
+        self._strategies: Mapping[str, SandboxStrategy] = {strategy.name: strategy for strategy in known}
+
+    @property
+    def directory(self) -> Path:
+        """Where all of them are."""
+        return self._directory
+
+    def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
+        _ensure_plain_name(request)
+        known = self.row(request.plan_id)
+        if known is not None and known.state == READY:
+            return self._opened(known)
+        strategy = self._strategy_for(request.resource)
+        self._ensure_quota()
+        place = self._place(request.plan_id)
+        with self._claimed(place, request.plan_id):
+            known = self.row(request.plan_id)
+            if known is not None and known.state == READY:  # guard: a peer made it while we came
+                return self._opened(known)
+            if known is not None:
+                # Half made, or half removed, by a process that is dead: its lock was free.
+                self._strategies[known.strategy].remove(request.plan_id, known.resource, known.directory)
+            if progress is not None:
+                progress(f"making a sandbox of {request.resource}")
+            return self._make(strategy, request, place)
+
+    def open(self, plan_id: str) -> Sandbox:
+        row = self.row(plan_id)
+        if row is None or row.state != READY:
+            raise SandboxMissing(plan_id, str(self._place(plan_id).directory))
+        return self._opened(row)
+
+    def remove(self, plan_id: str) -> None:
+        if self.row(plan_id) is None:
+            return
+        place = self._place(plan_id)
+        with self._claimed(place, plan_id):
+            row = self.row(plan_id)
+            if row is None:  # guard: a peer removed it while we came
+                remove_all(place.directory)
+            else:
+                self._take_away(row)
+
+    def row(self, plan_id: str) -> SandboxRow | None:
+        """What is known of the plan's sandbox."""
+        with self._database.read() as connection:
+            return rows.find(connection, plan_id)
+
+    def rows(self) -> Sequence[SandboxRow]:
+        """What is known of every sandbox."""
+        with self._database.read() as connection:
+            return rows.all_rows(connection)
+
+    def used_bytes(self) -> int:
+        """What all sandboxes use, as far as it was measured."""
+        return sum(row.size_bytes for row in self.rows())
+
+    def measure(self, plan_id: str) -> int:
+        """Looks at every file of the plan's sandbox, and remembers what they use."""
+        row = self.row(plan_id)
+        if row is None:
+            raise SandboxMissing(plan_id, str(self._place(plan_id).directory))
+        size = disk_use(row.directory)
+
+        def unit(connection: Connection) -> None:
+            known = rows.find(connection, plan_id)
+            if known is not None:
+                rows.put(connection, replace(known, size_bytes=size))
+
+        self._database.write(unit)
+        return size
+
+    def _strategy_for(self, resource: Path) -> SandboxStrategy:
+        for strategy in self._strategies.values():
+            if strategy.suits(resource):
+                return strategy
+        raise SandboxRefused(str(resource), "there is no such directory")
+
+    def _place(self, plan_id: str) -> SandboxPlace:
+        return SandboxPlace(self._directory / plan_id)
+
+    @contextmanager
+    def _claimed(self, place: SandboxPlace, plan_id: str) -> Iterator[None]:
+        """The lock of a sandbox that may not exist yet. `SandboxBusy`."""
+        with ExitStack() as held:
+            for _ in range(_LOCK_ATTEMPTS):
+                place.directory.mkdir(parents=True, exist_ok=True)
+                # A peer may remove the directory between any two of these steps.
+                with suppress(SandboxMissing, FileNotFoundError):
+                    place.lock.touch()
+                    held.enter_context(locked(place.lock, plan_id))
+                    break
+            else:
+                raise SandboxBusy(plan_id)
+            yield
+
+    def _ensure_quota(self) -> None:
+        if self._quota_bytes:
+            used = self.used_bytes()
+            if used >= self._quota_bytes:
+                raise QuotaExceeded(used, self._quota_bytes)
+
+    def _make(self, strategy: SandboxStrategy, request: SandboxRequest, place: SandboxPlace) -> Sandbox:
+        now = self._clock.now()
+        row = SandboxRow(request.plan_id, strategy.name, place.directory, MAKING, request.resource, 0, now)
+        self._database.write(lambda connection: rows.put(connection, row))
+        try:
+            sandbox = strategy.create(request, place.directory)
+            self._ready(row, place.read_facts(request.plan_id).size_bytes, sandbox.base)
+        except BaseException:
+            # Whoever asked is told why; nothing of it stays.
+            self._take_away(row)
+            raise
+        return sandbox
+
+    def _ready(self, row: SandboxRow, size_bytes: int, base: str) -> None:
+        event = self._event(EventType.SANDBOX_CREATED, row, {"base": base})
+
+        def unit(connection: Connection) -> None:
+            rows.put(connection, replace(row, state=READY, size_bytes=size_bytes))
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def _take_away(self, row: SandboxRow) -> None:
+        """Everything of it, the row last: until then any process can see what is left to do."""
+        if row.state == READY:
+            self._database.write(lambda connection: rows.set_state(connection, row.plan_id, REMOVING))
+        self._strategies[row.strategy].remove(row.plan_id, row.resource, row.directory)
+        remove_all(row.directory)
+        event = self._event(EventType.SANDBOX_REMOVED, row, {})
+
+        def unit(connection: Connection) -> None:
+            dropped = rows.drop(connection, row.plan_id)
+            if dropped and row.state != MAKING:  # guard: told once, and only of what was told to be there
+                append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def _opened(self, row: SandboxRow) -> Sandbox:
+        return self._strategies[row.strategy].open(row.plan_id, row.resource, row.directory)
+
+    def _event(self, kind: EventType, row: SandboxRow, more: Mapping[str, JsonValue]) -> DomainEvent:
+        payload: dict[str, JsonValue] = {"strategy": row.strategy, "resource": _shown(row.resource), **more}
+        return DomainEvent(kind, row.plan_id, self._identifiers.new(), self._clock.now(), payload)
+
+
+def _ensure_plain_name(request: SandboxRequest) -> None:
+    """The plan's id names a directory and a ref."""
+    if not _PLAIN_NAME.fullmatch(request.plan_id):
+        raise SandboxRefused(str(request.resource), f"{request.plan_id!r} cannot name a directory")
+
+
+def _shown(path: Path) -> str:
+    """The path as text that any store takes."""
+    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
