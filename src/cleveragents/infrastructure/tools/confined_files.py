@@ -103,7 +103,7 @@ class ConfinedFiles:
             full = "/".join([*parents, name])
             if stat.S_ISDIR(found.st_mode):
                 # All is looked at before anything goes: what must stay is found in time.
-                for file in _files_below(here.descriptor, name, full):
+                for file in list(_files_below(here.descriptor, name, full)):
                     self._note(file)
                 self._delete_directory(here.descriptor, name, full)
             else:
@@ -198,7 +198,6 @@ class ConfinedFiles:
     def _note(self, path: str) -> None:
         if path in self._touched:
             return
-        parts_of(path)  # what lies below a directory may have names that nobody could record
         if self._before_change is not None:
             self._before_change(path)
         self._touched[path] = None
@@ -287,6 +286,7 @@ def _files_below(parent: int, name: str, path: str, depth: int = 0) -> Iterator[
             inner = f"{path}/{below}"
             if is_git_name(below):  # guard: a repository inside has a life of its own
                 raise OutsideSandbox(inner.removeprefix("/"), "is a git directory, which no tool may touch")
+            parts_of(below)  # a name that is no Unicode could not be recorded
             mode = os.stat(below, dir_fd=descriptor, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):
                 yield from _files_below(descriptor, below, inner, depth + 1)
