@@ -184,7 +184,7 @@ def _execute_problems(
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(tools))}"
             yield (*place, "tool"), f"there is no tool {tool[:60]!r}; {hint}"
         shell = step.get("shell") is True
-        if shell and tool != "command":
+        if shell and tool is not None and tool != "command":
             yield (*place, "shell"), "only the tool 'command' has a shell"
         for within, problem in step_problems(_mapping(step.get("with")), shell, arguments):
             yield (*place, "with", *within), problem

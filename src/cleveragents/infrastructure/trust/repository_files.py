@@ -45,15 +45,17 @@ def action_paths(root: Path) -> list[str]:
     return [path for path in _listed(root, ACTIONS_DIRECTORY) if path.endswith(".yaml")]
 
 
-def brought_paths(root: Path) -> tuple[list[str], list[tuple[str, str]]]:
+def brought_paths(
+    root: Path, *, directories_limit: int = _DIRECTORIES_LIMIT
+) -> tuple[list[str], list[tuple[str, str]]]:
     """Every file that would need trust, and what was not looked at, with the reason."""
     paths = [path for path in _SINGLE_FILES if os.path.lexists(root / path)]
     paths += action_paths(root)
     paths += _checks(root)
-    skills, given_up = _skills(root)
+    skills, given_up = _skills(root, directories_limit)
     paths += skills
     if len(paths) > _FILES_LIMIT:
-        given_up.append((".", f"it brings {len(paths)} files; only the first {_FILES_LIMIT} are looked at"))
+        given_up.append((".", f"brings {len(paths)} files; only the first {_FILES_LIMIT} are looked at"))
     return paths[:_FILES_LIMIT], given_up
 
 
@@ -119,13 +121,11 @@ def _listed(root: Path, folder: str) -> list[str]:
         return []
 
 
-def _skills(root: Path) -> tuple[list[str], list[tuple[str, str]]]:
+def _skills(root: Path, limit: int) -> tuple[list[str], list[tuple[str, str]]]:
     found: list[str] = []
     for number, (folder, names) in enumerate(_walk(root)):
-        if number >= _DIRECTORIES_LIMIT:
-            return found, [
-                (".", f"more than {_DIRECTORIES_LIMIT} directories; skills in the rest do not count")
-            ]
+        if number >= limit:
+            return found, [(".", f"has more than {limit} directories; skills in the rest do not count")]
         if _SKILL in names:
             found.append(os.path.normpath(f"{folder}/{_SKILL}"))
     return sorted(found), []

@@ -1,0 +1,261 @@
+"""`agents action`: templates of plans, written in YAML."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.domain.json_value import FrozenObject, JsonValue
+from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.actions import ActionListing
+    from cleveragents.domain.action import Action, Step
+    from cleveragents.domain.action_arguments import Argument
+    from cleveragents.errors import InvalidAction
+    from cleveragents.infrastructure.actions.library import ActionLibrary
+
+__all__ = ["action"]
+
+_SHOWN_PROBLEMS = 20
+
+
+@click.group()
+def action() -> None:
+    """Create, list and delete templates of plans.
+
+    \b
+    Example:
+      agents action list
+      agents action show builtin/replace
+    """
+
+
+@action.command("create")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--replace", is_flag=True, help="Put it in the place of one with the same name.")
+@format_option
+@pass_session
+def create_action(session: Session, file: Path, replace: bool, output: Output) -> None:
+    """Keep the action of a YAML FILE; - reads standard input.
+
+    Every mistake in it is named with its line, and nothing is kept until there is none.
+
+    \b
+    Example:
+      agents action create format.yaml
+      agents action create --replace - < format.yaml
+    """
+    from cleveragents import errors
+
+    content, source = _content(file)
+    try:
+        made = _library(session).create(content, source, replace=replace)
+    except errors.InvalidAction as error:
+        if len(error.problems) == 1:
+            raise
+        _tell_problems(error)
+        raise click.exceptions.Exit(error.exit_code) from None
+    progress(f"{made.name} is kept; `{_usage(made)}` runs it")
+    output.record({"name": made.name, "description": made.description})
+
+
+@action.command("list")
+@format_option
+@pass_session
+def list_actions(session: Session, output: Output) -> None:
+    """List the actions that are shipped, yours, and the repository's.
+
+    A repository's action runs only once you have said `agents trust`.
+
+    \b
+    Example:
+      agents action list --format json
+    """
+    rows = [_row(listing) for listing in _library(session).list()]
+    output.table(rows, ["name", "origin", "trusted", "description"], empty="there are no actions")
+    if not output.for_programs:
+        for row in rows:
+            if row["problem"]:
+                progress(f"{row['source']}: {row['problem']}")
+
+
+@action.command("show")
+@click.argument("name")
+@format_option
+@pass_session
+def show_action(session: Session, name: str, output: Output) -> None:
+    """Show what an action takes and does.
+
+    \b
+    Example:
+      agents action show builtin/command
+    """
+    shown = _library(session).get(name)
+    if output.for_programs:
+        output.record(FrozenObject(_fields(shown)))
+        return
+    output.record({"name": shown.name, "description": " ".join(shown.description.split())})
+    if shown.arguments:
+        output.title("arguments")
+        columns = ["name", "type", "default", "description"]
+        output.table([_argument(argument) for argument in shown.arguments], columns, empty="")
+    output.title("what it does")
+    output.record(_doing(shown))
+    output.title("run it")
+    click.echo(f"  {_usage(shown)}")
+
+
+@action.command("delete")
+@click.argument("name")
+@pass_session
+def delete_action(session: Session, name: str) -> None:
+    """Delete an action of yours.
+
+    Plans that were made of it keep what they need and go on.
+
+    \b
+    Example:
+      agents action delete team/format
+    """
+    _library(session).delete(name)
+    progress(f"{name} is deleted")
+
+
+def _library(session: Session) -> ActionLibrary:
+    from cleveragents.infrastructure.actions.library import ActionLibrary
+    from cleveragents.infrastructure.trust.repository_files import repository_root
+    from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
+
+    container = session.container()
+    trust = SqlTrustStore(container.database, container.identifiers)
+    return ActionLibrary(container.database, repository_root(Path()), trust)
+
+
+def _content(file: Path) -> tuple[bytes, str]:
+    from cleveragents.errors import ConfigurationError
+    from cleveragents.infrastructure.actions.yaml_document import SIZE_LIMIT_BYTES
+
+    limit = SIZE_LIMIT_BYTES + 1
+    if str(file) == "-":
+        return sys.stdin.buffer.read(limit), "standard input"
+    try:
+        if not file.is_file():
+            raise ConfigurationError(str(file), "is not a file; name a YAML file, or - for standard input")
+        with file.open("rb") as opened:
+            return opened.read(limit), str(file)
+    except OSError as error:
+        raise ConfigurationError(str(file), f"cannot be read: {error.strerror}") from None
+
+
+def _tell_problems(error: InvalidAction) -> None:
+    progress(f"error: {error.source} is not a valid action; nothing was kept")
+    for problem in error.problems[:_SHOWN_PROBLEMS]:
+        progress(f"  {problem}")
+    if len(error.problems) > _SHOWN_PROBLEMS:
+        progress(f"  … and {len(error.problems) - _SHOWN_PROBLEMS} more")
+
+
+def _row(listing: ActionListing) -> dict[str, JsonValue]:
+    described = listing.action.description if listing.action else ""
+    return {
+        "name": listing.name,
+        "origin": listing.origin.value,
+        "trusted": listing.trusted,
+        "description": described.partition("\n")[0],
+        "source": listing.source,
+        "problem": listing.problem,
+    }
+
+
+def _argument(argument: Argument) -> dict[str, JsonValue]:
+    return {
+        "name": argument.name,
+        "type": argument.type.value,
+        "required": argument.required,
+        "default": argument.default,
+        "description": argument.description,
+        "rest": argument.rest,
+    }
+
+
+def _doing(action: Action) -> dict[str, JsonValue]:
+    """What people want to know of it; what it does not say is left out."""
+    fields: dict[str, JsonValue] = {}
+    for number, step in enumerate(action.steps, start=1):
+        fields[f"step {number}"] = _spelt(step)
+    said: dict[str, JsonValue] = {
+        "strategist": action.strategize_actor,
+        "executor": action.execute_actor,
+        "setup": action.setup.command if action.setup else None,
+        "done when": action.definition_of_done,
+        "profile": action.profile,
+    }
+    fields |= {name: value for name, value in said.items() if value}
+    for check in action.checks:
+        fields[f"check {check.name}"] = f"{check.command}{'' if check.required else ' (informational)'}"
+    for number, invariant in enumerate(action.invariants, start=1):
+        fields[f"invariant {number}"] = invariant
+    return fields
+
+
+def _spelt(step: Step) -> str:
+    argv = step.arguments.get("command" if step.shell else "argv")
+    if isinstance(argv, (list, tuple)):
+        return f"{step.tool}: {shlex.join(str(word) for word in argv)}"
+    if step.shell:
+        return f"{step.tool}: {argv}"
+    return f"{step.tool}: " + ", ".join(f"{name}={value}" for name, value in step.arguments.items())
+
+
+def _usage(action: Action) -> str:
+    words = ["agents run --action", action.name]
+    rest = ""
+    for argument in action.arguments:
+        if argument.rest:
+            rest = f" -- {argument.name.upper()}…"
+        elif argument.required:
+            words.append(f"--arg {argument.name}={argument.type.value.upper()}")
+    return " ".join(words) + rest
+
+
+def _fields(action: Action) -> dict[str, JsonValue]:
+    setup = action.setup
+    return {
+        "name": action.name,
+        "description": action.description,
+        "arguments": [_argument(argument) for argument in action.arguments],
+        "strategize_actor": action.strategize_actor,
+        "execute_actor": action.execute_actor,
+        "steps": [
+            {
+                "name": step.name,
+                "tool": step.tool,
+                "with": step.arguments,
+                "shell": step.shell,
+                "continue_on_failure": step.continue_on_failure,
+                "expect_exit": step.expect_exit,
+            }
+            for step in action.steps
+        ],
+        "checks": [
+            {
+                "name": check.name,
+                "command": check.command,
+                "required": check.required,
+                "timeout_seconds": check.timeout_seconds,
+            }
+            for check in action.checks
+        ],
+        "invariants": action.invariants,
+        "definition_of_done": action.definition_of_done,
+        "profile": action.profile,
+        "budget": {"seconds": action.budget.seconds, "steps": action.budget.steps},
+        "setup": {"command": setup.command, "key": setup.key, "paths": setup.paths} if setup else None,
+        "include": action.include,
+    }

@@ -1,0 +1,224 @@
+"""The contract of action stores, and the library over them, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.ports.actions import ActionOrigin, ActionStore
+from cleveragents.errors import (
+    ActionExists,
+    ConfigurationError,
+    InvalidAction,
+    InvalidPayload,
+    NotTrusted,
+    UnknownAction,
+)
+from cleveragents.infrastructure.actions.library import ActionLibrary
+from cleveragents.infrastructure.actions.sql_action_store import SqlActionStore
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
+from tests.races.hammer import hammer
+
+
+def yaml(name: str, description: str = "") -> str:
+    return f"name: {name}\ndescription: '{description}'\nexecute: {{steps: [{{tool: command}}]}}\n"
+
+
+@pytest.fixture
+def store(database: Database) -> ActionStore:
+    return SqlActionStore(database)
+
+
+@pytest.fixture
+def trust(database: Database) -> SqlTrustStore:
+    return SqlTrustStore(database, UlidSource())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    (root / ".cleveragents" / "actions").mkdir(parents=True)
+    return root
+
+
+@pytest.fixture
+def library(database: Database, root: Path, trust: SqlTrustStore) -> ActionLibrary:
+    return ActionLibrary(database, root, trust, tools=["command"])
+
+
+def bring(root: Path, file: str, text: str) -> None:
+    (root / ".cleveragents" / "actions" / file).write_text(text)
+
+
+def test_what_is_put_is_there_by_name_and_in_the_list(store: ActionStore) -> None:
+    store.put("b/b", "text ü")
+    store.put("a/a", "other")
+    kept = store.get("b/b")
+    assert kept is not None
+    assert (kept.name, kept.document) == ("b/b", "text ü")
+    assert [action.name for action in store.list()] == ["a/a", "b/b"]
+    assert store.get("c/c") is None
+    assert store.get("not text \udcff") is None
+
+
+def test_a_second_one_of_a_name_is_refused_unless_it_replaces(store: ActionStore) -> None:
+    store.put("a/a", "first")
+    with pytest.raises(ActionExists):
+        store.put("a/a", "second")
+    assert [action.document for action in store.list()] == ["first"]
+    store.put("a/a", "second", replace=True)
+    store.put("b/b", "new", replace=True)
+    assert [action.document for action in store.list()] == ["second", "new"]
+
+
+def test_deleting_says_whether_there_was_one(store: ActionStore) -> None:
+    store.put("a/a", "text")
+    store.put("b/b", "text")
+    assert store.delete("a/a")
+    assert not store.delete("a/a")
+    assert not store.delete("\0")
+    assert [action.name for action in store.list()] == ["b/b"]
+
+
+def test_what_no_database_holds_is_refused(store: ActionStore) -> None:
+    with pytest.raises(InvalidPayload):
+        store.put("a/a", "nul \0")
+
+
+def test_of_many_that_put_one_name_at_once_exactly_one_is_kept(store: ActionStore) -> None:
+    kept: list[str] = []
+
+    def put(number: int) -> None:
+        try:
+            store.put("a/a", f"text {number}")
+        except ActionExists:
+            return
+        kept.append(f"text {number}")
+
+    hammer(put)
+    assert [action.document for action in store.list()] == kept
+    assert len(kept) == 1
+
+
+def test_the_library_knows_what_is_shipped_and_what_the_user_made(library: ActionLibrary) -> None:
+    made = library.create(yaml("team/format", "mine"), "file.yaml")
+    assert library.get("team/format") == made
+    assert library.get("builtin/command").name == "builtin/command"
+    assert [(row.name, row.origin, row.trusted) for row in library.list()] == [
+        ("builtin/command", ActionOrigin.BUILTIN, True),
+        ("builtin/replace", ActionOrigin.BUILTIN, True),
+        ("team/format", ActionOrigin.USER, True),
+    ]
+
+
+def test_creating_checks_first_and_replaces_only_when_told(library: ActionLibrary) -> None:
+    library.create(yaml("team/format", "one"), "file.yaml")
+    with pytest.raises(ActionExists):
+        library.create(yaml("team/format", "two"), "file.yaml")
+    with pytest.raises(InvalidAction, match="no tool 'comand'; did you mean 'command'"):
+        library.create(yaml("team/format").replace("command", "comand"), "file.yaml", replace=True)
+    assert library.get("team/format").description == "one"
+    library.create(yaml("team/format", "two"), "file.yaml", replace=True)
+    assert library.get("team/format").description == "two"
+
+
+def test_nobody_takes_the_namespace_of_what_is_shipped(library: ActionLibrary, root: Path) -> None:
+    with pytest.raises(InvalidAction, match="the namespace 'builtin' is for what is shipped"):
+        library.create(yaml("builtin/command"), "file.yaml", replace=True)
+    bring(root, "x.yaml", yaml("builtin/extra"))
+    assert "the namespace 'builtin'" in str(library.list()[-1].problem)
+
+
+def test_an_unknown_action_names_the_nearest(library: ActionLibrary) -> None:
+    with pytest.raises(UnknownAction) as unknown:
+        library.get("builtin/comand")
+    assert unknown.value.nearest == "builtin/command"
+    with pytest.raises(UnknownAction) as unknown:
+        library.get("zzz")
+    assert unknown.value.nearest is None
+
+
+def test_only_the_users_own_can_be_deleted(library: ActionLibrary, root: Path) -> None:
+    library.create(yaml("team/format"), "file.yaml")
+    library.delete("team/format")
+    with pytest.raises(UnknownAction):
+        library.delete("team/format")
+    with pytest.raises(ConfigurationError, match="is built in and cannot be deleted"):
+        library.delete("builtin/command")
+    bring(root, "x.yaml", yaml("team/lint"))
+    with pytest.raises(ConfigurationError, match=r"comes with the repository; delete .*x\.yaml"):
+        library.delete("team/lint")
+
+
+def test_a_repositorys_action_is_shown_and_given_out_only_when_trusted(
+    library: ActionLibrary, root: Path, trust: SqlTrustStore
+) -> None:
+    bring(root, "x.yaml", yaml("team/lint", "first"))
+    assert [(row.name, row.trusted) for row in library.list()][-1] == ("team/lint", False)
+    with pytest.raises(NotTrusted, match="agents trust"):
+        library.get("team/lint")
+    trust.give(root, trust.survey(root).files)
+    assert library.get("team/lint").description == "first"
+    assert library.list()[-1].trusted
+    bring(root, "x.yaml", yaml("team/lint", "changed"))
+    with pytest.raises(NotTrusted):
+        library.get("team/lint")
+
+
+def test_a_repository_cannot_take_the_place_of_the_users_action(
+    library: ActionLibrary, root: Path, trust: SqlTrustStore
+) -> None:
+    library.create(yaml("team/format", "mine"), "file.yaml")
+    bring(root, "x.yaml", yaml("team/format", "theirs"))
+    bring(root, "y.yaml", yaml("team/lint", "first"))
+    bring(root, "z.yaml", yaml("team/lint", "second"))
+    trust.give(root, trust.survey(root).files)
+    assert library.get("team/format").description == "mine"
+    assert library.get("team/lint").description == "first"
+    problems = [(row.source, row.problem) for row in library.list() if row.problem]
+    assert problems == [
+        (".cleveragents/actions/x.yaml", "there is another action team/format, which counts before it"),
+        (".cleveragents/actions/z.yaml", "there is another action team/lint, which counts before it"),
+    ]
+
+
+def test_what_is_broken_is_listed_with_its_problem_and_spoils_nothing(
+    library: ActionLibrary, root: Path, trust: SqlTrustStore, store: ActionStore, tmp_path: Path
+) -> None:
+    (tmp_path / "outside.yaml").write_text(yaml("team/outside"))
+    store.put("old/one", "nme: old/one")
+    bring(root, "bad.yaml", "name: team/bad\n")
+    bring(root, "ignored.txt", "x")
+    (root / ".cleveragents" / "actions" / "dangling.yaml").symlink_to("nowhere.yaml")
+    (root / ".cleveragents" / "actions" / "out.yaml").symlink_to(tmp_path / "outside.yaml")
+    trust.give(root, trust.survey(root).files)
+    rows = {row.name: (row.trusted, row.problem) for row in library.list() if row.problem}
+    assert list(rows) == ["old/one", "bad", "dangling", "out"]
+    assert "line 1: 'execute' is missing" in str(rows["bad"][1])
+    assert rows["dangling"] == (False, "it is gone")
+    assert rows["out"][0] is False
+    assert "leads out of the repository" in str(rows["out"][1])
+    with pytest.raises(InvalidAction, match="'execute' is missing"):
+        library.get("bad")
+    with pytest.raises(InvalidAction, match="did you mean 'name'"):
+        library.get("old/one")
+    with pytest.raises(UnknownAction):
+        library.get("team/outside")
+
+
+def test_outside_a_repository_there_are_the_others(database: Database, trust: SqlTrustStore) -> None:
+    assert len(ActionLibrary(database, None, trust).list()) == 2
+
+
+def test_trust_is_given_once_listed_and_revoked(root: Path, trust: SqlTrustStore) -> None:
+    bring(root, "x.yaml", yaml("team/lint"))
+    files = trust.survey(root).files
+    fresh: list[str] = []
+    hammer(lambda number: fresh.extend(trust.give(root, files)))
+    assert fresh == [".cleveragents/actions/x.yaml"]
+    assert [given.digest for given in trust.list()] == [files[0].digest]
+    assert trust.revoke(root) == [f"{root}/.cleveragents/actions/x.yaml"]
+    assert trust.list() == []
