@@ -20,6 +20,7 @@ from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.identifiers import UlidSource
 
 if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.application.services.job_handlers import JobHandler
@@ -157,6 +158,13 @@ class Container:
     def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
         """A bridge to these graphs, whose runs are events, closed with the container."""
         return Part(self._scope, lambda: self._build_bridge(graphs), lambda b: b.close()).get()
+
+    @property
+    def plan_parts(self) -> PlanParts:
+        """The parts of the plan engine."""
+        from cleveragents.application.plan_parts import PlanParts
+
+        return PlanParts(self)
 
     @property
     def state_directory(self) -> Path:

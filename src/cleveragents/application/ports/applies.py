@@ -104,10 +104,6 @@ class Applier(Protocol):
         """Whether an apply or undo to that resource is under way in a living process."""
         ...
 
-    def last_done(self, plan_id: str) -> str | None:
-        """`apply` or `undo`: what was last done, completely, for the plan; None if nothing was."""
-        ...
-
     def recover(self) -> Sequence[Recovered]:
         """Completes or undoes what applies of dead processes left half done; leaves living ones alone."""
         ...

@@ -1,12 +1,13 @@
 """Apply and undo: merged, checked, then all of it or nothing; and the plan's moves around that.
 
-The working tree's journal says what was done, the plan says what it counts as. A crash between the two is
-settled by `settle`: the journal is the truth.
+The journal says what was done to the user's files, the plan what it counts as; both are kept in one
+transaction. What a crash left half done is settled by `settle`, at the next start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
-from cleveragents.application.services.plan_checks import CheckGround, PlanChecks
+from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_result import PlanResult
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.file_state import Difference, FileState
@@ -30,9 +31,12 @@ from cleveragents.errors import (
     Conflict,
     PlanError,
     PolicyDenied,
+    StalePlan,
 )
 
 __all__ = ["PlanApply"]
+
+_MOST = 10_000
 
 Told = Callable[[str], None]
 
@@ -45,7 +49,7 @@ class PlanApply:
     sandboxes: Sandboxes
     applier: Applier
     result: PlanResult
-    checks: PlanChecks
+    checks: ChecksFor
     clock: Clock
 
     def apply(
@@ -60,17 +64,18 @@ class PlanApply:
             raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
         sandbox = self.sandboxes.open(plan.id)
         tree = self.result.tree(plan, sandbox)
-        plan = self._begin(plan)
-        try:
-            with self.applier.prepare(plan.id, sandbox, tree, waiting=told) as preparation:
+        with self.applier.prepare(plan.id, sandbox, tree, waiting=told) as preparation:
+            plan = self._begin(plan)
+            try:
                 _ensure_no_conflict(plan.id, preparation.conflicts)
                 self._check(plan, strategy, sandbox, preparation, stop, told)
                 stop.raise_if_cancelled()
+                # The plan is applied in the transaction in which the journal says so.
                 applied = preparation.apply(commit)
-        except BaseException as error:
-            self._constrained(plan, error)
-            raise
-        return self._move(plan, PlanState.APPLIED), applied
+            except BaseException as error:
+                self._constrained(plan, error)
+                raise
+        return self.plans.get(plan.id), applied
 
     def undo(
         self, plan: Plan, *, commit: CommitRequest | None = None, told: Told | None = None
@@ -83,27 +88,23 @@ class PlanApply:
         with self.applier.prepare_undo(plan.id, sandbox, waiting=told) as preparation:
             _ensure_no_conflict(plan.id, preparation.conflicts)
             applied = preparation.apply(commit)
-        return self._move(plan, PlanState.UNDONE), applied
+        return self.plans.get(plan.id), applied
 
     def settle(self) -> None:
-        """Completes or takes back what dead processes left half applied, and moves their plans."""
-        self.applier.recover()
-        for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.APPLIED), limit=10_000):
-            if plan.phase is Phase.APPLY and not self.applier.is_busy(plan.resource):
-                self._reconcile(plan)
+        """Completes or takes back what dead processes left half applied, and moves their plans.
 
-    def _reconcile(self, plan: Plan) -> None:
-        kind = self.applier.last_done(plan.id)
-        if plan.state is PlanState.PROCESSING:
-            if kind == "apply":
-                self._move(plan, PlanState.APPLIED)
-            else:
-                error = "applying it was interrupted; nothing of it is left, apply it again"
-                self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
-        elif kind == "undo":
-            self._move(plan, PlanState.UNDONE)
+        What was completed moved its plan in the same transaction. A plan that is still being applied, by
+        nobody, was taken back.
+        """
+        self.applier.recover()
+        for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.QUEUED), limit=_MOST):
+            if plan.phase is Phase.APPLY and not self.applier.is_busy(plan.resource):
+                error = "applying it was interrupted, and nothing of it is left; apply it again"
+                with suppress(StalePlan):
+                    self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
 
     def _begin(self, plan: Plan) -> Plan:
+        """Inside the resource's lock: a plan that is being applied while nobody holds that is nobody's."""
         plan = self.plans.move(plan, (Phase.APPLY, PlanState.QUEUED), now=self.clock.now())
         return self._move(plan, PlanState.PROCESSING)
 
@@ -136,7 +137,7 @@ class PlanApply:
             stop=stop,
             network=strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW,
         )
-        for run in self.checks.run(strategy.checks, ground, progress=told):
+        for run in self.checks(ground.resource).run(strategy.checks, ground, progress=told):
             if run.required and run.verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
                 first = run.details.strip().splitlines()
                 problem = f"{run.verdict.value.replace('_', ' ')}: {first[0] if first else ''}"

@@ -21,7 +21,7 @@ from cleveragents.domain.file_state import FileState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
 
-__all__ = ["CheckGround", "FindsOwnCheckout", "PlanChecks"]
+__all__ = ["CheckGround", "ChecksFor", "FindsOwnCheckout", "PlanChecks"]
 
 _TOLD = 2000
 
@@ -131,3 +131,9 @@ def _verdict(check: Check, result: CommandResult) -> tuple[CheckVerdict, str]:
     if result.exit_code != 0:
         return CheckVerdict.FAILED, f"exit code {result.exit_code}\n{tail}"
     return CheckVerdict.PASSED, tail
+
+
+class ChecksFor(Protocol):
+    """Checks that cannot see the given resource, only the sandbox that was made of it."""
+
+    def __call__(self, resource: Path) -> PlanChecks: ...

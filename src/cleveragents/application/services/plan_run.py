@@ -8,15 +8,17 @@ has to stay alive meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes, SandboxRequest
 from cleveragents.application.services.async_worker import AsyncJob
-from cleveragents.application.services.plan_checks import CheckGround, PlanChecks
+from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.sandbox_setup import SandboxSetup
 from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
 from cleveragents.domain.json_value import JsonValue, freeze
@@ -65,11 +67,12 @@ class PlanRun:
     """The handler of a plan's jobs. Stateless but for its parts: any number may run at once."""
 
     plans: PlanStore
+    jobs: JobStore
     sandboxes: Sandboxes
     make_strategy: MakeStrategy
     open_execution: OpenExecution
     setup: SandboxSetup
-    checks: PlanChecks
+    checks: ChecksFor
     clock: Clock
     progress: Callable[[str], None] | None = None
 
@@ -81,8 +84,11 @@ class PlanRun:
             plan = self._execute(plan, job)
         except StalePlan:
             raise  # another worker owns it, or a person decided otherwise: it is not ours to move
-        except Cancelled as stopped:
-            self._end(plan.id, PlanState.CANCELLED, f"cancelled: {job.token.reason or stopped}")
+        except Cancelled:
+            # A worker that shuts down, or lost its lease, stops the run as well; the plan goes on elsewhere.
+            reason = self.jobs.get(job.id).cancel_reason
+            if reason is not None:
+                self._cancelled(plan.id, reason, job)
             raise
         except NeedsHuman as needed:
             plan = self._wait(plan.id, needed)
@@ -136,7 +142,7 @@ class PlanRun:
             markers=execution.markers,
             on_output=execution.on_output,
         )
-        self.checks.run(strategy.checks, ground, progress=self.progress)
+        self.checks(ground.resource).run(strategy.checks, ground, progress=self.progress)
         return self._move(plan, Phase.EXECUTE, PlanState.COMPLETE)
 
     def _sandbox(self, plan: Plan, strategy: Strategy) -> Sandbox:
@@ -154,6 +160,14 @@ class PlanRun:
     def _begin(self, plan: Plan) -> Plan:
         """Takes the phase; from one that died in it, too: its version is worth nothing from now on."""
         return self._move(plan, plan.phase, PlanState.PROCESSING, PlanFacts(strategy=plan.strategy))
+
+    def _cancelled(self, plan_id: str, reason: str, job: AsyncJob) -> None:
+        plan = self.plans.get(plan_id)
+        if plan.strategy is not None:
+            with suppress(SandboxMissing):
+                strategy = Strategy.from_json(plan.strategy)
+                self.open_execution(plan, strategy, self.sandboxes.open(plan.id), job).abandon(reason)
+        self._end(plan_id, PlanState.CANCELLED, f"cancelled: {reason}")
 
     def _wait(self, plan_id: str, needed: NeedsHuman) -> Plan:
         plan = self.plans.get(plan_id)

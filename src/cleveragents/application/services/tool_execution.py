@@ -77,6 +77,7 @@ class ToolExecution:
     commands: CommandRunner
     files_in: FilesIn
     clock: Clock
+    directory: str = ""
     markers: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     on_output: Callable[[bytes], None] | None = None
@@ -94,6 +95,16 @@ class ToolExecution:
                     # The call is made again under a changeset of its own; nothing more belongs in this one.
                     self.context.close_changeset(call.changeset_id)
             bring_to(self.sandbox, self.history.states(self._plan_id))
+
+    def abandon(self, reason: str) -> None:
+        """After a cancel: what was half done is recorded, too, and its call says that it was cancelled."""
+        for call in self.history.calls(self._plan_id):
+            if call.state in (CallState.STARTED, CallState.ENDING):
+                with self.sandbox.writing(timeout_seconds=self.busy_seconds):
+                    if call.state is CallState.STARTED:
+                        error = f"cancelled: {reason}"
+                        call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), error=error)
+                    self._record(call, self._unrecorded())
 
     def call(self, request: CallRequest) -> ToolCall:
         """The call, done and recorded; its `error` says what the tool refused or could not do.
@@ -177,10 +188,7 @@ class ToolExecution:
         )
         self.faults.reach("tool.ending.after")
         found = self._unrecorded() if tool.spec.runs_commands else self._touched(before)
-        call = self._record(call, found)
-        if isinstance(error, Cancelled):
-            raise error
-        return call
+        return self._record(call, found)
 
     def _note(self, before: dict[str, FileState | None], path: str) -> None:
         if path not in before:
@@ -218,6 +226,8 @@ class ToolExecution:
         try:
             result = tool.call(call.arguments, Workplace(files, run, self.stop))
             self.stop.raise_if_cancelled()
+        except Cancelled:
+            raise  # the call stays open: another attempt makes it again, or `abandon` ends it
         except CleverAgentsError as error:
             return None, error
         return freeze(redact(result)), None
@@ -226,7 +236,7 @@ class ToolExecution:
         command = Command(
             argv=argv,
             root=self.sandbox.root,
-            directory=self.sandbox.root / directory,
+            directory=self.sandbox.root / self.directory / directory,
             timeout_seconds=timeout_seconds,
             network=self.network,
             readable=self.sandbox.readable,

@@ -24,7 +24,9 @@ __all__ = [
     "EventSettings",
     "Key",
     "LogSettings",
+    "PlanSettings",
     "Repository",
+    "SandboxSettings",
     "Settings",
     "StateSettings",
     "WorkerSettings",
@@ -107,6 +109,40 @@ class WorkerSettings(_Section):
     poll_seconds: _Seconds = Field(default=0.5, description="how often an idle worker looks for jobs")
 
 
+class PlanSettings(_Section):
+    """How plans are run."""
+
+    profile: str = Field(
+        default="supervised", description="what plans may do by themselves; `docs/reference/policies.md`"
+    )
+    pass_environment: str = Field(
+        default="", description="names of variables that commands may see, separated by commas"
+    )
+
+    @field_validator("profile")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        from cleveragents.domain.policy import PROFILES
+
+        if value not in PROFILES:
+            raise ValueError(f"should be one of {', '.join(PROFILES)}")
+        return value
+
+
+class SandboxSettings(_Section):
+    """Where plans work before they are applied."""
+
+    isolation: Literal["auto", "require", "off"] = Field(
+        default="auto", description="bubblewrap around commands: where it works, always, or never"
+    )
+    quota_bytes: int = Field(
+        default=50_000_000_000,
+        ge=1_000_000,
+        description="disk that all sandboxes together may use",
+        json_schema_extra=_LOWER,
+    )
+
+
 class EventSettings(_Section):
     """Delivery of events."""
 
@@ -133,6 +169,8 @@ class Settings(_Section):
     state: StateSettings = StateSettings()
     database: DatabaseSettings = DatabaseSettings()
     worker: WorkerSettings = WorkerSettings()
+    plan: PlanSettings = PlanSettings()
+    sandbox: SandboxSettings = SandboxSettings()
     events: EventSettings = EventSettings()
     log: LogSettings = LogSettings()
 

@@ -84,7 +84,11 @@ class SqlPlanStore:
         if not is_storable(plan_id):
             raise UnknownPlan(plan_id)
         with self._database.read() as connection:
-            row = connection.execute(_BY_ID, {"plan_id": plan_id}).mappings().first()
+            return self.get_in(connection, plan_id)
+
+    def get_in(self, connection: Connection, plan_id: str) -> Plan:
+        """The same as a part of the transaction under way."""
+        row = connection.execute(_BY_ID, {"plan_id": plan_id}).mappings().first()
         if row is None:
             raise UnknownPlan(plan_id)
         return plan_of(row)
@@ -127,30 +131,38 @@ class SqlPlanStore:
             return [plan_of(row) for row in connection.execute(query).mappings()]
 
     def move(self, plan: Plan, wanted: Standing, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
+        return self._database.write(lambda connection: self.move_in(connection, plan, wanted, facts, now=now))
+
+    def move_in(
+        self,
+        connection: Connection,
+        plan: Plan,
+        wanted: Standing,
+        facts: PlanFacts | None = None,
+        *,
+        now: datetime,
+    ) -> Plan:
+        """The same as a part of the transaction under way, to be kept together with the rest of it."""
         facts = facts or PlanFacts()
-
-        def unit(connection: Connection) -> Plan:
-            held = _held(connection, plan)
-            ensure_plan_move(held.id, held.standing, wanted)
-            wanted_plan = replace(
-                held,
-                phase=wanted[0],
-                state=wanted[1],
-                version=held.version + 1,
-                strategy=held.strategy if facts.strategy is None else facts.strategy,
-                waiting_for=facts.waiting_for,
-                error=facts.error,
-                job_id=held.job_id if facts.job_id is None else facts.job_id,
-                updated_at=now,
-            )
-            row = plan_row(wanted_plan)
-            moved = plan_of(row)
-            connection.execute(_MOVE, {"plan_id": held.id} | {name: row[name] for name in _CHANGED})
-            was = spelt(held.standing)
-            append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
-            return moved
-
-        return self._database.write(unit)
+        held = _held(connection, plan)
+        ensure_plan_move(held.id, held.standing, wanted)
+        wanted_plan = replace(
+            held,
+            phase=wanted[0],
+            state=wanted[1],
+            version=held.version + 1,
+            strategy=held.strategy if facts.strategy is None else facts.strategy,
+            waiting_for=facts.waiting_for,
+            error=facts.error,
+            job_id=held.job_id if facts.job_id is None else facts.job_id,
+            updated_at=now,
+        )
+        row = plan_row(wanted_plan)
+        moved = plan_of(row)
+        connection.execute(_MOVE, {"plan_id": held.id} | {name: row[name] for name in _CHANGED})
+        was = spelt(held.standing)
+        append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
+        return moved
 
     def delete(self, plan: Plan, *, now: datetime) -> None:
         def unit(connection: Connection) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cleveragents.domain.file_state import EXECUTABLE, GITLINK, REGULAR, SYMLINK, Difference, FileState
 from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
+from cleveragents.infrastructure.git.content_merge import merged_content
 from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.index_file import summary_of
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
@@ -156,6 +157,15 @@ class GitSandbox:
             # First what goes, so that a file may come where a directory was.
             self._update_index(index, [*gone, *there])
             return self._engine.text("write-tree", index=index)
+
+    def changes_of(self, tree: str) -> Mapping[str, Difference]:
+        listed = self._engine.git(
+            "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", self.base, tree
+        )
+        return dict(_differences(listed))
+
+    def merge_content(self, ancestor: str, ours: str, theirs: str) -> str | None:
+        return merged_content(self._engine, ancestor, ours, theirs)
 
     def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
         return self._engine.git(

@@ -119,6 +119,9 @@ class SandboxRegistry:
         with self._database.read() as connection:
             return rows.all_rows(connection)
 
+    def sizes(self) -> Mapping[str, int]:
+        return {row.plan_id: self.measure(row.plan_id) for row in self.rows()}
+
     def used_bytes(self) -> int:
         """What all sandboxes use, as far as it was measured."""
         return sum(row.size_bytes for row in self.rows())

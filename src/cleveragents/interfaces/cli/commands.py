@@ -12,6 +12,11 @@ __all__ = ["cli"]
 _HERE = "cleveragents.interfaces.cli"
 
 _COMMANDS = {
+    "run": (f"{_HERE}.run:run", "Run an action as a plan: sandboxed, reviewed, applied or not."),
+    "plan": (f"{_HERE}.plan:plan", "Look at plans, review what they changed, apply or undo it."),
+    "action": (f"{_HERE}.action:action", "Create, list and delete templates of plans."),
+    "trust": (f"{_HERE}.trust:trust", "Trust what the repository at PATH brings along."),
+    "gc": (f"{_HERE}.gc:gc", "Remove the sandboxes of plans that ended."),
     "demo": (f"{_HERE}.demo:demo", "Show it all at work, offline, without touching your state."),
     "jobs": (f"{_HERE}.jobs:jobs", "List, inspect and cancel jobs."),
     "events": (f"{_HERE}.events:events", "Follow and verify the audit log."),
@@ -42,6 +47,7 @@ def cli(ctx: click.Context, overrides: tuple[str, ...]) -> None:
 
     \b
     Example:
+      agents run --action builtin/command -- ruff format .
       agents demo
       agents --set log.level=debug doctor
     """

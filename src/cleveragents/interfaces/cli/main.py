@@ -21,6 +21,7 @@ Usage: agents [OPTIONS] COMMAND [ARGS]...
   Runs many AI agent plans at once on real repositories, and loses nothing.
 
   Example:
+    agents run --action builtin/command -- ruff format .
     agents demo
     agents --set log.level=debug doctor
 
@@ -31,6 +32,11 @@ Options:
   -h, --help       Show this message and exit.
 
 Commands:
+  run     Run an action as a plan: sandboxed, reviewed, applied or not.
+  plan    Look at plans, review what they changed, apply or undo it.
+  action  Create, list and delete templates of plans.
+  trust   Trust what the repository at PATH brings along.
+  gc      Remove the sandboxes of plans that ended.
   demo    Show it all at work, offline, without touching your state.
   jobs    List, inspect and cancel jobs.
   events  Follow and verify the audit log.

@@ -20,29 +20,27 @@ _SHELL = ("/bin/sh", "-c")
 
 
 class CommandArguments(Arguments):
-    command: list[str] | str = Field(
-        description="the program and its arguments, as a list; with `shell`, one text for /bin/sh"
+    argv: list[str] = Field(default=[], description="the program and its arguments; no shell is involved")
+    script: str = Field(
+        default="", description="instead of argv: a text for /bin/sh, with pipes and variables"
     )
-    shell: bool = Field(default=False, description="give `command` to /bin/sh, with pipes and variables")
-    directory: str = Field(default="", description="where to run it, relative to the sandbox's root")
+    directory: str = Field(default="", description="where to run it, relative to where the plan works")
     timeout_seconds: float = Field(default=_DEFAULT_SECONDS, gt=0, le=_LONGEST_SECONDS)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if isinstance(self.command, str) and not self.shell:
-            raise ValueError("`command` is one text; give a list of arguments, or say `shell`")
-        if self.shell and not isinstance(self.command, str):
-            raise ValueError("with `shell`, `command` must be one text")
-        if not self.command or not self.argv[0]:
-            raise ValueError("`command` is empty")
-        if any("\0" in word for word in self.argv):
-            raise ValueError("`command` has a NUL character")
+        if bool(self.argv) == bool(self.script):
+            raise ValueError("give either `argv`, a list, or `script`, a text for the shell")
+        if not self.words[0]:
+            raise ValueError("`argv` names no program")
+        if any("\0" in word for word in self.words):
+            raise ValueError("there is a NUL character in it")
         return self
 
     @property
-    def argv(self) -> tuple[str, ...]:
+    def words(self) -> tuple[str, ...]:
         """What is run."""
-        return (*_SHELL, self.command) if isinstance(self.command, str) else (*self.command,)
+        return (*_SHELL, self.script) if self.script else (*self.argv,)
 
 
 class CommandOutcome(Result):
@@ -66,7 +64,7 @@ class CommandTool(TypedTool[CommandArguments, CommandOutcome]):
         directory = arguments.directory
         if workplace.files.kind(directory) != "directory":
             raise ToolRefused(self.name, f"there is no directory {directory!r} to run it in")
-        done = workplace.run(arguments.argv, directory=directory, timeout_seconds=arguments.timeout_seconds)
+        done = workplace.run(arguments.words, directory=directory, timeout_seconds=arguments.timeout_seconds)
         if done.cancelled:
             raise Cancelled(workplace.stop.reason)
         return CommandOutcome(

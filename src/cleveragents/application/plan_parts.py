@@ -1,0 +1,261 @@
+"""Joins the parts of the plan engine; the container's second half.
+
+What is here holds no state of its own but the stores and directories it is given, so each part is made anew
+when it is asked for, except the few that remember something about the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from cleveragents.application.container import Container
+    from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.application.services.async_worker import AsyncJob
+    from cleveragents.application.services.plan_apply import PlanApply
+    from cleveragents.application.services.plan_checks import PlanChecks
+    from cleveragents.application.services.plan_cleanup import PlanCleanup
+    from cleveragents.application.services.plan_history import PlanHistory
+    from cleveragents.application.services.plan_lifecycle import PlanLifecycle
+    from cleveragents.application.services.plan_result import PlanResult
+    from cleveragents.application.services.plan_rewriting import PlanRewriting
+    from cleveragents.application.services.plan_run import PlanRun
+    from cleveragents.application.services.tool_execution import ToolExecution
+    from cleveragents.domain.action import Action
+    from cleveragents.domain.plan import Plan
+    from cleveragents.domain.strategy import Strategy
+    from cleveragents.infrastructure.actions.library import ActionLibrary
+    from cleveragents.infrastructure.apply.applier import TreeApplier
+    from cleveragents.infrastructure.apply.journal import Entry
+    from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
+    from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
+    from cleveragents.infrastructure.persistence.sql_plan_records import (
+        SqlCallStore,
+        SqlCheckStore,
+        SqlReviewStore,
+    )
+    from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+    from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+    from cleveragents.infrastructure.tools.registry import ToolRegistry
+    from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
+
+__all__ = ["PlanParts"]
+
+
+class PlanParts:
+    """The plan engine of one process. Any thread may ask for any part."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+
+    @property
+    def default_profile(self) -> str:
+        return self._container.settings.plan.profile
+
+    @property
+    def plans(self) -> SqlPlanStore:
+        from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+
+        return SqlPlanStore(self._container.database, self._container.identifiers)
+
+    @property
+    def calls(self) -> SqlCallStore:
+        from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
+
+        return SqlCallStore(self._container.database, self._container.identifiers)
+
+    @property
+    def check_runs(self) -> SqlCheckStore:
+        from cleveragents.infrastructure.persistence.sql_plan_records import SqlCheckStore
+
+        return SqlCheckStore(self._container.database, self._container.identifiers)
+
+    @property
+    def reviews(self) -> SqlReviewStore:
+        from cleveragents.infrastructure.persistence.sql_plan_records import SqlReviewStore
+
+        return SqlReviewStore(self._container.database, self._container.identifiers)
+
+    @property
+    def changesets(self) -> SqlChangesetStore:
+        return self._container.changesets
+
+    @property
+    def history(self) -> PlanHistory:
+        from cleveragents.application.services.plan_history import PlanHistory
+
+        return PlanHistory(self.changesets, self.calls)
+
+    @property
+    def sandboxes(self) -> SandboxRegistry:
+        from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+
+        return SandboxRegistry(
+            self._container.database,
+            self._container.state_directory / "sandboxes",
+            quota_bytes=self._container.settings.sandbox.quota_bytes,
+            clock=self._container.clock,
+            identifiers=self._container.identifiers,
+        )
+
+    @property
+    def tools(self) -> ToolRegistry:
+        from cleveragents.infrastructure.tools.registry import ToolRegistry
+
+        return ToolRegistry()
+
+    def commands(self, resource: Path) -> GuardedCommandRunner:
+        """Runs commands that do not see that directory, nor our own state."""
+        from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
+
+        names = self._container.settings.plan.pass_environment.split(",")
+        return GuardedCommandRunner(
+            isolation=self._container.settings.sandbox.isolation,
+            hidden=(resource, self._container.state_directory),
+            allowed_names=tuple(name.strip() for name in names if name.strip()),
+        )
+
+    @property
+    def trust(self) -> SqlTrustStore:
+        from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
+
+        return SqlTrustStore(self._container.database, self._container.identifiers, self._container.clock)
+
+    def actions(self, resource: Path) -> ActionLibrary:
+        """The actions that are known there."""
+        from cleveragents.infrastructure.actions.library import ActionLibrary
+
+        return ActionLibrary(self._container.database, resource, self.trust, tools=self.tools.names())
+
+    def action_named(self, name: str, resource: str) -> Action:
+        """`UnknownAction`, `NotTrusted`."""
+        return self.actions(Path(resource)).get(name)
+
+    @property
+    def lifecycle(self) -> PlanLifecycle:
+        from cleveragents.application.services.plan_lifecycle import PlanLifecycle
+
+        return PlanLifecycle(
+            self.plans,
+            self.calls,
+            self._container.jobs,
+            self._container.processes,
+            self._container.clock,
+            self._container.settings.worker.cancel_grace_seconds,
+        )
+
+    @property
+    def result(self) -> PlanResult:
+        from cleveragents.application.services.plan_result import PlanResult
+
+        return PlanResult(self.history, self.reviews, self._container.clock)
+
+    def checks(self, resource: Path) -> PlanChecks:
+        from cleveragents.application.services.plan_checks import PlanChecks
+
+        commands = self.commands(resource)
+        return PlanChecks(self.check_runs, commands, commands.own_checkout, self._container.clock)
+
+    @property
+    def applier(self) -> TreeApplier:
+        from cleveragents.infrastructure.apply.applier import TreeApplier
+
+        return TreeApplier(
+            self._container.database,
+            self._container.identifiers,
+            self._container.clock,
+            durability=self._container.settings.database.durability,
+            conclusion=self._conclude,
+        )
+
+    @property
+    def apply(self) -> PlanApply:
+        from cleveragents.application.services.plan_apply import PlanApply
+
+        return PlanApply(
+            self.plans, self.sandboxes, self.applier, self.result, self.checks, self._container.clock
+        )
+
+    def _conclude(self, connection: Connection, entry: Entry, done: bool) -> None:
+        """Moves the plan in the transaction in which its apply or undo ends."""
+        from cleveragents.domain.plan import Phase, PlanState
+
+        if not done:
+            return  # who applied it says why it was not; after a crash, `PlanApply.settle` does
+        state = PlanState.APPLIED if entry.kind == "apply" else PlanState.UNDONE
+        plans = self.plans
+        plan = plans.get_in(connection, entry.plan_id)
+        plans.move_in(connection, plan, (Phase.APPLY, state), now=self._container.clock.now())
+
+    @property
+    def rewriting(self) -> PlanRewriting:
+        from cleveragents.application.services.plan_rewriting import PlanRewriting
+
+        return PlanRewriting(
+            self.plans, self.calls, self.changesets, self.sandboxes, self.history, self._container.clock
+        )
+
+    @property
+    def cleanup(self) -> PlanCleanup:
+        from cleveragents.application.services.plan_cleanup import PlanCleanup
+
+        return PlanCleanup(self.plans, self.sandboxes, self.history, self._container.clock)
+
+    def run(
+        self,
+        *,
+        progress: Callable[[str], None] | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> PlanRun:
+        """The handler of plans' jobs."""
+        from cleveragents.application.services.plan_run import PlanRun
+        from cleveragents.application.services.plan_strategy import ActionStrategist
+        from cleveragents.application.services.sandbox_setup import SandboxSetup
+        from cleveragents.infrastructure.sandbox.setup_cache import SetupCache
+
+        def open_execution(plan: Plan, strategy: Strategy, sandbox: Sandbox, job: AsyncJob) -> ToolExecution:
+            return self._execution(plan, strategy, sandbox, job, on_output)
+
+        return PlanRun(
+            plans=self.plans,
+            jobs=self._container.jobs,
+            sandboxes=self.sandboxes,
+            make_strategy=ActionStrategist(self.action_named),
+            open_execution=open_execution,
+            setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
+            checks=self.checks,
+            clock=self._container.clock,
+            progress=progress,
+        )
+
+    def _execution(
+        self,
+        plan: Plan,
+        strategy: Strategy,
+        sandbox: Sandbox,
+        job: AsyncJob,
+        on_output: Callable[[bytes], None] | None,
+    ) -> ToolExecution:
+        from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+        from cleveragents.application.services.tool_execution import ToolExecution
+        from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
+
+        return ToolExecution(
+            sandbox=sandbox,
+            policy=strategy.policy,
+            stop=job.token,
+            calls=self.calls,
+            context=PlanExecutionContext(plan.id, self.changesets),
+            history=self.history,
+            tools=self.tools,
+            commands=self.commands(Path(plan.resource)),
+            files_in=lambda root, before: ConfinedFiles(root, before_change=before),
+            clock=self._container.clock,
+            directory=strategy.directory,
+            markers=job.environment,
+            on_output=on_output,
+        )

@@ -1,0 +1,60 @@
+"""`agents gc`: frees the disk that ended plans still use."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import click
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+__all__ = ["Age", "gc"]
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Age(click.ParamType[timedelta]):
+    """`30d`, `12h`, `45m`, `2w`."""
+
+    name = "age"
+
+    def convert(
+        self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"(\d{1,6})([mhdw])", value)
+        if found is None:
+            self.fail(f"{value!r} is not an age; write 30d, 12h, 45m or 2w", param, ctx)
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+@click.command()
+@click.option("--older-than", type=Age(), default="30d", show_default=True, help="Ended so long ago.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@format_option
+@pass_session
+def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -> None:
+    """Remove the sandboxes of plans that ended.
+
+    Where all sandboxes together use more than sandbox.quota_bytes, younger ones of ended plans go, too, the
+    oldest first. A plan whose result still waits for a decision keeps its sandbox, and so does one that is
+    in use. An applied plan without its sandbox can no longer be undone.
+
+    \b
+    Example:
+      agents gc --older-than 30d --dry-run
+    """
+    container = session.container()
+    quota = container.settings.sandbox.quota_bytes
+    freed = container.plan_parts.cleanup.collect(older_than, quota_bytes=quota, dry_run=dry_run)
+    rows: list[dict[str, JsonValue]] = [
+        {"plan": one.plan_id, "state": one.state, "bytes": one.bytes} for one in freed
+    ]
+    output.table(rows, ["plan", "state", "bytes"], empty="there is nothing to remove")
+    if freed:
+        total = sum(one.bytes for one in freed)
+        progress(f"{'would free' if dry_run else 'freed'} {total} bytes")

@@ -1,0 +1,42 @@
+"""`agents plan`: everything that can be done with plans, each command in a module of its kind."""
+
+from __future__ import annotations
+
+import click
+
+from cleveragents.interfaces.cli.lazy import LazyGroup
+
+__all__ = ["plan"]
+
+_HERE = "cleveragents.interfaces.cli"
+
+_COMMANDS = {
+    "list": (f"{_HERE}.plan_reading:list_plans", "List plans, oldest first."),
+    "show": (f"{_HERE}.plan_reading:show_plan", "Show everything about one plan."),
+    "log": (f"{_HERE}.plan_reading:log_of_plan", "List a plan's tool calls: its checkpoints and results."),
+    "diff": (f"{_HERE}.plan_changes:diff_of_plan", "Show what a plan changed."),
+    "review": (f"{_HERE}.plan_changes:review_plan", "Accept or leave out files and changesets."),
+    "reread": (f"{_HERE}.plan_changes:reread_plan", "Take in what you edited in a plan's sandbox."),
+    "rollback": (f"{_HERE}.plan_changes:rollback_plan", "Take a plan's sandbox back to a checkpoint."),
+    "apply": (f"{_HERE}.plan_decisions:apply_plan", "Bring a plan's result into your files."),
+    "undo": (f"{_HERE}.plan_decisions:undo_plan", "Take an applied plan out of your files again."),
+    "reject": (f"{_HERE}.plan_decisions:reject_plan", "Say that a plan's result is not wanted."),
+    "approve": (f"{_HERE}.plan_decisions:approve_plan", "Give leave to what a plan waits for."),
+    "deny": (f"{_HERE}.plan_decisions:deny_plan", "Refuse leave to what a plan waits for."),
+    "resume": (f"{_HERE}.plan_decisions:resume_plan", "Go on with a plan that failed or was interrupted."),
+    "cancel": (f"{_HERE}.plan_decisions:cancel_plan", "Stop a plan and all its processes."),
+    "delete": (f"{_HERE}.plan_decisions:delete_plan", "Remove a plan, its sandbox and its records."),
+}
+
+
+@click.group(cls=LazyGroup, lazy_commands=_COMMANDS)
+def plan() -> None:
+    """Look at plans, review what they changed, apply or undo it.
+
+    A plan is named by its id, or by as much of its beginning or end as is unambiguous.
+
+    \b
+    Example:
+      agents plan list --state complete
+      agents plan diff 7QX2 --stat
+    """

@@ -1,0 +1,236 @@
+"""`agents plan apply|undo|reject|approve|deny|resume|cancel|delete`: what becomes of a plan."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.plan_view import fields_of, found_plan, plan_argument
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.domain.plan import Plan
+
+__all__ = [
+    "apply_plan",
+    "approve_plan",
+    "cancel_plan",
+    "delete_plan",
+    "deny_plan",
+    "reject_plan",
+    "resume_plan",
+    "undo_plan",
+]
+
+_LOOK_SECONDS = 0.1
+_PATIENCE_SECONDS = 10.0
+
+
+@click.command("apply")
+@plan_argument
+@click.option("--commit", "message", metavar="MESSAGE", help="Commit what was applied, with this message.")
+@format_option
+@pass_session
+def apply_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
+    """Bring a plan's result into your files: merged with what they are now, all of it or nothing.
+
+    Required checks run first, on the merged result. Where your own edits or another plan's overlap with it,
+    nothing is changed, the places are shown and the exit code is 3. Without --commit git's index, branches
+    and stash stay as they are.
+
+    \b
+    Example:
+      agents plan apply 7QX2
+      agents plan apply 7QX2 --commit "Format the code"
+    """
+    from cleveragents.application.ports.applies import CommitRequest
+    from cleveragents.interfaces.cli.plan_work import apply_now
+
+    parts = session.container().plan_parts
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    try:
+        apply_now(parts, plan, None if message is None else CommitRequest(message))
+    finally:
+        output.record(fields_of(parts.plans.get(plan.id)))
+
+
+@click.command("undo")
+@plan_argument
+@click.option("--commit", "message", metavar="MESSAGE", help="Commit the undoing, with this message.")
+@format_option
+@pass_session
+def undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
+    """Take an applied plan out of your files again; what you changed since stays.
+
+    \b
+    Example:
+      agents plan undo 7QX2
+    """
+    from cleveragents.application.ports.applies import CommitRequest
+    from cleveragents.errors import ApplyConflict
+
+    parts = session.container().plan_parts
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    commit = None if message is None else CommitRequest(message)
+    try:
+        plan, undone = parts.apply.undo(plan, commit=commit, told=progress)
+    except ApplyConflict as conflict:
+        for line in conflict.details.splitlines():
+            progress(line)
+        raise
+    progress(f"{len(undone.changes)} file(s) of {plan.resource} are as they were before the plan")
+    output.record(fields_of(plan))
+
+
+@click.command("reject")
+@plan_argument
+@format_option
+@pass_session
+def reject_plan(session: Session, plan_id: str, output: Output) -> None:
+    """Say that a plan's result is not wanted. Your files were not touched, and will not be.
+
+    \b
+    Example:
+      agents plan reject 7QX2
+    """
+    parts = session.container().plan_parts
+    plan = parts.lifecycle.reject(found_plan(parts, plan_id))
+    output.record(fields_of(plan))
+
+
+@click.command("approve")
+@plan_argument
+@format_option
+@pass_session
+def approve_plan(session: Session, plan_id: str, output: Output) -> None:
+    """Give leave to what a plan waits for, and go on with it.
+
+    \b
+    Example:
+      agents plan approve 7QX2
+    """
+    _answer(session, plan_id, granted=True, output=output)
+
+
+@click.command("deny")
+@plan_argument
+@format_option
+@pass_session
+def deny_plan(session: Session, plan_id: str, output: Output) -> None:
+    """Refuse leave to what a plan waits for. The plan ends with an error that says so.
+
+    \b
+    Example:
+      agents plan deny 7QX2
+    """
+    _answer(session, plan_id, granted=False, output=output)
+
+
+@click.command("resume")
+@plan_argument
+@format_option
+@pass_session
+def resume_plan(session: Session, plan_id: str, output: Output) -> None:
+    """Go on with a plan that failed or was interrupted, where it stands: finished calls are not repeated.
+
+    \b
+    Example:
+      agents plan resume 7QX2
+    """
+    from cleveragents.domain.plan import Phase
+    from cleveragents.interfaces.cli.plan_work import apply_now
+
+    container = session.container()
+    parts = container.plan_parts
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    if plan.phase is Phase.APPLY and not plan.state.ended:
+        try:
+            apply_now(parts, plan, None)
+        finally:
+            output.record(fields_of(parts.plans.get(plan.id)))
+        return
+    _worked_on(container, parts.lifecycle.resume(plan), output)
+
+
+@click.command("cancel")
+@plan_argument
+@click.option("--reason", default="cancelled by the user", show_default=True, help="Why; kept with the plan.")
+@click.option("--remove-sandbox", is_flag=True, help="Do not keep its sandbox for inspection.")
+@format_option
+@pass_session
+def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: bool, output: Output) -> None:
+    """Stop a plan and all its processes, wherever it runs.
+
+    Returns when none of its processes is left. A second cancel says that it was cancelled already.
+
+    \b
+    Example:
+      agents plan cancel 7QX2 --reason "wrong branch"
+    """
+    from cleveragents.domain.plan import PlanState
+    from cleveragents.errors import DeadlineExceeded
+
+    container = session.container()
+    parts = container.plan_parts
+    before = found_plan(parts, plan_id)
+    plan = parts.lifecycle.cancel(before, reason)
+    if before.state is PlanState.CANCELLED:
+        progress(f"plan {plan.id} was cancelled already ({plan.error}); nothing was changed")
+    patience = container.settings.worker.cancel_grace_seconds + _PATIENCE_SECONDS
+    deadline = container.clock.monotonic() + patience
+    while plan.state.running:
+        if container.clock.monotonic() > deadline:
+            raise DeadlineExceeded(f"stopping plan {plan.id}", patience)
+        time.sleep(_LOOK_SECONDS)
+        plan = found_plan(parts, plan.id)
+    if remove_sandbox:
+        parts.sandboxes.remove(plan.id)
+    output.record(fields_of(plan))
+
+
+@click.command("delete")
+@plan_argument
+@click.option("--yes", is_flag=True, help="Do not ask, even if it holds changes that were never applied.")
+@pass_session
+def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
+    """Remove a plan, its sandbox and its records. What the audit log says of it stays.
+
+    \b
+    Example:
+      agents plan delete 7QX2
+    """
+    from cleveragents.errors import NeedsHuman
+    from cleveragents.interfaces.cli.plan_work import interactive
+
+    parts = session.container().plan_parts
+    plan = found_plan(parts, plan_id)
+    unapplied = not plan.state.ended and bool(parts.history.differences(plan.id))
+    if unapplied and not yes:
+        what = "it holds changes that were never applied, and deleting it loses them"
+        if not interactive():
+            raise NeedsHuman(plan.id, what, "say --yes to delete it")
+        click.confirm(f"plan {plan.id}: {what}. Delete it?", abort=True, err=True)
+    parts.cleanup.delete(plan)
+    progress(f"plan {plan.id} is deleted")
+
+
+def _answer(session: Session, plan_id: str, *, granted: bool, output: Output) -> None:
+    container = session.container()
+    parts = container.plan_parts
+    _worked_on(container, parts.lifecycle.answer(found_plan(parts, plan_id), granted), output)
+
+
+def _worked_on(container: Container, plan: Plan, output: Output) -> None:
+    from cleveragents.interfaces.cli.plan_work import decide, work_on
+
+    try:
+        decide(container, work_on(container, plan), yes=False, commit=None)
+    finally:
+        output.record(fields_of(container.plan_parts.plans.get(plan.id)))
