@@ -28,10 +28,10 @@ _Change = tuple[str, bytes, bytes, int]
 
 class ReplaceArguments(Arguments):
     pattern: str = Field(min_length=1, max_length=_PATTERN_LIMIT, description="what to search for")
-    replacement: str = Field(description="what to put in its place; unless `fixed`, \\1 is the first group")
+    replacement: str = Field(description="what to put in its place; with `regex`, \\1 is the first group")
     glob: Glob = Field(default="**", description="in which files, like `src/**/*.py`")
-    fixed: bool = Field(
-        default=True, description="the pattern is a text; false: a regular expression of Python's, over lines"
+    regex: bool = Field(
+        default=False, description="the pattern is a regular expression of Python's, over lines, not a text"
     )
     ignore_case: bool = False
 
@@ -58,7 +58,7 @@ class ReplaceTool(TypedTool[ReplaceArguments, ReplaceResult]):
     def run(self, arguments: ReplaceArguments, workplace: Workplace) -> ReplaceResult:
         with matcher_for(
             arguments.pattern,
-            fixed=arguments.fixed,
+            fixed=not arguments.regex,
             ignore_case=arguments.ignore_case,
             seconds=_SECONDS,
             stop=workplace.stop,
