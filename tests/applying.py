@@ -7,18 +7,22 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleveragents.application.ports.applies import Applied, CommitRequest
+from cleveragents.application.ports.applies import Applied, CommitRequest, Preparation
 from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.domain.file_state import FileState
 from cleveragents.infrastructure.apply.applier import TreeApplier
-from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
+from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
+from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 
-__all__ = ["Edit", "Link", "Program", "SmallSandbox", "World", "git", "snapshot", "world_at"]
+__all__ = ["Edit", "Link", "Program", "World", "git", "new_sandbox", "open_sandbox", "snapshot", "world_at"]
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Ada",
@@ -102,52 +106,16 @@ def snapshot(root: Path, *, with_git: bool = False) -> dict[str, tuple[str, byte
     return found
 
 
-class SmallSandbox:
-    """A base and what a plan made of it, in a store of its own beside the resource."""
+def new_sandbox(resource: Path, plan_id: str, directory: Path) -> GitSandbox:
+    """A sandbox of the strategy that suits."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    strategy = next(each for each in (PrivateClone(), DirectoryCopy()) if each.suits(resource))
+    return strategy.create(SandboxRequest(plan_id, resource), directory)
 
-    def __init__(self, plan_id: str, resource: Path, directory: Path) -> None:
-        self.plan_id = plan_id
-        self.resource = resource
-        self.directory = directory
-        self.root = directory / "tree"
-        self.repository = PrivateRepository(directory / "engine")
-        found = resource / ".git"
-        self.git_directory: Path | None = None
-        self.common_directory: Path | None = None
-        if found.exists():
-            self.git_directory = Path(git(resource, "rev-parse", "--absolute-git-dir"))
-            self.common_directory = (resource / git(resource, "rev-parse", "--git-common-dir")).resolve()
-        if not directory.exists():
-            self._make()
-        self.base = (directory / "base").read_text()
 
-    def _make(self) -> None:
-        self.root.mkdir(parents=True)
-        engine = self.repository.directory
-        subprocess.run(["git", "init", "-q", "--bare", engine], check=True)
-        if self.common_directory is not None:
-            alternates = engine / "objects" / "info" / "alternates"
-            alternates.write_text(f"{self.common_directory / 'objects'}\n")
-            for name in ("core.autocrlf", "core.eol", "core.filemode"):
-                value = git(self.resource, "config", "--get", name, check=False)
-                if value:
-                    subprocess.run(["git", "--git-dir", engine, "config", name, value], check=True)
-        base = self.repository.capture(self.resource, engine / "index")
-        self.repository.git("read-tree", base, index=engine / "index")
-        self.repository.git("checkout-index", "--all", work_tree=self.root, index=engine / "index")
-        (self.directory / "base").write_text(base)
-
-    def tree_of(self, edits: Mapping[str, Edit]) -> str:
-        """The plan's result: the base with these edits. Ignored files count, too, as a tool's would."""
-        write(self.root, edits)
-        index = self.repository.directory / "index"
-        self.repository.capture(self.root, index)
-        present = [path for path in edits if os.path.lexists(self.root / path)]
-        feed = b"".join(os.fsencode(path) + b"\0" for path in present)
-        self.repository.git(
-            "update-index", "--add", "-z", "--stdin", work_tree=self.root, index=index, feed=feed
-        )
-        return self.repository.text("write-tree", index=index)
+def open_sandbox(resource: Path, plan_id: str, directory: Path) -> GitSandbox:
+    """The one that was made there."""
+    return PrivateClone().open(plan_id, resource, directory)
 
 
 @dataclass
@@ -158,15 +126,20 @@ class World:
     resource: Path
     database: Database
     applier: TreeApplier
-    sandboxes: dict[str, SmallSandbox] = field(default_factory=dict)
+    sandboxes: dict[str, GitSandbox] = field(default_factory=dict)
     trees: dict[str, str] = field(default_factory=dict)
 
     def plan(self, plan_id: str, edits: Mapping[str, Edit]) -> None:
         """A plan that starts now and does that."""
-        self.sandboxes[plan_id] = SmallSandbox(plan_id, self.resource, self.home / "sandboxes" / plan_id)
-        self.trees[plan_id] = self.sandboxes[plan_id].tree_of(edits)
+        sandbox = new_sandbox(self.resource, plan_id, self.home / "sandboxes" / plan_id)
+        write(sandbox.root, edits)
+        states: dict[str, FileState | None] = {path: change.after for path, change in sandbox.scan().items()}
+        # Ignored files, too, as a tool that writes one would have it.
+        states |= {path: sandbox.state_of(path) for path in edits}
+        self.sandboxes[plan_id] = sandbox
+        self.trees[plan_id] = sandbox.tree(states)
 
-    def prepare(self, plan_id: str):  # type: ignore[no-untyped-def]
+    def prepare(self, plan_id: str) -> AbstractContextManager[Preparation]:
         return self.applier.prepare(plan_id, self.sandboxes[plan_id], self.trees[plan_id])
 
     def apply(self, plan_id: str, commit: CommitRequest | None = None) -> Applied:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,13 +17,14 @@ from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.errors import ApplyRefused
 from cleveragents.infrastructure.apply.blame import blamed
 from cleveragents.infrastructure.apply.journal import ApplyJournal, Conclusion
-from cleveragents.infrastructure.apply.lock import resource_lock
+from cleveragents.infrastructure.apply.lock import resource_lock, try_resource_lock
 from cleveragents.infrastructure.apply.preparation import Engine, TreePreparation, Wish
-from cleveragents.infrastructure.apply.presence import Presence
+from cleveragents.infrastructure.apply.presence import Presence, git_directory_of
 from cleveragents.infrastructure.apply.recovery import Recovery
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.sandbox.facts import SandboxFacts
 
 __all__ = ["EngineSandbox", "TreeApplier"]
 
@@ -38,7 +40,7 @@ class EngineSandbox(Protocol):
     def repository(self) -> PrivateRepository: ...
 
     @property
-    def resource(self) -> Path: ...
+    def facts(self) -> SandboxFacts: ...
 
 
 class TreeApplier:
@@ -101,6 +103,13 @@ class TreeApplier:
             with self._prepared(presence, wish) as preparation:
                 yield preparation
 
+    def is_busy(self, resource: str) -> bool:
+        try:
+            with try_resource_lock(Path(resource)) as held:
+                return not held
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def recover(self) -> Sequence[Recovered]:
         return self._engine.recovery.recover()
 
@@ -110,17 +119,23 @@ class TreeApplier:
         self._engine.recovery.recover_held(presence.resource)
         presence.ensure_no_other_journal(wish.plan_id)
         presence.begin()
-        merge = presence.merge(wish.base, presence.capture(), wish.theirs)
-        if merge.conflicts:
-            merge = replace(merge, conflicts=blamed(self._engine.journal, presence, wish.plan_id, merge))
-        preparation = TreePreparation(self._engine, presence, wish, merge)
         try:
-            yield preparation
+            merge = presence.merge(wish.base, presence.capture(), wish.theirs)
+            if merge.conflicts:
+                merge = replace(merge, conflicts=blamed(self._engine.journal, presence, wish.plan_id, merge))
+            preparation = TreePreparation(self._engine, presence, wish, merge)
+            try:
+                yield preparation
+            finally:
+                preparation.close()
         finally:
-            preparation.close()
+            presence.end()
 
 
 def _presence_of(sandbox: Sandbox) -> Presence:
     if not isinstance(sandbox, EngineSandbox):
         raise TypeError(f"{type(sandbox).__name__} has no store of trees to apply from")
-    return Presence(sandbox.resource, sandbox.repository, getattr(sandbox, "git_directory", None))
+    resource = Path(sandbox.facts.resource)
+    directory = None if sandbox.facts.common_dir is None else git_directory_of(resource)
+    index = sandbox.repository.directory / f"apply-{secrets.token_hex(8)}.index"
+    return Presence(resource, sandbox.repository, directory, index)

@@ -232,15 +232,16 @@ def parents_of(path: str) -> Iterable[str]:
         yield path
 
 
-def remove_staging(directory: str) -> None:
-    """Takes the directory away, and the one above it if that is ours and empty. Twice is harmless."""
+def remove_staging(directory: str) -> bool:
+    """Takes the directory away, and the one above it if that is ours and empty; whether it is gone."""
     if not directory:
-        return
+        return True
     shutil.rmtree(directory, ignore_errors=True)
     above = Path(directory).parent
     if above.name == "cleveragents":
         with suppress(OSError):
             above.rmdir()
+    return not Path(directory).exists()
 
 
 def _same(one: Place, other: Place) -> bool:

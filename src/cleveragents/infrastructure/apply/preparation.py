@@ -12,8 +12,17 @@ from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.file_state import Difference
 from cleveragents.errors import ApplyConflict, ApplyRefused, GitFailed
+from cleveragents.infrastructure.apply.commit import CommitMaking, publish_index
 from cleveragents.infrastructure.apply.exchange import Sight, sync_filesystem
-from cleveragents.infrastructure.apply.journal import DONE, PREPARED, STAGING, ApplyJournal, Entry, Journal
+from cleveragents.infrastructure.apply.journal import (
+    DONE,
+    PREPARED,
+    STAGING,
+    ApplyJournal,
+    CommitFacts,
+    Entry,
+    Journal,
+)
 from cleveragents.infrastructure.apply.merge import Merge
 from cleveragents.infrastructure.apply.moves import FileChanged, Mover
 from cleveragents.infrastructure.apply.presence import Presence
@@ -26,6 +35,7 @@ from cleveragents.infrastructure.apply.staging import (
     staging_directory,
     strange_content,
 )
+from cleveragents.infrastructure.apply.user_git import UserGit
 
 __all__ = ["Engine", "TreePreparation", "Wish"]
 
@@ -83,8 +93,6 @@ class TreePreparation:
         if self._merge.conflicts:
             paths = tuple(conflict.path for conflict in self._merge.conflicts)
             raise ApplyConflict(self._wish.plan_id, paths, _details(self._merge.conflicts))
-        if commit is not None:
-            raise ApplyRefused(self._wish.plan_id, "making a commit of it is not possible yet")
         self._usable = False
         seen = self._looked_again()
         entry = Entry(
@@ -95,10 +103,10 @@ class TreePreparation:
             STAGING,
             Journal("", base=self._merge.base, ours=self._merge.ours, merged=self._merge.merged),
         )
-        if not self._merge.changes:
+        if not self._merge.changes and commit is None:
             self._engine.journal.record_empty(replace(entry, state=DONE))
             return Applied(entry.id, {})
-        return self._applied(entry, seen)
+        return self._applied(entry, seen, commit)
 
     def _looked_again(self) -> dict[str, Sight]:
         """The files that are to change, as they are; whatever the user did meanwhile is in the merge."""
@@ -117,14 +125,11 @@ class TreePreparation:
             raise self._changed_since(strange)
         return seen
 
-    def _applied(self, entry: Entry, seen: Mapping[str, Sight]) -> Applied:
-        presence, engine = self._presence, self._engine
-        directory = staging_directory(presence.resource, presence.git_directory, entry.id)
-        entry = replace(entry, journal=replace(entry.journal, staging=str(directory)))
-        self._reach("stage.before")
-        engine.journal.begin(entry)
+    def _applied(self, entry: Entry, seen: Mapping[str, Sight], commit: CommitRequest | None) -> Applied:
+        engine = self._engine
+        entry = self._begun(entry, commit)
         try:
-            entry = self._staged(entry, directory, seen)
+            entry = self._staged(entry, seen, commit)
             self._reach("journal.before")
             engine.journal.prepare(entry)
             entry = replace(entry, state=PREPARED)
@@ -145,18 +150,42 @@ class TreePreparation:
         self._reach("done.after")
         engine.recovery.discard(entry)
         self._reach("end.after")
-        return Applied(entry.id, MappingProxyType(dict(self._merge.changes)))
+        facts = entry.journal.commit
+        return Applied(entry.id, MappingProxyType(dict(self._merge.changes)), facts.new if facts else None)
 
-    def _staged(self, entry: Entry, directory: Path, seen: Mapping[str, Sight]) -> Entry:
+    def _begun(self, entry: Entry, commit: CommitRequest | None) -> Entry:
+        """The journal knows every place in which a crash could leave something."""
+        presence = self._presence
+        scratch = ""
+        if commit is not None:
+            CommitMaking(entry.plan_id, presence, Path()).ensure_possible()
+            scratch = str(presence.required_git_directory / "cleveragents" / entry.id)
+        staging = staging_directory(presence.resource, presence.git_directory, entry.id)
+        entry = replace(entry, journal=replace(entry.journal, staging=str(staging), scratch=scratch))
+        self._reach("stage.before")
+        self._engine.journal.begin(entry)
+        return entry
+
+    def _staged(self, entry: Entry, seen: Mapping[str, Sight], commit: CommitRequest | None) -> Entry:
         presence, changes = self._presence, self._merge.changes
+        facts = None
+        if commit is not None:
+            scratch = Path(entry.journal.scratch)
+            scratch.mkdir(parents=True)
+            making = CommitMaking(entry.plan_id, presence, scratch)
+            making.lock()
+            facts = making.make(self._merge, commit.message)
+        presence.keep(self._merge)
+        staging = Path(entry.journal.staging)
         journal = replace(
             entry.journal,
-            files=stage(presence, directory, changes, seen),
+            files=stage(presence, staging, changes, seen),
             made=made_by(presence.resource, changes),
             emptied=emptied_by(presence.resource, changes),
+            commit=facts,
         )
         if self._engine.full:
-            sync_filesystem(directory)
+            sync_filesystem(staging)
         self._reach("stage.after")
         return replace(entry, journal=journal)
 
@@ -164,8 +193,23 @@ class TreePreparation:
         resource = self._presence.resource
         with Mover(resource, entry.journal, self._engine.faults, self._wish.kind) as mover:
             mover.forward()
+        facts = entry.journal.commit
+        if facts is not None:
+            self._committed(entry, facts)
         if self._engine.full:
             sync_filesystem(resource)
+
+    def _committed(self, entry: Entry, facts: CommitFacts) -> None:
+        self._reach("index.before")
+        publish_index(facts, Path(entry.journal.scratch), entry.plan_id)
+        self._reach("index.after")
+        if self._engine.full:
+            sync_filesystem(self._presence.resource)
+        self._reach("ref.before")
+        user = UserGit(Path(facts.git_directory), self._presence.resource)
+        reason = f"cleveragents: {self._wish.kind} of plan {entry.plan_id}"
+        user.move_ref(facts.ref, facts.new, facts.old, reason=reason, mark=entry.id)
+        self._reach("ref.after")
 
     def _undone(self, entry: Entry) -> None:
         if entry.state == PREPARED:

@@ -8,7 +8,6 @@ ignored file that the sandbox had brought along, or that is in the way of a new 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,9 +17,10 @@ from cleveragents.application.ports.applies import FileConflict
 from cleveragents.domain.file_state import Difference
 from cleveragents.errors import ApplyRefused
 from cleveragents.infrastructure.apply.merge import Merge, changed_between, merge_trees
+from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 
-__all__ = ["Presence", "names_of_content"]
+__all__ = ["Presence", "git_directory_of", "names_of_content"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,14 @@ class Presence:
     resource: Path
     repository: PrivateRepository
     git_directory: Path | None
+    index: Path
 
     @property
-    def index(self) -> Path:
-        return self.repository.directory / "apply.index"
+    def required_git_directory(self) -> Path:
+        """For those who have made sure that there is one."""
+        if self.git_directory is None:
+            raise ValueError(f"{self.resource} is not a git repository")
+        return self.git_directory
 
     def ensure_no_other_journal(self, plan_id: str) -> None:
         """`ApplyRefused` when an apply was interrupted here of which our journal knows nothing."""
@@ -48,9 +52,23 @@ class Presence:
             )
 
     def begin(self) -> None:
-        """Takes the user's index for a start, for what it knows of unchanged files."""
-        if self.git_directory is not None and (self.git_directory / "index").exists():
-            shutil.copy2(self.git_directory / "index", self.index)
+        """Starts from what is known of unchanged files: the user's index, or ours of the last time.
+
+        The copy is this preparation's alone, so that a lock that a killed git left is in nobody's way.
+        """
+        copy_index(self._known, self.index)
+
+    def end(self) -> None:
+        """Keeps what was learnt, where the user's index does not know it."""
+        if self.git_directory is None and self.index.exists():
+            self.index.replace(self._known)
+        self.index.unlink(missing_ok=True)
+
+    @property
+    def _known(self) -> Path:
+        if self.git_directory is not None:
+            return self.git_directory / "index"
+        return self.repository.directory / "apply.index"
 
     def capture(self) -> str:
         """The tree of the files as they are now."""
@@ -68,6 +86,15 @@ class Presence:
             merge = merge_trees(self.repository, base, ours, theirs)
         blocked = () if merge.conflicts else self._blocked(merge.changes)
         return replace(merge, conflicts=blocked) if blocked else merge
+
+    def keep(self, merge: Merge) -> None:
+        """All that an undo will need is in our own store: the user's may be pruned of what only their files
+        or a dropped branch had."""
+        if merge.ours == merge.base:
+            return  # the base is kept for as long as the sandbox is
+        feed = f"{merge.ours}\n{merge.merged}\n^{merge.base}\n".encode("ascii")
+        pack = self.repository.directory / "objects" / "pack" / "pack"
+        self.repository.git("pack-objects", "--revs", "-q", str(pack), feed=feed)
 
     def _overlooked(self, merge: Merge) -> list[str]:
         """Files that another side has and that exist, though git does not look at them here."""
@@ -115,6 +142,19 @@ class Presence:
             if here.exists() and not here.is_dir():
                 return "" if where in leaving else f"{where} is a file"
         return ""
+
+
+def git_directory_of(resource: Path) -> Path | None:
+    """Where the repository keeps its HEAD and its index; None if the resource is none any more."""
+    found = resource / ".git"
+    if found.is_dir():
+        return found.resolve()
+    try:
+        named = found.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    # A linked worktree, or a submodule, has a file that says where.
+    return (resource / named.removeprefix("gitdir:").strip()).resolve()
 
 
 def names_of_content(repository: PrivateRepository, resource: Path, paths: Iterable[str]) -> dict[str, str]:

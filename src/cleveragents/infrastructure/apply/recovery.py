@@ -9,7 +9,10 @@ from pathlib import Path
 
 from cleveragents.application.ports.applies import Recovered
 from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.errors import ApplyBusy
+from cleveragents.infrastructure.apply.commit import is_committed, take_back_commit, wait_for_stragglers
 from cleveragents.infrastructure.apply.exchange import sync_filesystem
+from cleveragents.infrastructure.apply.index_lock import unlock_index
 from cleveragents.infrastructure.apply.journal import PREPARED, STAGING, ApplyJournal, Entry
 from cleveragents.infrastructure.apply.lock import try_resource_lock
 from cleveragents.infrastructure.apply.moves import Mover, remove_staging
@@ -34,6 +37,8 @@ class Recovery:
         """Ends every entry of this resource, which the caller holds."""
         for entry in self._journal.open_entries():
             if entry.resource == str(resource):
+                if not wait_for_stragglers(entry):
+                    raise ApplyBusy(str(resource))
                 self.conclude(entry)
 
     def conclude(self, entry: Entry) -> Recovered | None:
@@ -62,9 +67,12 @@ class Recovery:
 
     def discard(self, entry: Entry) -> None:
         """Removes what the entry had laid out, and closes the entry."""
-        remove_staging(entry.journal.staging)
-        remove_staging(entry.journal.scratch)
-        self._journal.close(entry)
+        if entry.journal.scratch:
+            unlock_index(Path(entry.journal.scratch))
+        gone = [remove_staging(directory) for directory in (entry.journal.staging, entry.journal.scratch)]
+        # A git process that outlived its parent may still write there; then the next one removes it.
+        if all(gone):
+            self._journal.close(entry)
 
     def _attempted(self, entry: Entry) -> Recovered | None:
         resource = Path(entry.resource)
@@ -75,17 +83,28 @@ class Recovery:
         with try_resource_lock(resource) as held:
             # Somebody may have ended it while we looked.
             present = self._journal.get(entry.id) if held else None
-            return self.conclude(present) if present is not None else None
+            if present is None or not wait_for_stragglers(present):
+                return None
+            return self.conclude(present)
 
     def _decided(self, entry: Entry) -> Recovered:
         resource = Path(entry.resource)
-        with Mover(resource, entry.journal, self._faults, "recover") as mover:
-            complete = mover.is_complete()
+        commit = entry.journal.commit
+        if commit is not None:
+            complete = is_committed(commit, resource)
+        else:
+            with Mover(resource, entry.journal, self._faults, "recover") as mover:
+                complete = mover.is_complete()
         left_alone = [] if complete else self._back(entry)
         self._end(entry, done=complete, left_alone=left_alone)
         return Recovered(entry.plan_id, entry.id, entry.kind, complete, tuple(left_alone))
 
     def _back(self, entry: Entry) -> list[str]:
+        journal = entry.journal
+        if journal.commit is not None:
+            self._faults.reach("recover.commit.before")
+            take_back_commit(journal.commit, Path(journal.scratch), Path(entry.resource), entry.id)
+            self._faults.reach("recover.commit.after")
         with Mover(Path(entry.resource), entry.journal, self._faults, "recover") as mover:
             left_alone = mover.back()
         if self._full:

@@ -7,7 +7,6 @@ the filesystem of the files they are to replace, for only there a swap is one st
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,8 +16,9 @@ from cleveragents.infrastructure.apply.exchange import ABSENT, Folder, Sight
 from cleveragents.infrastructure.apply.journal import MovedFile
 from cleveragents.infrastructure.apply.moves import parents_of
 from cleveragents.infrastructure.apply.presence import Presence, names_of_content
+from cleveragents.infrastructure.git.git_directory import copy_index
 
-__all__ = ["emptied_by", "made_by", "see", "stage", "staging_directory", "strange_content"]
+__all__ = ["emptied_by", "index_line_of", "made_by", "see", "stage", "staging_directory", "strange_content"]
 
 
 def staging_directory(resource: Path, git_directory: Path | None, apply_id: str) -> Path:
@@ -104,11 +104,11 @@ def _check_out(presence: Presence, new: Path, changes: Mapping[str, Difference])
         return
     index = new.parent / "index"
     # The whole merged tree, for the attributes that its other files set for these.
-    shutil.copy2(presence.index, index)
+    copy_index(presence.index, index)
     gone: list[bytes] = []
     come: list[bytes] = []
     for path, change in changes.items():
-        (gone if change.after is None else come).append(_index_line(path, change))
+        (gone if change.after is None else come).append(index_line_of(path, change))
     repository = presence.repository
     repository.git("update-index", "-z", "--index-info", index=index, feed=b"".join(gone + come))
     feed = b"".join(os.fsencode(path) + b"\0" for path in arriving)
@@ -116,7 +116,8 @@ def _check_out(presence: Presence, new: Path, changes: Mapping[str, Difference])
     index.unlink()
 
 
-def _index_line(path: str, change: Difference) -> bytes:
+def index_line_of(path: str, change: Difference) -> bytes:
+    """What the path is to be, as `git update-index -z --index-info` reads it."""
     state = change.after or FileState(0, _any_name(change))  # mode 0 takes an entry out
     head = f"{state.mode:o} {state.content}"
     return head.encode("ascii") + b"\t" + os.fsencode(path) + b"\0"

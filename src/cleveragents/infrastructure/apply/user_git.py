@@ -1,0 +1,115 @@
+"""The user's repository, as far as a commit needs it. No hook runs, no configuration is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.errors import GitFailed
+from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+
+__all__ = ["Head", "UserGit"]
+
+_IDENTITY = tuple(
+    f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
+)
+# What git leaves while something is half done that a commit of ours would mix up with.
+_UNDER_WAY = {
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a commit goes: the branch, or `HEAD` itself when it is detached. `commit` and `tree` are empty
+    before the first commit."""
+
+    ref: str
+    commit: str
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserGit:
+    """Stateless: any thread may share it."""
+
+    git_directory: Path
+    work_tree: Path
+
+    def git(
+        self,
+        *arguments: str,
+        feed: bytes = b"",
+        succeeds: tuple[int, ...] = (0,),
+        variables: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """Runs git on the repository. `GitFailed`."""
+        identity = {name: os.environ[name] for name in _IDENTITY if name in os.environ}
+        place = {"GIT_DIR": str(self.git_directory), "GIT_WORK_TREE": str(self.work_tree)}
+        environment = {**user_environment(), **identity, **place, **(variables or {})}
+        return run_git(
+            *arguments, environment=environment, directory=self.work_tree, feed=feed, succeeds=succeeds
+        )
+
+    def text(self, *arguments: str, succeeds: tuple[int, ...] = (0,)) -> str:
+        """One line of output."""
+        return os.fsdecode(self.git(*arguments, succeeds=succeeds)).strip()
+
+    def under_way(self) -> str:
+        """What was begun and not ended; empty if nothing."""
+        found = (what for name, what in _UNDER_WAY.items() if (self.git_directory / name).exists())
+        return next(found, "")
+
+    def head(self) -> Head:
+        ref = self.text("symbolic-ref", "-q", "HEAD", succeeds=(0, 1)) or "HEAD"
+        commit = self.text("rev-parse", "-q", "--verify", "HEAD^{commit}", succeeds=(0, 1, 128))
+        return Head(ref, commit, self.text("rev-parse", f"{commit}^{{tree}}") if commit else "")
+
+    def has_identity(self) -> bool:
+        """Whether the user has said who they are; a guess is not enough to sign with."""
+        try:
+            for role in ("AUTHOR", "COMMITTER"):
+                self.git("-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT")
+        except GitFailed:
+            return False
+        return True
+
+    def staged(self, tree: str) -> set[str]:
+        """Paths whose entry in the index is not what the tree has."""
+        said = self.git("diff-index", "--cached", "-z", "--name-only", "--no-renames", tree)
+        return set(os.fsdecode(said).split("\0")[:-1])
+
+    def value_of(self, ref: str) -> str:
+        """The commit that the ref names; empty if there is none."""
+        return self.text("rev-parse", "-q", "--verify", f"{ref}^{{commit}}", succeeds=(0, 1, 128))
+
+    def was_at(self, ref: str, commit: str) -> bool:
+        """Whether the ref names that commit, did so once, or has gone on from it."""
+        now = self.value_of(ref)
+        if now == commit or not now:
+            return bool(now)
+        log = self.text("log", "-g", "--format=%H", ref, "--", succeeds=(0, 128))
+        if commit in log.split():
+            return True
+        try:
+            self.git("merge-base", "--is-ancestor", commit, now)
+        except GitFailed:
+            return False
+        return True
+
+    def move_ref(self, ref: str, new: str, old: str, *, reason: str, mark: str) -> None:
+        """From `old` to `new`, or not at all: `GitFailed` if it was elsewhere. Empty: no such ref.
+
+        `mark` is on the command line, so that a process that outlived us can be found.
+        """
+        none = "0" * len(new or old)
+        options = ("-c", f"cleveragents.apply={mark}")
+        self.git(
+            *options, "update-ref", "--no-deref", "-m", reason, ref, new or none, old or none
+        )  # guard: the ref moves only from where it was
