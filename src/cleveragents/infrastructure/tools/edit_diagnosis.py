@@ -106,37 +106,43 @@ def _start_by_likeness(have: list[str], want: list[str]) -> int | None:
 
 
 def _first_difference(have: list[str], want: list[str], start: int, only_blanks: bool) -> str:
-    for offset, line in enumerate(want):
-        number = start + offset
-        found = have[number] if 0 <= number < len(have) else None
-        if found is None:
-            side = "before the file begins" if number < 0 else "after the file ends"
-            return f"line {offset + 1} of `old` would be {side}: {_shown(line, 0)}"
-        if not _fits(line, found, first=offset == 0, last=offset == len(want) - 1):
-            kind = _kind_of_difference(line, found)
-            note = f"; only {kind} differs" if only_blanks and kind else ""
-            column = _column(line, found)
-            return (
-                f"`old` parts from the file at line {number + 1} (line {offset + 1} of `old`): "
-                f"expected {_shown(line, column)}, found {_shown(found, column)}{note}"
-            )
-    return f"`old` resembles the text at line {start + 1}, but line breaks are elsewhere"
+    # There is one: if every line did fit, `old` would be in the file.
+    offset = next(number for number in range(len(want)) if not _fits(have, want, start, number))
+    number, line = start + offset, want[offset]
+    if not 0 <= number < len(have):
+        side = "before the file begins" if number < 0 else "after the file ends"
+        return f"line {offset + 1} of `old` would be {side}: {_shown(line, 0)}"
+    found = have[number]
+    column = _column(line, found)
+    return (
+        f"`old` parts from the file at line {number + 1} (line {offset + 1} of `old`): "
+        f"expected {_shown(line, column)}, found {_shown(found, column)}"
+        + (f"; {_difference(line, found)}" if only_blanks else "")
+    )
 
 
-def _fits(line: str, found: str, *, first: bool, last: bool) -> bool:
-    if first and last:
+def _fits(have: list[str], want: list[str], start: int, offset: int) -> bool:
+    """Whether a line of `old` is the file's; the first may begin, and the last end, within a line."""
+    number, line = start + offset, want[offset]
+    if not 0 <= number < len(have):
+        return False
+    found = have[number]
+    if len(want) == 1:
         return line in found
-    if first:
+    if offset == 0:
         return found.endswith(line)
-    return found.startswith(line) if last else found == line
+    return found.startswith(line) if offset == len(want) - 1 else found == line
 
 
-def _kind_of_difference(line: str, found: str) -> str:
+def _difference(line: str, found: str) -> str:
+    """What kind of blanks two lines differ in."""
     if line.rstrip("\r") == found.rstrip("\r"):
-        return "the line ending"
+        return "only the line ending differs"
     if line.strip() == found.strip():
-        return "trailing whitespace" if _indentation(line) == _indentation(found) else "the indentation"
-    return "whitespace" if _squeezed(line) == _squeezed(found) else ""
+        same = _indentation(line) == _indentation(found)
+        return "only trailing whitespace differs" if same else "only the indentation differs"
+    same = _squeezed(line) == _squeezed(found)
+    return "only whitespace differs" if same else "only blanks and line breaks differ"
 
 
 def _indentation(line: str) -> str:
