@@ -8,7 +8,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.output import Output, colour, format_option, progress
-from cleveragents.interfaces.cli.plan_view import fields_of, found_plan, plan_argument, shown_diff, summary_of
+from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument, shown_diff, summary_of, told_plan
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 __all__ = ["diff_of_plan", "reread_plan", "review_plan", "rollback_plan"]
@@ -102,7 +102,7 @@ def review_plan(
     for changeset in changesets:
         parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=not reject)
     progress(f"to be applied: {summary_of(parts, plan)}")
-    output.record(fields_of(plan))
+    told_plan(output, plan)
 
 
 @click.command("reread")
@@ -122,7 +122,7 @@ def reread_plan(session: Session, plan_id: str, output: Output) -> None:
     plan = found_plan(parts, plan_id)
     call = parts.rewriting.reread(plan)
     progress("nothing was edited" if call is None else f"recorded as call {call.number}")
-    output.record(fields_of(plan))
+    told_plan(output, plan)
 
 
 @click.command("rollback")
@@ -144,7 +144,7 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, output: Outpu
     plan = found_plan(parts, plan_id)
     call = parts.rewriting.rollback(plan, checkpoint)
     progress(f"back at checkpoint {checkpoint}; recorded as call {call.number}")
-    output.record(fields_of(plan))
+    told_plan(output, plan)
 
 
 def _change(before: bool, after: bool) -> str:

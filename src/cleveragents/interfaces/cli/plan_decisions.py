@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.interfaces.cli.output import Output, format_option, progress
-from cleveragents.interfaces.cli.plan_view import fields_of, found_plan, plan_argument
+from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument, told_plan
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def apply_plan(session: Session, plan_id: str, message: str | None, output: Outp
     try:
         apply_now(parts, plan, None if message is None else CommitRequest(message))
     finally:
-        output.record(fields_of(parts.plans.get(plan.id)))
+        told_plan(output, parts.plans.get(plan.id))
 
 
 @click.command("undo")
@@ -85,7 +85,7 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
             progress(line)
         raise
     progress(f"{len(undone.changes)} file(s) of {plan.resource} are as they were before the plan")
-    output.record(fields_of(plan))
+    told_plan(output, plan)
 
 
 @click.command("reject")
@@ -101,7 +101,7 @@ def reject_plan(session: Session, plan_id: str, output: Output) -> None:
     """
     parts = session.container().plan_parts
     plan = parts.lifecycle.reject(found_plan(parts, plan_id))
-    output.record(fields_of(plan))
+    told_plan(output, plan)
 
 
 @click.command("approve")
@@ -154,7 +154,7 @@ def resume_plan(session: Session, plan_id: str, output: Output) -> None:
         try:
             apply_now(parts, plan, None)
         finally:
-            output.record(fields_of(parts.plans.get(plan.id)))
+            told_plan(output, parts.plans.get(plan.id))
         return
     _worked_on(container, parts.lifecycle.resume(plan), output)
 
@@ -192,7 +192,7 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
         plan = found_plan(parts, plan.id)
     if remove_sandbox:
         parts.sandboxes.remove(plan.id)
-    output.record(fields_of(plan))
+    told_plan(output, plan)
 
 
 @click.command("delete")
@@ -233,4 +233,4 @@ def _worked_on(container: Container, plan: Plan, output: Output) -> None:
     try:
         decide(container, work_on(container, plan), yes=False, commit=None)
     finally:
-        output.record(fields_of(container.plan_parts.plans.get(plan.id)))
+        told_plan(output, container.plan_parts.plans.get(plan.id))

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.plan import spelt
 from cleveragents.domain.redaction import redact, redact_text
-from cleveragents.interfaces.cli.output import colour, progress, timestamp
+from cleveragents.interfaces.cli.output import Output, colour, progress, timestamp
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
 
-__all__ = ["fields_of", "found_plan", "plan_argument", "shown_diff", "summary_of", "told_next"]
+__all__ = ["fields_of", "found_plan", "plan_argument", "shown_diff", "summary_of", "told_next", "told_plan"]
 
 plan_argument = click.argument("plan_id", metavar="PLAN")
 
@@ -42,6 +43,18 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "job": plan.job_id,
         "parent": plan.parent_id,
     }
+
+
+def told_plan(output: Output, plan: Plan) -> None:
+    """Where a plan stands: all of it for programs, for people what they need next."""
+    fields = fields_of(plan)
+    if output.for_programs:
+        output.record(fields)
+        return
+    shown: dict[str, JsonValue] = {"plan": plan.id, "goal": fields["goal"], "state": spelt(plan.standing)}
+    if plan.error is not None:
+        shown["error"] = fields["error"]
+    output.record(shown)
 
 
 def summary_of(parts: PlanParts, plan: Plan) -> str:

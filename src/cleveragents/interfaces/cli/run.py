@@ -68,7 +68,7 @@ def run(
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
     from cleveragents.application.ports.applies import CommitRequest
-    from cleveragents.interfaces.cli.plan_view import fields_of
+    from cleveragents.interfaces.cli.plan_view import told_plan
     from cleveragents.interfaces.cli.plan_work import decide, work_on
 
     container = session.container()
@@ -82,7 +82,7 @@ def run(
     try:
         plan = decide(container, plan, yes=yes, commit=commit, only_review=only_review)
     finally:
-        output.record(fields_of(parts.plans.get(plan.id)))
+        told_plan(output, parts.plans.get(plan.id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,9 @@ def trust(session: Session, path: Path, yes: bool, listing: bool, revoke: bool, 
         _show_all(_store(session), output)
     elif revoke:
         gone = _store(session).revoke(path)
-        progress(f"{len(gone)} files are no longer trusted" if gone else f"nothing at {path} was trusted")
-        output.table([{"path": name} for name in gone], ["path"], empty="")
+        output.table([{"path": name} for name in gone], ["path"], empty=f"nothing at {path} was trusted")
+        if gone:
+            progress(f"{len(gone)} files are no longer trusted")
     else:
         _trust(_store(session), path, yes, output)
 
