@@ -102,6 +102,7 @@ class _Guard:
         self.cause: str | None = None
         self._control = control
         self._child = 0
+        self._command: subprocess.Popen[bytes] | None = None
         self._status: int | None = None
         self._wake, wake_in = os.pipe()
         os.set_blocking(wake_in, False)
@@ -143,7 +144,9 @@ class _Guard:
             argv = [argv[0], "--args", str(arguments), "--json-status-fd", str(status_in), *argv[1:]]
             passed = [arguments, status_in]
         try:
-            self._child = self._spawn(argv, passed).pid
+            # guard: an object that is dropped would reap the command before we see how it ended
+            self._command = self._spawn(argv, passed)
+            self._child = self._command.pid
         except (OSError, ValueError) as error:
             return getattr(error, "strerror", None) or str(error), status
         finally:
