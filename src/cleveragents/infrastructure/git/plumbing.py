@@ -38,7 +38,6 @@ _NEUTRAL = {
 _EMBEDDED = "adding embedded git repository"
 _NO_COMMIT = "does not have a commit checked out"
 _DOOR = ".cleveragents-door"
-_DEEPEST_NESTING = 16
 # Programs that configuration could name; the command line has the last word.
 _HARMLESS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
 
@@ -174,24 +173,33 @@ class PrivateRepository:
     def _stage_nested(
         self, work_tree: Path, index: Path, spared: Sequence[str], *, enter: bool
     ) -> tuple[str, ...]:
-        found: list[str] = []
+        found = self._nested(work_tree, index, spared)
+        if enter:
+            self._open_doors(work_tree, index, spared, found)
+        ordinary = self._add(work_tree, index, spared if enter else [*spared, *found])
+        if not ordinary:  # guard: never a commit's name in place of files
+            raise GitFailed("add", f"repositories inside others cannot be told from submodules: {found}")
+        return tuple(found)
+
+    def _open_doors(self, work_tree: Path, index: Path, spared: Sequence[str], found: list[str]) -> None:
+        """Lets git into the repositories in `found`, and into those inside them, which are added to it.
+
+        With one entry below it in the index, git takes a repository for an ordinary directory. The entry
+        names no file, so that adding all files takes it out again.
+        """
         any_blob = self.text("hash-object", "--stdin")
-        for _ in range(_DEEPEST_NESTING):
-            listed = self.git(
-                "ls-files", "-z", "--others", "--exclude-standard", work_tree=work_tree, index=index
-            )
-            nested = [name[:-1] for name in os.fsdecode(listed).split("\0") if name.endswith("/")]
-            nested = [name for name in nested if name not in spared]
-            found += nested
-            if enter:
-                # With one entry below it in the index, git takes a repository for an ordinary directory. The
-                # entry names no file, so the next step takes it out again.
-                entries = [index_line(REGULAR, any_blob, f"{name}/{_DOOR}") for name in nested]
-                self.git("update-index", "-z", "--index-info", index=index, feed=b"".join(entries))
-            left_out = spared if enter else [*spared, *found]
-            if self._add(work_tree, index, left_out):
-                return tuple(found)
-        raise GitFailed("add", f"repositories inside one another, deeper than {_DEEPEST_NESTING}")
+        closed = found[:]
+        while closed:
+            doors = [index_line(REGULAR, any_blob, f"{name}/{_DOOR}") for name in closed]
+            self.git("update-index", "-z", "--index-info", index=index, feed=b"".join(doors))
+            closed = self._nested(work_tree, index, spared)
+            found += closed
+
+    def _nested(self, work_tree: Path, index: Path, spared: Sequence[str]) -> list[str]:
+        options = ("-z", "--others", "--exclude-standard")
+        listed = self.git("ls-files", *options, work_tree=work_tree, index=index)
+        nested = [name[:-1] for name in os.fsdecode(listed).split("\0") if name.endswith("/")]
+        return [name for name in nested if name not in spared]
 
     def _add(self, work_tree: Path, index: Path, spared: Sequence[str]) -> bool:
         """Whether it was all ordinary: no repository was met that is not a submodule."""

@@ -9,7 +9,7 @@ taken away by whoever comes next.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.sandbox import sandbox_rows as rows
 from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
+from cleveragents.infrastructure.sandbox.leftovers import Leftover, find_leftovers, mend_leftovers
 from cleveragents.infrastructure.sandbox.locking import locked
 from cleveragents.infrastructure.sandbox.paths import disk_use, remove_all
 from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
@@ -140,6 +141,14 @@ class SandboxRegistry:
 
         self._database.write(unit)
         return size
+
+    def leftovers(self, resources: Iterable[Path] = ()) -> Sequence[Leftover]:
+        """What should not be there: of sandboxes, and of pins in these repositories. Changes nothing."""
+        return find_leftovers(self, self._clock.now(), resources)
+
+    def mend(self) -> Sequence[Leftover]:
+        """Takes away what of it is certainly ours, unused and without work in it; returns that."""
+        return mend_leftovers(self, self._clock.now())
 
     def _strategy_for(self, resource: Path) -> SandboxStrategy:
         for strategy in self._strategies.values():
