@@ -45,10 +45,10 @@ def write(root: Path, path: str, text: str = "x") -> None:
     (root / path).write_text(text)
 
 
-def events(database: Database) -> list[tuple[str, dict[str, object]]]:
+def events(database: Database, kind: str = "trust.given") -> list[tuple[str, dict[str, object]]]:
     with database.read() as connection:
         rows = connection.execute(select(outbox).order_by(outbox.c.number)).all()
-    return [(row.subject, json.loads(row.payload)) for row in rows if row.event_type == "trust.given"]
+    return [(row.subject, json.loads(row.payload)) for row in rows if row.event_type == kind]
 
 
 def test_everything_that_needs_trust_is_found_and_nothing_else(root: Path, trust: SqlTrustStore) -> None:
@@ -331,3 +331,11 @@ def test_a_preview_is_bounded_and_says_that_there_is_more() -> None:
     (line,) = preview(BroughtFile("SKILL.md", "", b"x" * 1000, False))
     assert len(line) == 161
     assert line.endswith("…")
+
+
+def test_what_is_revoked_is_told_once(root: Path, trust: SqlTrustStore, database: Database) -> None:
+    write(root, "SKILL.md")
+    trust.give(root, trust.survey(root).files)
+    trust.revoke(root)
+    trust.revoke(root)
+    assert events(database, "trust.revoked") == [(str(root), {"paths": [f"{root}/SKILL.md"]})]

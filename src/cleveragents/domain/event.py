@@ -43,6 +43,7 @@ class EventType(str, Enum):
     APPLY_STARTED = "apply.started"
     APPLY_ENDED = "apply.ended"
     TRUST_GIVEN = "trust.given"
+    TRUST_REVOKED = "trust.revoked"
     BREAKER_OPENED = "breaker.opened"
     BREAKER_CLOSED = "breaker.closed"
     GRAPH_RUN_STARTED = "graph.run_started"

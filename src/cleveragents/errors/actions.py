@@ -17,8 +17,8 @@ class UnknownAction(InvalidRequest):
     nearest: str | None = None
 
     def __str__(self) -> str:
-        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
-        return f"there is no action {self.name!r}{hint} `agents action list` shows those that exist"
+        hint = f"did you mean {self.nearest}? " if self.nearest else ""
+        return f"there is no action {self.name!r}; {hint}`agents action list` shows those that exist"
 
 
 @dataclass(eq=False)

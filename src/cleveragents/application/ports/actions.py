@@ -10,7 +10,7 @@ from typing import Protocol
 
 from cleveragents.domain.action import Action
 
-__all__ = ["ActionListing", "ActionOrigin", "ActionSource", "ActionStore", "StoredAction"]
+__all__ = ["ActionListing", "ActionOrigin", "ActionStore", "StoredAction"]
 
 
 class ActionOrigin(str, Enum):
@@ -57,16 +57,4 @@ class ActionStore(Protocol):
 
     def delete(self, name: str) -> bool:
         """Whether there was one."""
-        ...
-
-
-class ActionSource(Protocol):
-    """Actions by name, from wherever they come. Any thread may call it."""
-
-    def get(self, name: str) -> Action:
-        """`UnknownAction`, `NotTrusted`, or `InvalidAction` if its file is broken."""
-        ...
-
-    def list(self) -> Sequence[ActionListing]:
-        """All that there are, broken and untrusted ones included, in the order in which they count."""
         ...

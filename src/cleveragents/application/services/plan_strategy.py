@@ -13,14 +13,14 @@ from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import Strategy, StrategyStep
 from cleveragents.errors import PlanFailed
 
-__all__ = ["ActionSource", "ActionStrategist"]
+__all__ = ["ActionNamed", "ActionStrategist"]
 
 _SECONDS = 3600.0
 _STEPS = 1000
 _COMMAND_ACTION = "builtin/command"
 
 
-class ActionSource(Protocol):
+class ActionNamed(Protocol):
     """Actions by name, as they are known in a resource."""
 
     def __call__(self, name: str, resource: str) -> Action: ...
@@ -30,7 +30,7 @@ class ActionSource(Protocol):
 class ActionStrategist:
     """Turns what a plan asks for into a strategy. Reads; changes nothing."""
 
-    action_named: ActionSource
+    action_named: ActionNamed
 
     def __call__(self, plan: Plan) -> Strategy:
         """`UnknownAction`, `NotTrusted`, `InvalidArguments`; `PlanFailed` for what needs an actor."""

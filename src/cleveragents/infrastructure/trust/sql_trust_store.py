@@ -96,12 +96,17 @@ class SqlTrustStore:
     def revoke(self, path: Path) -> Sequence[str]:
         # A file that is gone can be revoked, too; a link is meant by its own name and by where it leads.
         wanted = (Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name)
+        now, event_id = self._clock.now(), self._identifiers.new()
 
         def unit(connection: Connection) -> list[str]:
             kept = connection.execute(select(trusts.c.path).distinct()).scalars()
             gone = sorted(key for key in kept if any(Path(_path(key)).is_relative_to(at) for at in wanted))
             if gone:
                 connection.execute(_FORGET, {"paths": gone})
+                event = DomainEvent(
+                    EventType.TRUST_REVOKED, _kept(str(wanted[0])), event_id, now, {"paths": gone}
+                )
+                append_to_outbox(connection, event)
             return [_path(key) for key in gone]
 
         return self._database.write(unit)
