@@ -28,6 +28,9 @@ A Mistyped Word Is Answered With The Nearest
     Run Agents    events    tail    --type    job.don
     Exit Code Should Be    2
     Complaint Should Contain    job.
+    Run Agents    --format    json    jobs    list
+    Exit Code Should Be    2
+    Complaint Should Contain    --format goes after the command: agents jobs list --format json
     Home Should Hold Only
 
 A Setting Is Set And Shown With Its Origin
@@ -76,10 +79,17 @@ Bad Input Ends In A Sentence
     Run Agents    config    list
     Exit Code Should Be    2
     Complaint Should Contain    config.toml: is not UTF-8 text
+    Run Agents    config    path
+    Exit Code Should Be    0
+    Output Should Contain    .config/cleveragents/config.toml
+    Complaint Should Contain    config.toml: is not UTF-8 text
     Write File    .config/cleveragents/config.toml    ${EMPTY}
     Run Agents    --set    state.directory\=/proc/nowhere    jobs    list
     Exit Code Should Be    2
     Complaint Should Contain    cannot use /proc/nowhere/state.db as the database
+    Run Agents    --set    state.directory\=/proc/nowhere    doctor
+    Exit Code Should Be    1
+    Output Should Contain    /proc is on proc, where no file can be made
     Write File    .local/share/cleveragents/state.db    this is not a database, it only bears the name of one
     Run Agents    jobs    list
     Exit Code Should Be    2

@@ -61,11 +61,10 @@ def _say_where_it_belongs(option: str, arguments: list[str]) -> None:
 
 def _value_after(option: str, arguments: list[str]) -> str:
     for word, following in pairwise([*arguments, "…"]):
-        if word == option:
-            return following
-        if word.startswith(f"{option}="):
-            return word.removeprefix(f"{option}=")
-    return "…"
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else following
+    return "…"  # it was one of several letters behind one dash
 
 
 def _reported(error: Exception) -> int:
