@@ -70,14 +70,10 @@ def _steps(pattern: str) -> list[_Step]:
     names = [name for name in pattern.split("/") if name not in ("", ".")]
     if not names:
         raise ValueError("the pattern names nothing")
-    return [None if name == "**" else _compiled(name) for name in [*(["**"] if anywhere else []), *names]]
-
-
-def _compiled(name: str) -> re.Pattern[str]:
-    try:
-        return re.compile(fnmatch.translate(name))
-    except re.error as error:
-        raise ValueError(f"{name!r} is not a pattern: {error}") from None
+    return [
+        None if name == "**" else re.compile(fnmatch.translate(name))
+        for name in [*(["**"] if anywhere else []), *names]
+    ]
 
 
 def _fits(steps: list[_Step], names: list[str]) -> bool:
