@@ -140,16 +140,16 @@ def publish_index(facts: CommitFacts, scratch: Path, plan_id: str) -> None:
     (scratch / "index.new").replace(index)
 
 
-def is_committed(facts: CommitFacts, resource: Path) -> bool:
+def is_committed(facts: CommitFacts, resource: Path, apply_id: str) -> bool:
     """Whether the branch has moved, which is what makes it done."""
-    return UserGit(Path(facts.git_directory), resource).was_at(facts.ref, facts.new)
+    return UserGit(Path(facts.git_directory), resource).has_moved(facts.ref, facts.new, apply_id)
 
 
 def take_back_commit(facts: CommitFacts, scratch: Path, resource: Path, apply_id: str) -> None:
     """Branch and index as they were; an index that somebody else has changed since is left alone."""
     user = UserGit(Path(facts.git_directory), resource)
     if user.value_of(facts.ref) == facts.new:
-        user.move_ref(facts.ref, facts.old, facts.new, reason="cleveragents: apply failed", mark=apply_id)
+        user.take_back(facts.ref, facts.new, facts.old, apply_id)
     index = Path(facts.git_directory, "index")
     if fingerprint_of(index) != facts.index_after:
         return

@@ -94,9 +94,13 @@ class Mover:
     def holds_only_known(self) -> bool:
         """Whether all that was put aside is either what was merged or what came of it."""
         for number, file in enumerate(self._journal.files):
-            for kept in (self._new.fingerprint(file.path), self._old.fingerprint(str(number))):
-                if kept not in (ABSENT, file.was, file.becomes):
-                    return False
+            slots = [(self._old, str(number)), (self._old, f"{number}.spare")]
+            if file.becomes != ABSENT:
+                slots.append((self._new, file.path))
+            if any(
+                folder.fingerprint(slot) not in (ABSENT, file.was, file.becomes) for folder, slot in slots
+            ):
+                return False
         return True
 
     def _step(self, act: Callable[[int, MovedFile], None], number: int, file: MovedFile) -> None:

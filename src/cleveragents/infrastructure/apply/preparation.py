@@ -207,7 +207,7 @@ class TreePreparation:
             sync_filesystem(self._presence.resource)
         self._reach("ref.before")
         user = UserGit(Path(facts.git_directory), self._presence.resource)
-        reason = f"cleveragents: {self._wish.kind} of plan {entry.plan_id}"
+        reason = f"cleveragents: {self._wish.kind} {entry.id} of plan {entry.plan_id}"
         user.move_ref(facts.ref, facts.new, facts.old, reason=reason, mark=entry.id)
         self._reach("ref.after")
 

@@ -91,7 +91,7 @@ class Recovery:
         resource = Path(entry.resource)
         commit = entry.journal.commit
         if commit is not None:
-            complete = is_committed(commit, resource)
+            complete = is_committed(commit, resource, entry.id)
         else:
             with Mover(resource, entry.journal, self._faults, "recover") as mover:
                 complete = mover.is_complete()

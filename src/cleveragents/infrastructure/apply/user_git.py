@@ -15,6 +15,7 @@ __all__ = ["Head", "UserGit"]
 _IDENTITY = tuple(
     f"GIT_{role}_{what}" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL", "DATE")
 )
+_TAKEN_BACK = "cleveragents: taken back"
 # What git leaves while something is half done that a commit of ours would mix up with.
 _UNDER_WAY = {
     "MERGE_HEAD": "a merge",
@@ -89,19 +90,24 @@ class UserGit:
         """The commit that the ref names; empty if there is none."""
         return self.text("rev-parse", "-q", "--verify", f"{ref}^{{commit}}", succeeds=(0, 1, 128))
 
-    def was_at(self, ref: str, commit: str) -> bool:
-        """Whether the ref names that commit, did so once, or has gone on from it."""
+    def has_moved(self, ref: str, commit: str, mark: str) -> bool:
+        """Whether the ref was moved to that commit under that mark, wherever it went on from there."""
         now = self.value_of(ref)
         if now == commit or not now:
             return bool(now)
-        log = self.text("log", "-g", "--format=%H", ref, "--", succeeds=(0, 128))
-        if commit in log.split():
-            return True
+        log = self.git("log", "-g", "--format=%gs", ref, "--", succeeds=(0, 128))
+        told = [line for line in os.fsdecode(log).split("\n") if mark in line]
+        if told:  # the last one first
+            return _TAKEN_BACK not in told[0]
         try:
             self.git("merge-base", "--is-ancestor", commit, now)
         except GitFailed:
             return False
         return True
+
+    def take_back(self, ref: str, new: str, old: str, mark: str) -> None:
+        """Undoes `move_ref`."""
+        self.move_ref(ref, old, new, reason=f"{_TAKEN_BACK} {mark}", mark=mark)
 
     def move_ref(self, ref: str, new: str, old: str, *, reason: str, mark: str) -> None:
         """From `old` to `new`, or not at all: `GitFailed` if it was elsewhere. Empty: no such ref.

@@ -1,0 +1,23 @@
+"""Recovers interrupted applies when told to, and says how many it ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from cleveragents.infrastructure.apply.applier import TreeApplier
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.persistence.database import open_database
+
+
+def main(home: str) -> None:
+    with open_database(f"sqlite:///{Path(home)}/state.db") as database:
+        applier = TreeApplier(database, UlidSource())
+        os.write(1, b"ready\n")
+        sys.stdin.readline()
+        os.write(1, b"%d\n" % len(applier.recover()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""What the same tests must catch: files written one by one, a checkout over them, a patch that is forced.
+
+Each is what tools in the field do to bring an agent's result into the user's files.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
+
+__all__ = ["AppliesPatch", "ChecksOut", "WritesFilesOneByOne"]
+
+
+class WritesFilesOneByOne:
+    """Copies what changed from the sandbox, in place: no journal, no merge."""
+
+    def __init__(self, faults: FaultPoints | None = None) -> None:
+        self._faults = faults or NoFaults()
+
+    def apply(self, sandbox: GitSandbox, tree: str) -> None:
+        resource = Path(sandbox.facts.resource)
+        for path, change in sorted(sandbox.changes_of(tree).items()):
+            self._faults.reach("apply.move.before")
+            target = resource / path
+            if change.after is None:
+                target.unlink()
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(sandbox.content(change.after.content))
+            self._faults.reach("apply.move.after")
+
+
+class ChecksOut:
+    """Makes the user's index and files be the plan's tree."""
+
+    def apply(self, sandbox: GitSandbox, tree: str) -> None:
+        resource = Path(sandbox.facts.resource)
+        objects = sandbox.repository.directory / "objects"
+        subprocess.run(
+            ["git", "read-tree", "--reset", "-u", tree],
+            cwd=resource,
+            env={"PATH": "/usr/bin:/bin:/usr/local/bin", "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(objects)},
+            check=True,
+        )
+
+
+class AppliesPatch:
+    """Forces the plan's difference in, wherever its context fits, and leaves the rest."""
+
+    def apply(self, sandbox: GitSandbox, tree: str) -> None:
+        patch = sandbox.diff(tree, options=("--binary", "-U0"))
+        subprocess.run(
+            ["git", "apply", "--reject", "--unidiff-zero", "-C0"],
+            cwd=sandbox.facts.resource,
+            input=patch,
+            capture_output=True,
+            check=False,
+        )
