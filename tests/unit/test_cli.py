@@ -644,9 +644,9 @@ def test_another_database_has_an_audit_log_of_its_own(
 ) -> None:
     submitted(container)
     other = ("--set", f"database.url=sqlite:///{tmp_path}/other.db")
-    assert agents("events", "verify").out == "1 events, verified\n"
+    assert agents("events", "verify").out == "1 event, verified\n"
     assert agents(*other, "events", "verify").out == "0 events, verified\n"
-    assert agents("events", "verify").out == "1 events, verified\n"
+    assert agents("events", "verify").out == "1 event, verified\n"
 
 
 def test_a_command_whose_output_is_closed_runs_all_the_same(home: Path) -> None:
@@ -664,8 +664,8 @@ def test_a_log_whose_head_was_lost_is_adopted_only_when_somebody_says_so(
     refused = agents("events", "adopt")
     assert (refused.code, refused.out, "audit.head is missing" in refused.err) == (3, "", True)
     assert agents("events", "verify").code == 1
-    assert agents("events", "adopt", "--yes").out == "1 events, attested as they stand\n"
-    assert agents("events", "verify") == Ended(0, "1 events, verified\n", "")
+    assert agents("events", "adopt", "--yes").out == "1 event, attested as the log stands\n"
+    assert agents("events", "verify") == Ended(0, "1 event, verified\n", "")
 
 
 # ── Doctor ────────────────────────────────────────────────────────────────────────────────────────

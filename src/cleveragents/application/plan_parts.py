@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from cleveragents.application.container import Container
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.application.services.async_worker import AsyncJob
     from cleveragents.application.services.plan_apply import PlanApply
@@ -31,8 +30,14 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.actions.library import ActionLibrary
     from cleveragents.infrastructure.apply.applier import TreeApplier
     from cleveragents.infrastructure.apply.journal import Entry
+    from cleveragents.infrastructure.clock import SystemClock
     from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
+    from cleveragents.infrastructure.configuration.settings import Settings
+    from cleveragents.infrastructure.identifiers import UlidSource
+    from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+    from cleveragents.infrastructure.persistence.database import Database
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
+    from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
     from cleveragents.infrastructure.persistence.sql_plan_records import (
         SqlCallStore,
         SqlCheckStore,
@@ -43,13 +48,36 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.tools.registry import ToolRegistry
     from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
 
-__all__ = ["PlanParts"]
+__all__ = ["Foundations", "PlanParts"]
+
+
+class Foundations(Protocol):
+    """What the plan engine stands on; the container is one."""
+
+    settings: Settings
+    clock: SystemClock
+    identifiers: UlidSource
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def jobs(self) -> SqlJobStore: ...
+
+    @property
+    def changesets(self) -> SqlChangesetStore: ...
+
+    @property
+    def processes(self) -> PsutilProcessSupervisor: ...
+
+    @property
+    def state_directory(self) -> Path: ...
 
 
 class PlanParts:
     """The plan engine of one process. Any thread may ask for any part."""
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: Foundations) -> None:
         self._container = container
 
     @property

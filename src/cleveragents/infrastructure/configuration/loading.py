@@ -35,7 +35,7 @@ from cleveragents.infrastructure.configuration.values import (
 )
 from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
 
-__all__ = ["Configuration", "load_configuration", "user_file_path"]
+__all__ = ["Configuration", "find_repository_file", "load_configuration", "user_file_path"]
 
 REPOSITORY_FILE = ".cleveragents.toml"
 
@@ -70,7 +70,7 @@ def load_configuration(
 ) -> Configuration:
     """What holds for a command started in `directory`; `ConfigurationError` names the first mistake."""
     user_file = user_file_path(environment)
-    repository_file = _find_repository_file(directory)
+    repository_file = find_repository_file(directory)
     values = _defaults(environment)
     values.update(_read_file(user_file, Layer.FILE))
     if repository_file is not None:
@@ -152,7 +152,7 @@ def _from_flags(overrides: Sequence[str]) -> Values:
     return values
 
 
-def _find_repository_file(directory: Path) -> Path | None:
+def find_repository_file(directory: Path) -> Path | None:
     """The nearest repository file from `directory` up to the repository's root; none outside a repository."""
     found: Path | None = None
     for folder in (directory, *directory.parents):

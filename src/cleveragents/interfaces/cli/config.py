@@ -157,10 +157,10 @@ def _problems(error: ConfigurationError) -> list[str]:
 
 
 def _repository_file() -> Path | None:
-    from cleveragents.infrastructure.configuration.loading import _find_repository_file
+    from cleveragents.infrastructure.configuration.loading import find_repository_file
 
     try:
-        return _find_repository_file(Path.cwd())
+        return find_repository_file(Path.cwd())
     except FileNotFoundError:
         return None
 

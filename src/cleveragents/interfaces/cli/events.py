@@ -14,7 +14,7 @@ import click
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.redaction import redact
 from cleveragents.errors import AuditLogBroken
-from cleveragents.interfaces.cli.output import Output, format_option, progress, timestamp
+from cleveragents.interfaces.cli.output import Output, counted, format_option, progress, timestamp
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -96,12 +96,13 @@ def verify(ctx: click.Context, session: Session, output: Output) -> None:
         findings = freeze([{"position": f.position, "problem": f.problem} for f in report.findings])
         output.record({"ok": report.ok, "events": report.rows, "findings": findings})
     elif report.ok:
-        click.echo(f"{report.rows} events, verified")
+        click.echo(f"{counted(report.rows, 'event')}, verified")
     else:
         rows = [{"position": f.position or "head", "problem": f.problem} for f in report.findings]
         output.table(rows, ["position", "problem"], empty="")
     if not report.ok:
-        progress(f"the audit log is broken: {len(report.findings)} findings in {report.rows} events")
+        found = counted(len(report.findings), "finding")
+        progress(f"the audit log is broken: {found} in {counted(report.rows, 'event')}")
         progress("if a backup was restored or the head file lost, `agents events adopt` is the way on")
         ctx.exit(1)
 
@@ -126,7 +127,8 @@ def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
     if not yes and not _confirmed():
         progress("nothing was changed; with --yes it is done without asking")
         ctx.exit(3)
-    click.echo(f"{audit.adopt()} events, attested as they stand")
+    adopted = counted(audit.adopt(), "event")
+    click.echo(f"{adopted}, attested as the log stands")
 
 
 def _confirmed() -> bool:
