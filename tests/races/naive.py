@@ -25,6 +25,12 @@ from tests.races.naive_changesets import (
 from tests.races.naive_container import NaivePart
 from tests.races.naive_event_bus import LockAroundHandlersBus, LockAroundSnapshotBus, PredecessorBus
 from tests.races.naive_job_store import LockedStepsJobStore, NaiveJobStore, SelectThenUpdateJobStore
+from tests.races.naive_plan_store import (
+    LookThenMovePlanStore,
+    LookThenWriteCallStore,
+    UnheldCheckStore,
+    UnversionedPlanStore,
+)
 from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
 
 __all__ = ["NAIVE", "REPORTED"]
@@ -49,6 +55,10 @@ NAIVE: tuple[type, ...] = (
     WallClockRecovery,
     LockOnlyAttempt,
     UncountedTable,
+    UnversionedPlanStore,
+    LookThenMovePlanStore,
+    LookThenWriteCallStore,
+    UnheldCheckStore,
     NaivePart,
 )
 """All of them, those of our own making included."""

@@ -1,0 +1,95 @@
+"""A database in memory whose transactions take turns: what explorers can drive step by step.
+
+It promises what SQLite and PostgreSQL promise and no more: a write is one transaction that nobody sees half
+made, a read sees one moment. What a store does between two transactions is open to every interleaving.
+All of them share one connection, on which each begins anew: a schedule ends before the next one begins, and
+statements are compiled once for all, which under an explorer's eyes costs more than running them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from sqlalchemy import Connection, Engine, StaticPool, create_engine, make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.database_errors import translated
+from cleveragents.infrastructure.persistence.tables import METADATA
+from cleveragents.infrastructure.persistence.unit_of_work import Answer, Write, run_alone
+
+__all__ = ["content_of", "in_memory_database"]
+
+_URL = make_url("sqlite:///nowhere")
+
+
+class OneConnection:
+    """`Backend` on the one connection.
+
+    Thread safety:
+        Owner: the scenario that made it, until the next one is made.
+        Lock: `_turn_lock` is held for a whole transaction, a read's too.
+        Guarantee: transactions happen one after the other.
+    Cancel safety: a transaction that was left by an error is undone.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._turn_lock = threading.Lock()
+        with _engine().connect() as connection:
+            _driver(connection).deserialize(content)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        with self._turn_lock, _engine().connect() as connection:
+            yield connection
+
+    def commit(self, write: Write) -> Answer:
+        try:
+            with self._turn_lock, _engine().begin() as connection:
+                return run_alone(connection, write)
+        except SQLAlchemyError as error:
+            raise translated(error, _URL) from error
+
+    def migrate(self, migration: Callable[[Connection], None]) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def in_memory_database(content: bytes | None = None) -> Database:
+    """One with that content; or empty, with all tables."""
+    return Database(OneConnection(content or _empty()), _URL)
+
+
+def content_of(database: Database) -> bytes:
+    """What is in it, for another one to begin with."""
+    with database.read() as connection:
+        return _driver(connection).serialize()
+
+
+@cache
+def _engine() -> Engine:
+    return create_engine(
+        "sqlite://",
+        creator=lambda: sqlite3.connect(":memory:", check_same_thread=False),
+        poolclass=StaticPool,
+    )
+
+
+@cache
+def _empty() -> bytes:
+    with _engine().begin() as connection:
+        METADATA.create_all(connection)
+    with _engine().connect() as connection:
+        return _driver(connection).serialize()
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver

@@ -1,0 +1,46 @@
+"""A process of its own that moves a plan: `python -m tests.races.plan_mover URL PLAN_ID NAME`.
+
+It reads the plan, says `ready`, begins when it is sent a line, and says what came of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+
+from cleveragents.application.ports.plans import PlanFacts
+from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.tool import CallState
+from cleveragents.errors import CleverAgentsError
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
+from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CALLS = 5
+
+
+def main(url: str, plan_id: str, name: str) -> None:
+    with open_database(url) as database:
+        plans, calls = SqlPlanStore(database, UlidSource()), SqlCallStore(database, UlidSource())
+        plan = plans.get(plan_id)
+        say("ready")
+        sys.stdin.readline()
+        for _ in range(CALLS):
+            call = calls.add(plan_id, "write", {}, step=name, state=CallState.STARTED, now=NOW)
+            say(f"call {call.number}")
+        try:
+            plans.move(plan, (Phase.STRATEGIZE, PlanState.QUEUED), PlanFacts(error=name), now=NOW)
+            say(f"moved {name}")
+        except CleverAgentsError as error:
+            say(type(error).__name__)
+
+
+def say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
