@@ -94,8 +94,19 @@ def test_state_and_database_follow_the_data_home(place: Place) -> None:
 
 # ── Repositories ──────────────────────────────────────────────────────────────────────────────────
 
-TIGHTER = {"database.durability": "full", "worker.concurrency": 1, "worker.cancel_grace_seconds": 0.5}
-LOOSER = {"worker.concurrency": 200, "worker.cancel_grace_seconds": 500}
+TIGHTER = {
+    "database.durability": "full",
+    "worker.concurrency": 1,
+    "worker.cancel_grace_seconds": 0.5,
+    "sandbox.isolation": "require",
+    "sandbox.quota_bytes": 2_000_000,
+}
+LOOSER = {
+    "worker.concurrency": 200,
+    "worker.cancel_grace_seconds": 500,
+    "sandbox.isolation": "off",
+    "sandbox.quota_bytes": 10**15,
+}
 
 
 def toml(key: str, value: object) -> str:

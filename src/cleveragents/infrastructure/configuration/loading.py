@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
@@ -107,21 +108,22 @@ def _read_file(path: Path, layer: Layer) -> Values:
 
 def _tighten(values: Values, wanted: Values) -> None:
     for dotted, (value, origin) in wanted.items():
-        rule = known_keys()[dotted].repository
+        key = known_keys()[dotted]
+        rule = key.repository
         if rule is Repository.NEVER:
             raise ConfigurationError(
                 origin.place,
                 f"a repository may not set {dotted}; if you want it, say so in your own file: "
                 f"agents config set {dotted} …",
             )
-        if _is_tighter(rule, value, values[dotted][0]):
+        if _is_tighter(key, value, values[dotted][0]):
             values[dotted] = (value, origin)
 
 
-def _is_tighter(rule: Repository, value: Scalar, than: Scalar) -> bool:
-    if rule is Repository.RAISE:
-        order = ("normal", "full")
-        return order.index(str(value)) > order.index(str(than))
+def _is_tighter(key: Key, value: Scalar, than: Scalar) -> bool:
+    if key.repository is Repository.RAISE:
+        order = get_args(key.model.model_fields[key.name].annotation)  # from the loosest to the tightest
+        return order.index(value) > order.index(than)
     return float(value) < float(than)
 
 

@@ -132,8 +132,10 @@ class PlanSettings(_Section):
 class SandboxSettings(_Section):
     """Where plans work before they are applied."""
 
-    isolation: Literal["auto", "require", "off"] = Field(
-        default="auto", description="bubblewrap around commands: where it works, always, or never"
+    isolation: Literal["off", "auto", "require"] = Field(
+        default="auto",
+        description="bubblewrap around commands: never, where it works, or nothing without it",
+        json_schema_extra=_RAISE,
     )
     quota_bytes: int = Field(
         default=50_000_000_000,
