@@ -75,6 +75,7 @@ def build(tmp_path: Path) -> Path:
     (tmp_path / "outside" / "file").write_bytes(SECRET)
     (tmp_path / "sandbox" / "place" / "file").write_bytes(b"mine")
     (tmp_path / "sandbox" / "link").symlink_to("../outside")
+    (tmp_path / "sandbox" / "place" / "other").symlink_to("../../outside/file")
     return tmp_path
 
 
@@ -186,7 +187,9 @@ CALLS = [(os, name) for name in ("open", "stat", "lstat", "readlink", "rename", 
 CALLS.append((io, "open"))
 
 
-def escape_when_swapped_at(step: int, world: Path, attempt: Callable[[], bytes | None]) -> tuple[str, bool]:
+def escape_when_swapped_at(
+    step: int, world: Path, swap: Callable[[Path], None], attempt: Callable[[], bytes | None]
+) -> tuple[str, bool]:
     """Swaps once, right before that call into the system; what was reached, and whether it came so far."""
     made = count()
     reached = False
@@ -211,19 +214,23 @@ def escape_when_swapped_at(step: int, world: Path, attempt: Callable[[], bytes |
     return "read the secret" if got == SECRET else escaped(world), reached
 
 
-def swap(sandbox: Path, rename: Callable[[Path, Path], None] = os.rename) -> None:
+def swap_directory(sandbox: Path, rename: Callable[[Path, Path], None] = os.rename) -> None:
     """With the real rename, bound when this was imported."""
     rename(sandbox / "place", sandbox / "spare")
     rename(sandbox / "link", sandbox / "place")
     rename(sandbox / "spare", sandbox / "link")
 
 
-def escapes_at(directory: Path, make: type, attempt: Callable) -> list[int]:
+def swap_file(sandbox: Path, rename: Callable[[Path, Path], None] = os.rename) -> None:
+    rename(sandbox / "place" / "other", sandbox / "place" / "file")
+
+
+def escapes_at(directory: Path, make: type, swap: Callable[[Path], None], attempt: Callable) -> list[int]:
     """The steps at which a swap lets the attempt out; every step is tried, each in a world of its own."""
     found = []
     for step in count():
         world = build(directory / str(step))
-        what, reached = escape_when_swapped_at(step, world, attempt(make(world / "sandbox")))
+        what, reached = escape_when_swapped_at(step, world, swap, attempt(make(world / "sandbox")))
         if what:
             found.append(step)
         if not reached:
@@ -231,11 +238,25 @@ def escapes_at(directory: Path, make: type, attempt: Callable) -> list[int]:
     raise AssertionError
 
 
+@pytest.mark.parametrize("swap", [swap_directory, swap_file])
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_a_swap_before_any_single_step_lets_nothing_out(tmp_path: Path, attempt: Callable) -> None:
-    assert escapes_at(tmp_path, ConfinedFiles, attempt) == []
+def test_a_swap_before_any_single_step_lets_nothing_out(
+    tmp_path: Path, swap: Callable[[Path], None], attempt: Callable
+) -> None:
+    assert escapes_at(tmp_path, ConfinedFiles, swap, attempt) == []
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_for_the_naive_way_some_single_step_is_fatal(tmp_path: Path, attempt: Callable) -> None:
-    assert escapes_at(tmp_path, NaiveFiles, attempt) != []
+@pytest.mark.parametrize(
+    ("swap", "attempt"),
+    [
+        (swap_directory, reading),
+        (swap_directory, writing),
+        (swap_directory, deleting),
+        (swap_file, reading),
+        (swap_file, writing),
+    ],
+)
+def test_for_the_naive_way_some_single_step_is_fatal(
+    tmp_path: Path, swap: Callable[[Path], None], attempt: Callable
+) -> None:
+    assert escapes_at(tmp_path, NaiveFiles, swap, attempt) != []

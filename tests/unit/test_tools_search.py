@@ -192,6 +192,15 @@ def test_a_matching_process_that_died_is_like_time_that_is_over(stop: Cancellati
         assert matcher.replace("a", "b") is None
 
 
+def test_a_matching_process_that_does_nothing_at_all_is_not_waited_for(stop: CancellationToken) -> None:
+    """Its bound on the processor's time would never end it."""
+    with matchers.RegexMatcher("a", ignore_case=False, seconds=2, stop=stop) as matcher:
+        assert matcher.lines("a", 1) == [0]
+        (child,) = psutil.Process().children()
+        child.suspend()
+        assert matcher.lines("a", 1) is None
+
+
 def test_a_matching_process_ends_by_itself_when_its_time_on_the_processor_is_over(
     stop: CancellationToken,
 ) -> None:

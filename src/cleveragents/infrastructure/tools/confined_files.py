@@ -277,16 +277,16 @@ def _replace(
 
 
 def _files_below(parent: int, name: str, path: str, depth: int = 0) -> Iterator[str]:
-    """The paths of all that is not a directory. `OutsideSandbox` if a git directory is among it."""
+    """The paths of all that is not a directory. `OutsideSandbox` if a git directory is among it,
+    `ToolRefused` if a name cannot be used."""
     if depth > _DEPTH_LIMIT:
         raise ToolRefused("path", f"{path!r} is nested deeper than {_DEPTH_LIMIT} directories")
     descriptor = os.open(name, DIRECTORY, dir_fd=parent)
     try:
         for below in names_in(descriptor):
             inner = f"{path}/{below}"
-            if is_git_name(below):  # guard: a repository inside has a life of its own
-                raise OutsideSandbox(inner.removeprefix("/"), "is a git directory, which no tool may touch")
-            parts_of(below)  # a name that is no Unicode could not be recorded
+            # A repository inside has a life of its own; a name that is no Unicode could not be recorded.
+            parts_of(inner.removeprefix("/"))
             mode = os.stat(below, dir_fd=descriptor, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):
                 yield from _files_below(descriptor, below, inner, depth + 1)
