@@ -175,7 +175,7 @@ class TreePreparation:
             making = CommitMaking(entry.plan_id, presence, scratch)
             making.lock()
             facts = making.make(self._merge, commit.message)
-        presence.keep(self._merge)
+        presence.keep(self._merge)  # guard: an undo needs what the user may throw away
         staging = Path(entry.journal.staging)
         journal = replace(
             entry.journal,
