@@ -111,17 +111,23 @@ def arguments_for(
     command: Command, environment: dict[str, str], *, program: Path, hidden: tuple[Path, ...]
 ) -> list[str]:
     """bubblewrap's options for this command. Later ones lie over earlier ones, hence the order."""
-    entries = search_path(environment["PATH"], hidden=hidden, root=command.root)
+    system = tuple(map(Path, (*_SYSTEM, *_OFTEN_LINKS)))
+    entries = [
+        entry
+        for entry in search_path(environment["PATH"], hidden=hidden, root=command.root)
+        if not any(entry.is_relative_to(place) for place in system)
+    ]
     tools = [
         directory
         for directory in tool_directories(entries, program, hidden)
-        if not is_inside(directory, [*map(Path, _SYSTEM), command.root])
+        if not is_inside(directory, [*system, command.root])
     ]
     options = [*_namespaces(command.network), *_system(command.network)]
     for directory in tools:
         options += ["--ro-bind-try", str(directory), str(directory)]
-    seen = [*tools, *map(Path, _SYSTEM)]
-    for place in _covered(hidden, seen):  # guard: a tool's prefix may have the checkout somewhere below it
+    for place in _covered(
+        hidden, [*tools, *system]
+    ):  # guard: a tool's prefix may have the checkout somewhere below it
         options += ["--tmpfs", str(place)]
     options += _trees(command)
     options += ["--remount-ro", "/", "--chdir", str(command.directory), "--clearenv"]

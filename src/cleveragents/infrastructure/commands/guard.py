@@ -23,9 +23,12 @@ import subprocess
 import sys
 import time
 from types import FrameType
-from typing import TypedDict
 
-__all__ = ["NOT_EXECUTED", "GuardProgram", "GuardReport", "main"]
+TYPE_CHECKING = False  # spares the import of typing, at every start
+if TYPE_CHECKING:
+    from cleveragents.infrastructure.commands.guard_protocol import GuardProgram, GuardReport
+
+__all__ = ["NOT_EXECUTED", "main"]
 
 NOT_EXECUTED = "bubblewrap"
 _PR_SET_PDEATHSIG = 1
@@ -36,37 +39,6 @@ _LOOK_AGAIN_SECONDS = 0.1
 _FAST_KILL_SECONDS = 0.5
 _REAP_SECONDS = 0.002
 _STATUS_BYTES = 4096
-
-
-class GuardProgram(TypedDict):
-    """The first line of the control pipe.
-
-    `executable` is run with `argv`. `arguments`, if not None, are handed to it (to bubblewrap) in a file,
-    since a command line can be read by everybody. `markers` are in the guard's own environment. `private` is
-    removed if the caller cannot do it.
-    """
-
-    executable: str
-    argv: list[str]
-    arguments: list[str] | None
-    environment: dict[str, str]
-    markers: dict[str, str]
-    directory: str
-    output: int
-    input: int
-    timeout_seconds: float
-    grace_seconds: float
-    parent: int
-    path: list[str]
-    private: str | None
-
-
-class GuardReport(TypedDict):
-    """The one line back, when no process is left. `cause` is why the guard ended it, if it did."""
-
-    code: int | None
-    cause: str | None
-    refused: str | None
 
 
 def main() -> int:
@@ -218,7 +190,10 @@ class _Guard:
         if self._reap():
             return
         sys.path[:0] = self.program["path"]
-        self._ask(grace_seconds)
+        isolated = self.program["arguments"] is not None
+        # With bubblewrap's own process all others are being killed already: there is nobody to ask.
+        if self._status is None or not isolated:
+            self._ask(grace_seconds)
         if self._status is None:
             _kill_group(self._child)
         while not self._reap():  # guard: a snapshot of the tree can miss a forking chain; this cannot

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
-from cleveragents.infrastructure.commands.guard import GuardProgram, GuardReport
+from cleveragents.infrastructure.commands.guard_protocol import GuardProgram, GuardReport
 
 __all__ = ["COMMAND_MARKER", "GuardProcess"]
 

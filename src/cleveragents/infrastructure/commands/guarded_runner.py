@@ -31,8 +31,9 @@ from cleveragents.infrastructure.commands.bubblewrap import (
     shared_probe,
 )
 from cleveragents.infrastructure.commands.environment import command_environment
-from cleveragents.infrastructure.commands.guard import NOT_EXECUTED, GuardProgram, GuardReport
+from cleveragents.infrastructure.commands.guard import NOT_EXECUTED
 from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER, GuardProcess
+from cleveragents.infrastructure.commands.guard_protocol import GuardProgram, GuardReport
 from cleveragents.infrastructure.commands.output_tail import OutputTail
 from cleveragents.infrastructure.commands.private_directory import make_directory, remove_directory
 from cleveragents.infrastructure.commands.program_lookup import TOOL, check_command, find_program
@@ -42,7 +43,7 @@ __all__ = ["GuardedCommandRunner", "Isolation"]
 Isolation = Literal["auto", "require", "off"]
 _LOOK_SECONDS = 0.05
 _LONGEST_GRACE_SECONDS = 3.0
-_GUARD_SECONDS = 8.0
+_GUARD_SECONDS = 3.0
 _REFUSAL_WORDS = 500
 _LOST = b"\n[the process that watched over the command was killed, so all it had started was ended]\n"
 

@@ -1,0 +1,71 @@
+"""Commands that start processes which do not want to be ended, and how to see whether any is alive."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+
+__all__ = ["WAYS_OUT", "alive", "end_by_hand", "tree_script", "wait_none_alive"]
+
+_STUBBORN = 'trap "" TERM; echo x >&9; exec sleep 1000.{token}'
+WAYS_OUT = {
+    "a child that ignores SIGTERM": "sh -c '{stubborn}' &",
+    "a double fork": "(sh -c '{stubborn}' &)",
+    "a session of its own": "setsid sh -c '{stubborn}' &",
+    "a daemon without variables and descriptors": (
+        "(env -i setsid sh -c 'echo x >&9; exec 9>&-; trap \"\" TERM; exec sleep 1000.{token}'"
+        " <&- >&- 2>&- &)"
+    ),
+    "one that stops itself": "sh -c 'echo x >&9; kill -STOP $$; : {token}' &",
+    "a tree of 31": (
+        "sh -c 't() {{ if [ $1 -gt 0 ]; then t $(($1-1)) & t $(($1-1)) & fi; wait; sleep 1000.{token}; }};"
+        " echo x >&9; t 4' &"
+    ),
+    "a chain that forks and exits, in a session of its own": (
+        "setsid sh -c 'h() {{ if [ $1 -lt 30000 ]; then h $(($1+1)) & fi; }}; echo x >&9; h 0; : {token}' &"
+    ),
+}
+"""Each tells that it is there by a line into descriptor 9. `token` is in the command line of what is left."""
+
+
+def tree_script(token: int, *, ways: tuple[str, ...] = tuple(WAYS_OUT), then: str) -> str:
+    """A shell script that starts one of each, and when all are there says `ready` and does `then`."""
+    started = [
+        WAYS_OUT[way].format(stubborn=_STUBBORN.format(token=f"{token}{number}"), token=f"{token}{number}")
+        for number, way in enumerate(ways)
+    ]
+    wait = f"n=0; while [ $n -lt {len(ways)} ]; do read line <&9; n=$((n+1)); done"
+    return "\n".join(["mkfifo ready.fifo; exec 9<>ready.fifo", *started, wait, "echo ready", then])
+
+
+def alive(token: int) -> list[str]:
+    """The command lines of living processes that carry the token, in whatever namespace."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+            if str(token) in line and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid}: {line}")
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_none_alive(token: int, *, timeout: float) -> list[str]:
+    """Who is left when all should have ended; nobody, as soon as nobody is."""
+    deadline = time.monotonic() + timeout
+    left = alive(token)
+    while left and time.monotonic() < deadline:
+        left = alive(token)
+    return left
+
+
+def end_by_hand(token: int) -> None:
+    """For a runner that leaves processes behind."""
+    while alive(token):
+        for line in alive(token):
+            try:
+                psutil.Process(int(line.partition(":")[0])).kill()
+            except psutil.Error:
+                continue

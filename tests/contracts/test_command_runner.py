@@ -1,0 +1,345 @@
+"""What a `CommandRunner` promises, on real processes, isolated and not."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.ports.commands import Command, CommandResult, CommandRunner
+from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.errors import InvalidToolCall, OutsideSandbox, ToolRefused
+from cleveragents.infrastructure.commands.bubblewrap import shared_probe
+from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
+from tests.command_trees import alive, end_by_hand, tree_script
+from tests.contracts.naive_command_runner import KillsTheGroup, WaitsWithATimeout
+
+GRACE = 0.2
+PROMISED_SECONDS = 5.0
+Listener = Callable[[bytes], None]
+_tokens = itertools.count(os.getpid() * 10_000 + 1)
+
+needs_bubblewrap = pytest.mark.skipif(
+    shared_probe.result().program is None, reason=f"needs bubblewrap: {shared_probe.result().problem}"
+)
+
+
+class Bench:
+    """A sandbox, a runner, and a way to say it shortly."""
+
+    def __init__(self, runner: CommandRunner, root: Path) -> None:
+        self.runner = runner
+        self.root = root
+        self.stop = CancellationToken()
+
+    def run(
+        self, *argv: str, on_output: Callable[[bytes], None] | None = None, **facts: object
+    ) -> CommandResult:
+        command = Command(argv, self.root, self.root)
+        return self.runner.run(replace(command, **facts), self.stop.view(), on_output=on_output)
+
+    def shell(self, script: str, **facts: object) -> CommandResult:
+        return self.run("sh", "-c", script, **facts)
+
+
+@pytest.fixture(params=["plain", pytest.param("bubblewrap", marks=needs_bubblewrap)])
+def runner(request: pytest.FixtureRequest) -> GuardedCommandRunner:
+    isolation = "off" if request.param == "plain" else "require"
+    return GuardedCommandRunner(isolation=isolation, grace_seconds=GRACE)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "sand box"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def bench(runner: GuardedCommandRunner, root: Path) -> Bench:
+    return Bench(runner, root)
+
+
+@pytest.fixture
+def token() -> Iterator[int]:
+    token = next(_tokens)
+    yield token
+    end_by_hand(token)
+
+
+# --- how a command ends, and what it says -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill $$", 143)]
+)
+def test_an_exit_code_is_told_as_a_shell_tells_it(bench: Bench, script: str, code: int) -> None:
+    result = bench.shell(script)
+    assert (result.exit_code, result.timed_out, result.cancelled) == (code, False, False)
+    assert result.isolated == bench.runner.isolates
+
+
+def test_both_streams_come_in_the_order_of_writing(bench: Bench) -> None:
+    assert bench.shell("echo one; echo two >&2; echo three").output == "one\ntwo\nthree\n"
+
+
+def test_it_runs_where_it_should_with_the_input_it_should_have(bench: Bench) -> None:
+    (bench.root / "below").mkdir()
+    result = bench.run(
+        "sh", "-c", "pwd; cat; touch here", directory=bench.root / "below", input=b"x" * 200_000
+    )
+    assert result.output == f"{bench.root}/below\n{'x' * 200_000}"
+    assert (bench.root / "below" / "here").exists()
+    assert bench.run("cat").output == ""
+
+
+def test_only_the_tail_of_much_output_is_kept(bench: Bench) -> None:
+    result = bench.shell("seq 100000; echo the end", output_limit_bytes=1000)
+    whole = "".join(f"{n}\n" for n in range(1, 100_001)) + "the end\n"
+    assert result.truncated_bytes == len(whole) - 1000
+    first, _, rest = result.output.partition("\n")
+    assert first == f"[the first {len(whole) - 1000} bytes of output are missing]"
+    assert rest == whole[-1000:]
+
+
+def test_a_hundred_megabytes_pass_through_in_bounded_memory(bench: Bench) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seen = 0
+
+    def count(chunk: bytes) -> None:
+        nonlocal seen
+        seen += len(chunk)
+
+    result = bench.run("head", "-c", "100000000", "/dev/zero", on_output=count)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert seen == 100_000_000
+    assert result.truncated_bytes == 100_000_000 - (1 << 20)
+    assert grown < 20_000, f"{grown} KiB more"
+
+
+def test_bytes_that_are_no_text_are_shown_as_such(bench: Bench) -> None:
+    assert bench.shell(r"printf 'a\377\000b\303\244'").output == "a\\xff\x00bä"
+
+
+def test_output_is_told_while_the_command_runs(bench: Bench) -> None:
+    (bench.root / "gate").touch()
+    told: list[bytes] = []
+
+    def open_the_gate(chunk: bytes) -> None:
+        told.append(chunk)
+        (bench.root / "gate").unlink(missing_ok=True)
+
+    result = bench.shell(
+        "echo waiting; while [ -e gate ]; do sleep 0.01; done; echo through", on_output=open_the_gate
+    )
+    assert result.output == "waiting\nthrough\n"
+    assert told[0] == b"waiting\n"
+
+
+def test_a_listener_that_raises_ends_the_command_and_is_heard(bench: Bench, token: int) -> None:
+    def refuse(chunk: bytes) -> None:
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        bench.shell(f"echo x; trap '' TERM; sleep 1000.{token}; sleep 1000.{token}", on_output=refuse)
+    assert alive(token) == []
+
+
+def test_many_threads_share_a_runner(bench: Bench) -> None:
+    results: dict[int, CommandResult] = {}
+
+    def work(number: int) -> None:
+        results[number] = bench.shell(f"echo {number}; exit {number}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {n: (r.exit_code, r.output) for n, r in results.items()} == {n: (n, f"{n}\n") for n in range(8)}
+
+
+# --- nothing is left: vicoa#41, claude-code#40667 and #26658, codex#18881 -----------------------------------
+
+
+def nothing_is_left_after(bench: Bench, token: int, ending: str) -> CommandResult:
+    """The promise itself, for any runner: however it ends, no process of it is alive."""
+    ended_at = 0.0
+
+    def cancel_when_ready(chunk: bytes) -> None:
+        nonlocal ended_at
+        if b"ready" in chunk:
+            ended_at = time.monotonic()
+            if ending == "cancel":
+                bench.stop.cancel("enough")
+
+    then = "exit 7" if ending == "its own end" else f"trap '' TERM; while :; do sleep 1000.{token}9; done"
+    # Time enough to be ready even on a busy machine; what counts is how long it takes from then on.
+    timeout = 2.0 if ending == "timeout" else 60.0
+    script = tree_script(token, then=then)
+    began = time.monotonic()
+    result = bench.shell(script, on_output=cancel_when_ready, timeout_seconds=timeout)
+    over = time.monotonic()
+    assert alive(token) == []
+    assert "ready" in result.output
+    deadline = began + timeout if ending == "timeout" else ended_at
+    assert over - deadline < PROMISED_SECONDS
+    return result
+
+
+@pytest.mark.parametrize("ending", ["its own end", "cancel", "timeout"])
+def test_nothing_a_command_started_outlives_its_call(bench: Bench, token: int, ending: str) -> None:
+    """vicoa#41: sub-agents ran for minutes after Stop. claude-code#40667, codex#18881: orphans pile up."""
+    result = nothing_is_left_after(bench, token, ending)
+    assert result.cancelled == (ending == "cancel")
+    assert result.timed_out == (ending == "timeout")
+    assert result.exit_code == (7 if ending == "its own end" else None)
+
+
+@pytest.mark.parametrize("naive", [WaitsWithATimeout, KillsTheGroup])
+@pytest.mark.parametrize("ending", ["its own end", "cancel"])
+def test_the_contract_catches_what_looks_right(
+    root: Path, token: int, naive: type[KillsTheGroup], ending: str
+) -> None:
+    with pytest.raises(AssertionError):
+        nothing_is_left_after(Bench(naive(), root), token, ending)
+
+
+def test_a_second_stop_finds_nothing_to_do(bench: Bench, token: int) -> None:
+    """vicoa#41: the second Stop was a no-op while everything went on; here the first was enough."""
+    result = bench.shell(
+        f"echo ready; sleep 1000.{token}", on_output=lambda _: bench.stop.cancel("first") and None
+    )
+    assert result.cancelled
+    assert not bench.stop.cancel("second")
+    assert alive(token) == []
+    started = bench.shell(f"echo started >>started; sleep 1000.{token}")
+    assert started == CommandResult(None, "", 0, 0.0, cancelled=True, isolated=bench.runner.isolates)
+    assert not (bench.root / "started").exists()
+
+
+def test_one_that_listens_to_sigterm_ends_by_itself(bench: Bench, root: Path) -> None:
+    patient = GuardedCommandRunner(
+        isolation="require" if bench.runner.isolates else "off", grace_seconds=60.0
+    )
+    result = Bench(patient, root).shell(
+        "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done", timeout_seconds=0.5
+    )
+    assert result.timed_out
+    assert result.output.startswith("ready\n")
+    assert result.output.endswith("bye\n")
+    assert result.seconds < 3.0
+
+
+def test_a_grandchild_that_keeps_the_output_open_does_not_hang_the_call(bench: Bench, token: int) -> None:
+    result = bench.shell(f"(setsid sleep 1000.{token} &); echo done")
+    assert (result.exit_code, result.output) == (0, "done\n")
+    assert result.seconds < PROMISED_SECONDS
+    assert alive(token) == []
+
+
+# --- what a command is given --------------------------------------------------------------------------------
+
+
+def test_secrets_of_the_environment_do_not_reach_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    monkeypatch.setenv("CLEVERAGENTS_TOKEN", "hunter3")
+    output = bench.run("env", environment={"MINE": "yes"}, markers={"CLEVERAGENTS_JOB": "job:1"}).output
+    names = {line.partition("=")[0] for line in output.splitlines()}
+    assert "hunter" not in output
+    assert "MINE=yes" in output
+    assert "CLEVERAGENTS_JOB=job:1" in output
+    assert {name for name in names if not name.startswith(("GIT_", "LC_"))} <= {
+        *("PATH", "HOME", "TMPDIR", "LANG", "LANGUAGE", "TZ", "TERM", "USER", "LOGNAME", "PAGER", "PWD"),
+        *("MINE", "CLEVERAGENTS_JOB", "CLEVERAGENTS_COMMAND"),
+    }
+
+
+def test_its_home_is_empty_its_own_and_gone_afterwards(bench: Bench) -> None:
+    script = (
+        'ls -A ~ "$TMPDIR" | grep -v : | grep .; mkdir -p ~/ro/x; chmod 500 ~/ro; touch "$TMPDIR/f" && echo ~'
+    )
+    first = bench.shell(script).output.strip()
+    assert not Path(first).exists()
+    assert bench.shell("ls -A ~").output == ""
+
+
+def test_no_descriptor_of_ours_is_open_in_it(bench: Bench) -> None:
+    with (bench.root / "ours").open("w") as ours:
+        os.set_inheritable(ours.fileno(), True)
+        open_ones = bench.run("ls", "/proc/self/fd").output.split()
+    assert open_ones == ["0", "1", "2", "3"]  # 3 is the directory that is listed
+
+
+def test_it_leaves_no_core_and_has_a_session_of_its_own(bench: Bench) -> None:
+    assert bench.shell("ulimit -c").output == "0\n"
+    output = bench.shell("cut -d' ' -f6 /proc/self/stat").output
+    assert int(output) != os.getsid(0)
+
+
+def test_git_works_in_it_and_never_finds_a_repository_around_it(bench: Bench) -> None:
+    around = bench.root.parent
+    subprocess.run(["git", "init", "-q", str(around)], check=True)
+    assert "not a git repository" in bench.run("git", "status", readable=(around,)).output
+    result = bench.shell("git init -q . && git commit -q --allow-empty -m x && git log --format=%an")
+    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "CleverAgents")
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_run_is_refused_with_the_reason(bench: Bench, tmp_path: Path) -> None:
+    (bench.root / "plain").write_text("text")
+    (bench.root / "broken").write_text("#!/no/such/interpreter\n")
+    (bench.root / "broken").chmod(0o755)
+    with pytest.raises(ToolRefused, match=r"there is no program 'pyhton3'.*did you mean .*python3"):
+        bench.run("pyhton3")
+    with pytest.raises(ToolRefused, match=r"'\./plain' is not executable"):
+        bench.run("./plain")
+    with pytest.raises(ToolRefused, match=r"'\./missing'"):
+        bench.run("./missing")
+    with pytest.raises(ToolRefused, match="is a directory"):
+        bench.run(str(bench.root))
+    with pytest.raises(ToolRefused, match=r"'\./broken' cannot be run: .*No such file"):
+        bench.run("./broken")
+    with pytest.raises(ToolRefused, match="does not exist"):
+        bench.run("true", directory=bench.root / "nowhere")
+    with pytest.raises(ToolRefused, match="is not there"):
+        bench.run("true", root=tmp_path / "gone")
+    with pytest.raises(ToolRefused, match=r"cannot be run: .*[Aa]rgument list too long"):
+        bench.run("true", *["x" * 100_000] * 100)
+    with pytest.raises(OutsideSandbox):
+        bench.run("true", directory=tmp_path)
+    (bench.root / "out").symlink_to(tmp_path)
+    with pytest.raises(OutsideSandbox):
+        bench.run("true", directory=bench.root / "out")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"argv": ()},
+        {"argv": ("",)},
+        {"argv": ("a\0",)},
+        {"environment": {"A=B": ""}},
+        {"timeout_seconds": 0.0},
+    ],
+)
+def test_what_is_no_command_is_an_invalid_call(bench: Bench, facts: dict[str, object]) -> None:
+    with pytest.raises(InvalidToolCall):
+        bench.run("true", **facts)
+
+
+def test_a_script_that_names_no_interpreter_is_run_by_the_shell(bench: Bench) -> None:
+    (bench.root / "script").write_text('echo "ran with $1"; exit 5\n')
+    (bench.root / "script").chmod(0o755)
+    result = bench.run("./script", "this")
+    assert (result.exit_code, result.output) == (5, "ran with this\n")
