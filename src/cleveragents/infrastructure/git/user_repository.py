@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.errors import GitFailed, SandboxRefused
-from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit, run_git, user_environment
+from cleveragents.infrastructure.git.plumbing import RunningGit, run_git, user_environment
 
 __all__ = ["UserRepository", "content_of", "look_at", "pinned_in", "unpin"]
 
@@ -78,11 +78,8 @@ class UserRepository:
 
     def pin(self, plan_id: str, commit: str) -> RunningGit:
         """Starts to keep that commit from being pruned, until `unpin`."""
-        repository = PrivateRepository(self.common_dir)
-        return repository.start(*_UNLOGGED, "update-ref", _pin_name(plan_id), commit)
-
-
-_UNLOGGED = ("-c", "core.logAllRefUpdates=false", "-c", "core.packedRefsTimeout=60000")
+        arguments = ("update-ref", _pin_name(plan_id), commit)
+        return RunningGit(*arguments, environment=_refs_environment(self.common_dir))
 
 
 def look_at(resource: Path) -> UserRepository:
@@ -139,7 +136,16 @@ def unpin(common_dir: Path, plan_id: str) -> None:
     """Lets go of the plan's base. A repository that is gone, or a pin that is, is nothing to do."""
     if not (common_dir / "objects").is_dir():
         return
-    PrivateRepository(common_dir).git(*_UNLOGGED, "update-ref", "-d", _pin_name(plan_id))
+    run_git("update-ref", "-d", _pin_name(plan_id), environment=_refs_environment(common_dir))
+
+
+def _refs_environment(common_dir: Path) -> dict[str, str]:
+    """For changing a ref without a trace of it, and with patience for others who change refs."""
+    settings = {"core.logAllRefUpdates": "false", "core.packedRefsTimeout": "60000"}
+    environment = user_environment() | {"GIT_DIR": str(common_dir), "GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (name, value) in enumerate(settings.items()):
+        environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return environment
 
 
 def content_of(path: Path) -> bytes:

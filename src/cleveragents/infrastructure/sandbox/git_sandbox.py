@@ -19,13 +19,13 @@ from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.index_file import summary_of
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, index_line
+from cleveragents.infrastructure.sandbox.conversions import untouched
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.locking import locked
 from cleveragents.infrastructure.sandbox.paths import delete_file, directory_of, is_repository_path
 
 __all__ = ["GitSandbox"]
 
-_NO_OBJECT = "0" * 40
 _ATTRIBUTES = ".gitattributes"
 # Below what every kernel takes as one argument list.
 _ARGUMENT_BYTES = 100_000
@@ -86,7 +86,10 @@ class GitSandbox:
             options = ("--cached", "--raw", "-z", "--no-abbrev", "--no-renames")
             listed = self._engine.git("diff-index", *options, self.base, index=index)
             index.replace(self._place.index)
-        return dict(_differences(listed))
+        found = dict(_differences(listed))
+        for path in self._merely_converted(found):
+            del found[path]
+        return found
 
     def state_of(self, path: str) -> FileState | None:
         self._ensure_there()
@@ -148,7 +151,8 @@ class GitSandbox:
         if not states:
             return self.base
         with self._index(self._place.base_index) as index:
-            gone = [index_line(0, _NO_OBJECT, path) for path, state in states.items() if state is None]
+            no_object = "0" * len(self.base)
+            gone = [index_line(0, no_object, path) for path, state in states.items() if state is None]
             there = [
                 index_line(state.mode, state.content, path)
                 for path, state in states.items()
@@ -194,6 +198,15 @@ class GitSandbox:
                     continue
             reason = f"{path} is a submodule, and files were put in its place; they cannot be recorded"
             raise SandboxRefused(str(self.root), reason)
+
+    def _merely_converted(self, found: Mapping[str, Difference]) -> frozenset[str]:
+        """Files that count as changed for git, and that nobody changed."""
+        suspects = {
+            path: step.before
+            for path, step in found.items()
+            if step.before and step.after and step.before.mode == step.after.mode != SYMLINK
+        }
+        return frozenset() if all(map(self._needs_no_git, suspects)) else untouched(self._place, suspects)
 
     def _needs_no_git(self, path: str) -> bool:
         """Whether a file's bytes are its content, and its permissions its mode."""
@@ -246,8 +259,14 @@ class GitSandbox:
             facts, _, name = line.partition("\t")
             if name == path:
                 mode, content, _ = facts.split(" ")
-                return FileState(int(mode, 8), content)
+                return self._unconverted(path, FileState(int(mode, 8), content))
         return None
+
+    def _unconverted(self, path: str, state: FileState) -> FileState:
+        before = self.base_states((path,))[path]
+        if before is None or before == state:
+            return state
+        return before if self._merely_converted({path: Difference(before, state)}) else state
 
     def _check_out(self, states: Mapping[str, FileState]) -> None:
         index = self._place.scratch("index")

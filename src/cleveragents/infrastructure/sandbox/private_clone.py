@@ -119,7 +119,7 @@ class _Making:
             pin = running.enter_context(self.repository.pin(self.request.plan_id, head)) if head else None
             checkout = None
             if head_tree:
-                checkout = running.enter_context(self._start_checkout(index, "--reset", head_tree))
+                checkout = running.enter_context(self._start_checkout(index, head_tree))
             base = head_tree if self.request.from_head else self._capture(engine)
             if pin:
                 pin.finish()
@@ -129,15 +129,14 @@ class _Making:
         base = base or engine.text("mktree")
         if base != head_tree:
             self._keep_uncommitted(engine, base)
-            step = ("-m", head_tree, base) if head_tree else ("--reset", base)
-            with self._start_checkout(index, *step) as checkout:
+            with self._start_checkout(index, base) as checkout:
                 checkout.finish()
         index.replace(self.place.index)
         return base
 
-    def _start_checkout(self, index: Path, *what: str) -> RunningGit:
+    def _start_checkout(self, index: Path, tree: str) -> RunningGit:
         engine = PrivateRepository(self.place.engine)
-        return engine.start("read-tree", "-u", *what, work_tree=self.place.tree, index=index)
+        return engine.start("read-tree", "--reset", "-u", tree, work_tree=self.place.tree, index=index)
 
     def _capture(self, engine: PrivateRepository) -> str:
         """The tree of the user's files as they are; new objects go to our store."""
