@@ -25,7 +25,15 @@ SECONDS_PER_MUTANT = 180
 
 UNIT, RACES, CONTRACTS = "tests/unit/test_", "tests/races/test_", "tests/contracts/test_"
 TOKEN = [f"{UNIT}cancellation.py", f"{RACES}cancellation.py"]
-WORKER = [f"{UNIT}async_worker.py", f"{UNIT}async_worker_running.py", f"{RACES}worker.py"]
+WORKER = [
+    f"{UNIT}async_worker.py",
+    f"{UNIT}async_worker_cancel.py",
+    f"{UNIT}async_worker_lease.py",
+    f"{UNIT}async_worker_recovery.py",
+    f"{UNIT}async_worker_drain.py",
+    f"{UNIT}async_worker_running.py",
+    f"{RACES}worker.py",
+]
 PIPELINE = [
     f"{UNIT}circuit_breaker.py",
     f"{UNIT}strategy_executor.py",
@@ -38,7 +46,13 @@ CHANGESETS = [
     f"{CONTRACTS}changeset_store.py",
     f"{RACES}changesets.py",
 ]
-EVENTS = [f"{UNIT}event_bus.py", f"{CONTRACTS}audit_log.py", f"{RACES}event_bus.py"]
+EVENTS = [
+    f"{UNIT}event_bus.py",
+    f"{CONTRACTS}audit_log.py",
+    f"{RACES}event_bus.py",
+    f"{RACES}event_bus_ordered.py",
+    f"{RACES}event_bus_totals.py",
+]
 BRIDGE = [
     f"{UNIT}bridge.py",
     f"{UNIT}bridge_endings.py",
@@ -53,6 +67,8 @@ STORE = [
     f"{RACES}database.py",
     f"{RACES}group_commit.py",
 ]
+
+PLANS = [f"{CONTRACTS}plan_records.py", f"{CONTRACTS}plan_store.py", f"{RACES}plan_store.py"]
 
 # Quick ones first: a mutant is over at its first failure.
 TESTS: dict[str, list[str]] = {
@@ -82,6 +98,8 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/persistence/group_commit.py": STORE,
     "infrastructure/persistence/postgres_backend.py": STORE,
     "infrastructure/persistence/sql_changeset_store.py": CHANGESETS,
+    "infrastructure/persistence/sql_plan_records.py": PLANS,
+    "infrastructure/persistence/sql_plan_store.py": PLANS,
     "infrastructure/persistence/sqlite_backend.py": STORE,
     "langgraph/admission.py": BRIDGE,
     "langgraph/answer_stream.py": BRIDGE,
