@@ -35,6 +35,7 @@ Commands:
   run     Run an action as a plan: sandboxed, reviewed, applied or not.
   plan    Look at plans, review what they changed, apply or undo it.
   action  Create, list and delete templates of plans.
+  tool    List and describe the tools that actions can call.
   trust   Trust what the repository at PATH brings along.
   gc      Remove the sandboxes of plans that ended.
   demo    Show it all at work, offline, without touching your state.
