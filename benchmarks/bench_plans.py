@@ -1,0 +1,200 @@
+"""Plans: recording a change, the difference of many, and many plans at once on one repository.
+
+Recording stands beside writing and fsyncing the same bytes; the difference beside `git diff` of the same
+files in an ordinary clone. Many plans at once are told in seconds a plan: it should not grow with their
+number.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.ratio import ratio
+from cleveragents.application.container import Container
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+from cleveragents.application.services.plan_run import kind_of_plan
+from cleveragents.domain.file_state import Difference, entries_between
+from cleveragents.domain.json_value import FrozenObject
+from cleveragents.domain.plan import PlanState
+from cleveragents.infrastructure.configuration.settings import Settings
+
+__all__ = ["DiffOfManyFiles", "ManyPlans", "RecordingAChange"]
+
+_BYTES = 4096
+_CHANGES = 50
+_FILES = 1000
+
+
+def git(directory: Path, *arguments: str) -> bytes:
+    """git's answer, with an identity."""
+    identity = ["-c", "user.name=b", "-c", "user.email=b@localhost", "-c", "gc.auto=0"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=directory, check=True, capture_output=True)
+    return done.stdout
+
+
+def repository(place: Path, files: int) -> Path:
+    """A committed repository of that many small files."""
+    place.mkdir()
+    git(place, "init", "--quiet")
+    for number in range(files):
+        folder = place / f"part{number % 20}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"file{number}.txt").write_text(f"colour {number}\nsecond line\n" * 20)
+    git(place, "add", ".")
+    git(place, "commit", "--quiet", "-m", "all")
+    return place
+
+
+def settings(place: Path) -> Settings:
+    """Everything in that directory."""
+    return Settings.model_validate(
+        {
+            "state": {"directory": str(place)},
+            "database": {"url": f"sqlite:///{place}/state.db"},
+            "worker": {"concurrency": 8, "poll_seconds": 0.05},
+        }
+    )
+
+
+class _OnARepository:
+    """A repository, a container, and a sandbox of the one in the other."""
+
+    timeout = 600
+    files = _FILES
+
+    def setup(self) -> None:
+        self._open = ExitStack()
+        self._place = Path(self._open.enter_context(TemporaryDirectory()))
+        self._repository = repository(self._place / "repository", self.files)
+        (self._place / "state").mkdir()
+        self._container = self._open.enter_context(Container(settings(self._place / "state")))
+        self._parts = self._container.plan_parts
+        self._plan = self._parts.plans.create(
+            NewPlan("bench", "builtin/replace", str(self._repository)), now=self._container.clock.now()
+        )
+        self._sandbox = self._parts.sandboxes.create(SandboxRequest(self._plan.id, self._repository))
+
+    def teardown(self) -> None:
+        self._parts.sandboxes.remove(self._plan.id)
+        self._open.close()
+
+
+class RecordingAChange(_OnARepository):
+    """Keeping content and record of a change of 4 kB, beside writing and fsyncing 4 kB. Aim: at most 2."""
+
+    files = 100
+
+    def track_record_ratio(self) -> float:
+        context = PlanExecutionContext(self._plan.id, self._parts.changesets)
+        changeset = context.start_changeset()
+        contents = iter(os.urandom(_BYTES) for _ in range(10**6))
+        target = self._sandbox.root / "part0" / "file0.txt"
+        number = iter(range(10**6))
+
+        def ours() -> None:
+            before = self._sandbox.state_of("part0/file0.txt")
+            for _ in range(_CHANGES):
+                target.write_bytes(next(contents))
+                after = self._sandbox.state_of("part0/file0.txt")
+                context.record_changes(
+                    entries_between({"part0/file0.txt": Difference(before, after)}), changeset
+                )
+                before = after
+
+        def floor() -> None:
+            for _ in range(_CHANGES):
+                target.write_bytes(next(contents))
+                with (self._place / f"kept{next(number)}").open("wb") as file:
+                    file.write(next(contents))
+                    file.flush()
+                    os.fsync(file.fileno())
+
+        return ratio(ours, floor)
+
+    track_record_ratio.unit = "ratio"
+
+
+class DiffOfManyFiles(_OnARepository):
+    """The difference of 1,000 changed files, from records, beside `git diff` in a clone. Aim: at most 2."""
+
+    def setup(self) -> None:
+        super().setup()
+        clone = self._place / "clone"
+        git(self._place, "clone", "--quiet", str(self._repository), str(clone))
+        for root in (clone, self._sandbox.root):
+            for path in root.glob("part*/*.txt"):
+                path.write_text(path.read_text().replace("colour", "color"))
+        context = PlanExecutionContext(self._plan.id, self._parts.changesets)
+        with context.changeset() as changeset:
+            context.record_changes(entries_between(self._sandbox.scan()), changeset)
+        git(clone, "status")
+        self._clone = clone
+
+    def track_diff_ratio(self) -> float:
+        def ours() -> None:
+            assert self._parts.result.diff(self._plan, self._sandbox)
+
+        def floor() -> None:
+            assert git(self._clone, "diff")
+
+        return ratio(ours, floor)
+
+    track_diff_ratio.unit = "ratio"
+
+
+class ManyPlans:
+    """builtin/replace as 1, 10 and 100 plans at once on one repository of 200 files: seconds a plan."""
+
+    params = (1, 10, 100)
+    param_names = ("plans",)
+    timeout = 900
+
+    def setup(self, plans: int) -> None:
+        self._open = ExitStack()
+        self._place = Path(self._open.enter_context(TemporaryDirectory()))
+        self._repository = repository(self._place / "repository", 200)
+        (self._place / "state").mkdir()
+        self._container = self._open.enter_context(Container(settings(self._place / "state")))
+
+    def teardown(self, plans: int) -> None:
+        self._open.close()
+
+    def track_seconds_a_plan(self, plans: int) -> float:
+        return self._run_all(plans) / plans
+
+    track_seconds_a_plan.unit = "seconds"
+
+    def track_peak_megabytes(self, plans: int) -> float:
+        self._run_all(plans)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    track_peak_megabytes.unit = "MB"
+
+    def _run_all(self, number: int) -> float:
+        parts = self._container.plan_parts
+        arguments = {"pattern": "colour", "replacement": "color", "glob": "part1/*.txt"}
+        request = FrozenObject({"arguments": arguments, "profile": "auto", "directory": ""})
+        began = time.perf_counter()
+        plans = [
+            parts.lifecycle.create(NewPlan("bench", "builtin/replace", str(self._repository), request))
+            for _ in range(number)
+        ]
+        handler = JobHandler(run=parts.run())
+        worker = self._container.worker({kind_of_plan(plan.id): handler for plan in plans}, name="bench")
+        worker.start()
+        worker.run_until_idle(800)
+        seconds = time.perf_counter() - began
+        for plan in plans:
+            assert parts.plans.get(plan.id).state is PlanState.COMPLETE, parts.plans.get(plan.id)
+            assert len(parts.history.differences(plan.id)) == 10
+            parts.sandboxes.remove(plan.id)
+        return seconds
