@@ -177,6 +177,19 @@ def test_what_is_no_expression_is_refused_with_the_reason(files: Path, grep: Cal
         grep(pattern)
 
 
+@pytest.mark.parametrize("bound", ["_BATCH_FILES", "_BATCH_CHARACTERS"])
+@pytest.mark.parametrize("fixed", [True, False])
+def test_files_are_searched_some_at_a_time(
+    tmp_path: Path, grep: Call, monkeypatch: pytest.MonkeyPatch, bound: str, fixed: bool
+) -> None:
+    monkeypatch.setattr(file_search, bound, 2)
+    for number in range(5):
+        (tmp_path / f"{number}").write_text("two")
+    result = grep("two", fixed=fixed)
+    assert [match["path"] for match in result["matches"]] == ["0", "1", "2", "3", "4"]
+    assert [match["path"] for match in grep("two", fixed=fixed, max_results=3)["matches"]] == ["0", "1", "2"]
+
+
 def test_a_pattern_has_bounds(grep: Call) -> None:
     for pattern in ("", "x" * 1001):
         with pytest.raises(InvalidToolCall, match="'pattern'"):
@@ -188,17 +201,17 @@ def test_a_matching_process_that_died_is_like_time_that_is_over(stop: Cancellati
         (child,) = psutil.Process().children()
         child.kill()
         child.wait()
-        assert matcher.lines("a", 1) is None
-        assert matcher.replace("a", "b") is None
+        assert list(matcher.lines(["a", "b"], 1)) == [None]
+        assert list(matcher.replace(["a"], "b")) == [None]
 
 
 def test_a_matching_process_that_does_nothing_at_all_is_not_waited_for(stop: CancellationToken) -> None:
     """Its bound on the processor's time would never end it."""
     with matchers.RegexMatcher("a", ignore_case=False, seconds=2, stop=stop) as matcher:
-        assert matcher.lines("a", 1) == [0]
+        assert list(matcher.lines(["a", "b"], 1)) == [[0], []]
         (child,) = psutil.Process().children()
         child.suspend()
-        assert matcher.lines("a", 1) is None
+        assert list(matcher.lines(["a"], 1)) == [None]
 
 
 def test_a_matching_process_ends_by_itself_when_its_time_on_the_processor_is_over(
@@ -207,7 +220,7 @@ def test_a_matching_process_ends_by_itself_when_its_time_on_the_processor_is_ove
     """Whoever started it may have been killed and cannot end it."""
     with matchers.RegexMatcher("(a+)+b", ignore_case=False, seconds=1, stop=stop) as matcher:
         (child,) = psutil.Process().children()
-        matcher.lines("a" * 5000, 1)
+        assert list(matcher.lines(["aab", "a" * 5000, "b"], 1)) == [[0], None]
         assert child.wait(20) is not None
 
 
@@ -329,7 +342,7 @@ def test_an_expression_is_replaced_as_python_does(
 ) -> None:
     said = converse(
         {"pattern": pattern, "ignore_case": ignore_case, "cpu_seconds": 10**6},
-        {"text": text, "replacement": replacement},
+        {"texts": [text], "replacement": replacement},
     )
     flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0)
     expected = re.subn(pattern, replacement, text, flags=flags)
@@ -357,7 +370,7 @@ def test_the_matching_program_ends_with_its_requests_and_survives_a_wrong_one() 
     assert converse() == []
     first = {"pattern": "(a)", "ignore_case": False, "cpu_seconds": 1}
     assert converse({**first, "pattern": "("})[0]["error"].startswith("missing )")
-    said = converse(first, {"text": "a", "replacement": r"\7"}, {"text": "b\na\na", "limit": 1})
+    said = converse(first, {"texts": ["a"], "replacement": r"\7"}, {"texts": ["b\na\na", "b"], "limit": 1})
     assert "invalid group" in said[1]["error"]
-    assert said[2] == {"lines": [1]}
+    assert said[2:] == [{"lines": [1]}, {"lines": []}]
     assert json.dumps(said)

@@ -9,6 +9,8 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -23,7 +25,10 @@ _LOOK_SECONDS = 0.05
 
 
 class Matcher(Protocol):
-    """A context manager; in it, a pattern and a time by which all is done. None: the time was over."""
+    """A context manager; in it, a pattern and a time by which all is done.
+
+    Each text is answered in turn, as soon as it is done. None: the time was over at this one.
+    """
 
     def __enter__(self) -> Self: ...
 
@@ -31,12 +36,12 @@ class Matcher(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def lines(self, text: str, limit: int) -> list[int] | None:
-        """The first lines, counted from 0, that the pattern is in."""
+    def lines(self, texts: Sequence[str], limit: int) -> Iterator[list[int] | None]:
+        """The first lines of each, counted from 0, that the pattern is in; of each at most so many."""
         ...
 
-    def replace(self, text: str, replacement: str) -> tuple[str, int] | None:
-        """The text with every match replaced, and how many there were. `ToolRefused`."""
+    def replace(self, texts: Sequence[str], replacement: str) -> Iterator[tuple[str, int] | None]:
+        """Each with every match replaced, and how many there were. `ToolRefused`."""
         ...
 
 
@@ -63,22 +68,20 @@ class FixedMatcher:
     def __exit__(self, *_: object) -> None:
         """Nothing is held."""
 
-    def lines(self, text: str, limit: int) -> list[int] | None:
-        if time.monotonic() > self._deadline:
-            return None
+    def lines(self, texts: Sequence[str], limit: int) -> Iterator[list[int] | None]:
+        for text in texts:
+            yield None if time.monotonic() > self._deadline else self._lines(text, limit)
+
+    def replace(self, texts: Sequence[str], replacement: str) -> Iterator[tuple[str, int] | None]:
+        for text in texts:
+            yield None if time.monotonic() > self._deadline else self._replaced(text, replacement)
+
+    def _lines(self, text: str, limit: int) -> list[int]:
         if not self._is_in(text):
             return []
-        found: list[int] = []
-        for number, line in enumerate(text.split("\n")):
-            if self._is_in(line):
-                found.append(number)
-                if len(found) >= limit:
-                    break
-        return found
+        return list(islice((n for n, line in enumerate(text.split("\n")) if self._is_in(line)), limit))
 
-    def replace(self, text: str, replacement: str) -> tuple[str, int] | None:
-        if time.monotonic() > self._deadline:
-            return None
+    def _replaced(self, text: str, replacement: str) -> tuple[str, int]:
         if self._anyhow is not None:
             return self._anyhow.subn(lambda _: replacement, text)
         count = text.count(self._pattern)
@@ -112,7 +115,8 @@ class RegexMatcher:
             bufsize=0,
         )
         try:
-            self._ask(self._first)
+            self._send(self._first)
+            self._receive()
         except BaseException:
             self._end()
             raise
@@ -121,25 +125,36 @@ class RegexMatcher:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def lines(self, text: str, limit: int) -> list[int] | None:
-        said = self._ask({"text": text, "limit": limit})
-        return None if said is None else list(said["lines"])
+    def lines(self, texts: Sequence[str], limit: int) -> Iterator[list[int] | None]:
+        for said in self._ask_about(texts, {"limit": limit}):
+            yield None if said is None else list(said["lines"])
 
-    def replace(self, text: str, replacement: str) -> tuple[str, int] | None:
-        said = self._ask({"text": text, "replacement": replacement})
-        return None if said is None else (said["text"], said["count"])
+    def replace(self, texts: Sequence[str], replacement: str) -> Iterator[tuple[str, int] | None]:
+        for said in self._ask_about(texts, {"replacement": replacement}):
+            yield None if said is None else (said["text"], said["count"])
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
+    def _ask_about(self, texts: Sequence[str], request: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
+        sent = self._send({"texts": list(texts), **request})
+        for _ in texts:
+            said = self._receive() if sent else None
+            yield said
+            if said is None:
+                return
+
+    def _send(self, request: dict[str, Any]) -> bool:
         body = json.dumps(request).encode()
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
+        assert self._process.stdin is not None
         try:
-            _write_all(process.stdin.fileno(), LENGTH.pack(len(body)) + body)
+            _write_all(self._process.stdin.fileno(), LENGTH.pack(len(body)) + body)
         except BrokenPipeError:
-            return None
-        head = self._read(process.stdout.fileno(), LENGTH.size)
-        said = None if head is None else self._read(process.stdout.fileno(), LENGTH.unpack(head)[0])
+            return False
+        return True
+
+    def _receive(self) -> dict[str, Any] | None:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        head = self._read(descriptor, LENGTH.size)
+        said = None if head is None else self._read(descriptor, LENGTH.unpack(head)[0])
         if said is None:
             return None
         message = dict(json.loads(said))

@@ -32,23 +32,32 @@ def compile_pattern(pattern: str, *, ignore_case: bool) -> re.Pattern[str]:
         return re.compile(pattern, re.MULTILINE | (re.IGNORECASE if ignore_case else 0))
 
 
-def answer(compiled: re.Pattern[str], request: dict[str, Any]) -> dict[str, Any]:
+def answer(compiled: re.Pattern[str], text: str, request: dict[str, Any]) -> dict[str, Any]:
     """The numbers (from 0) of the lines that match, or the text with all matches replaced."""
-    text: str = request["text"]
-    if "replacement" in request:
-        replaced, count = compiled.subn(request["replacement"], text)
-        return {"text": replaced, "count": count}
-    lines: list[int] = []
+    try:
+        if "replacement" in request:
+            replaced, count = compiled.subn(request["replacement"], text)
+            return {"text": replaced, "count": count}
+        return {"lines": _lines(compiled, text, request["limit"])}
+    except _FAILURES as error:
+        return {"error": str(error) or type(error).__name__}
+
+
+def _lines(compiled: re.Pattern[str], text: str, limit: int) -> list[int]:
+    found: list[int] = []
     for number, line in enumerate(text.split("\n")):
         if compiled.search(line.removesuffix("\r")):
-            lines.append(number)
-            if len(lines) >= request["limit"]:
+            found.append(number)
+            if len(found) >= limit:
                 break
-    return {"lines": lines}
+    return found
 
 
 def main(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Answers until there are no more requests. The first one brings the pattern."""
+    """Answers until there are no more requests: the first brings the pattern, each other one some texts.
+
+    Each text is answered as soon as it is done, so that whoever waits knows which one takes so long.
+    """
     first = _receive(source)
     if first is None:
         return
@@ -63,11 +72,8 @@ def main(source: IO[bytes], sink: IO[bytes]) -> None:
         return
     _send(sink, {})
     while (request := _receive(source)) is not None:
-        try:
-            said = answer(compiled, request)
-        except _FAILURES as error:
-            said = {"error": str(error) or type(error).__name__}
-        _send(sink, said)
+        for text in request["texts"]:
+            _send(sink, answer(compiled, text, request))
 
 
 def _receive(source: IO[bytes]) -> dict[str, Any] | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pydantic import Field
 
 from cleveragents.application.ports.tools import Workplace
 from cleveragents.domain.policy import Capability
-from cleveragents.infrastructure.tools.file_search import Skipped, files_matching, searchable
+from cleveragents.infrastructure.tools.file_search import Skipped, batches_of
 from cleveragents.infrastructure.tools.matchers import Matcher, matcher_for
 from cleveragents.infrastructure.tools.path_pattern import Glob
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
@@ -76,27 +78,30 @@ def _search(arguments: GrepArguments, workplace: Workplace, matcher: Matcher) ->
     skipped: list[Skipped] = []
     files = 0
     note = ""
-    for found in files_matching(workplace, arguments.glob):
-        text = searchable(workplace.files, found)
-        if isinstance(text, Skipped):
-            skipped.append(text)
-        if not isinstance(text, str):
-            continue
-        # One more than there is room for, to know whether there are more.
-        numbers = matcher.lines(text, arguments.max_results - len(matches) + 1)
+    for path, text, numbers in _searched(arguments, workplace, matcher, skipped):
         if numbers is None:
-            note = f"the time was over at {found.path!r}; search fewer files, or for something simpler"
+            note = f"the time was over at {path!r}; search fewer files, or for something simpler"
             break
         files += 1
         room = arguments.max_results - len(matches)
         lines = text.split("\n") if numbers else []
-        matches += [_match(found.path, lines, number, arguments.context) for number in numbers[:room]]
+        matches += [_match(path, lines, number, arguments.context) for number in numbers[:room]]
         if len(numbers) > room:
             note = f"there are more than {arguments.max_results} matches"
             break
     return GrepResult(
         matches=matches, files=files, truncated=bool(note), note=note, skipped=skipped[:_SKIPPED_SHOWN]
     )
+
+
+def _searched(
+    arguments: GrepArguments, workplace: Workplace, matcher: Matcher, skipped: list[Skipped]
+) -> Iterator[tuple[str, str, list[int] | None]]:
+    for batch in batches_of(workplace, arguments.glob, skipped):
+        # One more than there is room for, to know whether there are more.
+        answers = matcher.lines([text for _, text in batch], arguments.max_results + 1)
+        for (path, text), numbers in zip(batch, answers, strict=False):
+            yield path, text, numbers
 
 
 def _match(path: str, lines: list[str], number: int, context: int) -> GrepMatch:

@@ -10,7 +10,7 @@ from cleveragents.application.ports.tools import SandboxFiles, Workplace
 from cleveragents.domain.policy import Capability
 from cleveragents.errors import CleverAgentsError, ToolRefused
 from cleveragents.infrastructure.tools.confined_files import FILE_LIMIT_BYTES
-from cleveragents.infrastructure.tools.file_search import Skipped, files_matching, searchable
+from cleveragents.infrastructure.tools.file_search import Skipped, batches_of
 from cleveragents.infrastructure.tools.matchers import Matcher, matcher_for
 from cleveragents.infrastructure.tools.path_pattern import Glob
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
@@ -78,23 +78,19 @@ def _planned(
     changes: list[_Change] = []
     skipped: list[Skipped] = []
     total = 0
-    for found in files_matching(workplace, arguments.glob):
-        text = searchable(workplace.files, found)
-        if isinstance(text, Skipped):
-            skipped.append(text)
-        if not isinstance(text, str):
-            continue
-        replaced = matcher.replace(text, arguments.replacement)
-        if replaced is None:
-            raise ToolRefused("replace", f"it took too long, at {found.path!r}; nothing was changed")
-        after, count = replaced
-        if after == text:
-            continue
-        change = (found.path, text.encode("utf-8"), after.encode("utf-8"), count)
-        total += len(change[1]) + len(change[2])
-        if len(change[2]) > FILE_LIMIT_BYTES or total > _TOTAL_LIMIT_BYTES:
-            raise ToolRefused("replace", f"it would change too much, at {found.path!r}; nothing was changed")
-        changes.append(change)
+    for batch in batches_of(workplace, arguments.glob, skipped):
+        answers = matcher.replace([text for _, text in batch], arguments.replacement)
+        for (path, text), replaced in zip(batch, answers, strict=False):
+            if replaced is None:
+                raise ToolRefused("replace", f"it took too long, at {path!r}; nothing was changed")
+            after, count = replaced
+            if after == text:
+                continue
+            change = (path, text.encode("utf-8"), after.encode("utf-8"), count)
+            total += len(change[1]) + len(change[2])
+            if len(change[2]) > FILE_LIMIT_BYTES or total > _TOTAL_LIMIT_BYTES:
+                raise ToolRefused("replace", f"it would change too much, at {path!r}; nothing was changed")
+            changes.append(change)
     return changes, skipped
 
 
