@@ -170,7 +170,7 @@ def test_missing_objects_of_a_whole_repository_are_a_fault_and_not_a_refusal(
     name = git(resource, "rev-parse", "HEAD:a").decode().strip()
     (resource / ".git" / "objects" / name[:2] / name[2:]).unlink()
     with pytest.raises(GitFailed):
-        make(resource)
+        make(resource, from_head=True)
 
 
 def test_objects_named_by_sha256(tmp_path: Path, make: Make) -> None:

@@ -7,19 +7,14 @@ us a file is unchanged when its bytes are those that a checkout of the base give
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
-from pathlib import Path
 
 from cleveragents.domain.file_state import FileState
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, index_line
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
-from cleveragents.infrastructure.sandbox.paths import directory_of, remove_all
+from cleveragents.infrastructure.sandbox.paths import read_file, remove_all
 
 __all__ = ["untouched"]
-
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def untouched(place: SandboxPlace, states: Mapping[str, FileState]) -> frozenset[str]:
@@ -32,20 +27,7 @@ def untouched(place: SandboxPlace, states: Mapping[str, FileState]) -> frozenset
     try:
         engine.git("update-index", "-z", "--index-info", index=index, feed=feed)
         engine.git("checkout-index", "--all", f"--prefix={export}/", work_tree=place.tree, index=index)
-        return frozenset(path for path in states if _bytes(place.tree, path) == _bytes(export, path))
+        return frozenset(path for path in states if read_file(place.tree, path) == read_file(export, path))
     finally:
         index.unlink(missing_ok=True)
         remove_all(export)
-
-
-def _bytes(root: Path, path: str) -> bytes | None:
-    with directory_of(root, path) as found:
-        if found is None:
-            return None
-        directory, name = found
-        try:
-            descriptor = os.open(name, _READ, dir_fd=directory)
-        except OSError:
-            return None
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None

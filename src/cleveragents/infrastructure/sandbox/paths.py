@@ -13,7 +13,15 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["delete_file", "directory_of", "disk_use", "empty", "is_repository_path", "remove_all"]
+__all__ = [
+    "delete_file",
+    "directory_of",
+    "disk_use",
+    "empty",
+    "is_repository_path",
+    "read_file",
+    "remove_all",
+]
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _ATTEMPTS = 5
@@ -48,6 +56,24 @@ def directory_of(root: Path, path: str, *, make: bool = False) -> Iterator[tuple
             os.close(descriptor)
             descriptor = below
         yield (descriptor, name) if way_is_clear else None
+    finally:
+        os.close(descriptor)
+
+
+def read_file(root: Path, path: str) -> bytes | None:
+    """The bytes of the regular file at `path`; None if there is none."""
+    with directory_of(root, path) as found:
+        if found is None:
+            return None
+        try:
+            descriptor = os.open(found[1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=found[0])
+        except OSError:
+            return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
     finally:
         os.close(descriptor)
 

@@ -19,11 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.infrastructure.sandbox.copying import copy_entry
-from cleveragents.infrastructure.sandbox.paths import directory_of, disk_use, is_repository_path, remove_all
+from cleveragents.infrastructure.sandbox.paths import (
+    directory_of,
+    disk_use,
+    is_repository_path,
+    read_file,
+    remove_all,
+)
 
 __all__ = ["SetupCache"]
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _LARGEST_NAMING_BYTES = 1 << 20
 _NAMING_SUFFIXES = (".pth", ".egg-link", ".cfg")
 _GIBIBYTE = 1 << 30
@@ -163,15 +168,7 @@ def _content(tree: Path, path: str) -> bytes | None:
     """The file's bytes, or a link's target; None if there is no such file inside the tree."""
     if not is_repository_path(path):
         return None
-    with directory_of(tree, path) as found:
-        if found is None:
-            return None
-        directory, name = found
-        try:
-            if stat.S_ISLNK(os.lstat(name, dir_fd=directory).st_mode):
-                return os.readlink(os.fsencode(name), dir_fd=directory)
-            descriptor = os.open(name, _READ, dir_fd=directory)
-        except FileNotFoundError:
-            return None
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    with directory_of(tree, path) as found, suppress(OSError):
+        if found is not None:
+            return os.readlink(os.fsencode(found[1]), dir_fd=found[0])
+    return read_file(tree, path)

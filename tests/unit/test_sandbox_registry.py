@@ -1,0 +1,299 @@
+"""Sandboxes in the database: found from anywhere, made once, and only the dead's leftovers are taken away."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.errors import GitFailed, QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.infrastructure.sandbox.facts import SandboxPlace
+from cleveragents.infrastructure.sandbox.leftovers import Leftover
+from cleveragents.infrastructure.sandbox.locking import locked
+from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from cleveragents.testing.clock import FakeClock
+from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from tests.sandbox_resources import git, make_repository, write
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with open_database(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def resource(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "resource", {"a": "1\n"})
+
+
+@pytest.fixture
+def registry(database: Database, tmp_path: Path) -> SandboxRegistry:
+    return SandboxRegistry(database, tmp_path / "sandboxes")
+
+
+def events(database: Database) -> list[tuple[str, str]]:
+    with database.read() as connection:
+        found = connection.execute(select(outbox.c.event_type, outbox.c.subject).order_by(outbox.c.number))
+        return [(kind, subject) for kind, subject in found]
+
+
+def pins(resource: Path) -> bytes:
+    return git(resource, "for-each-ref", "--format=%(refname)", "refs/cleveragents")
+
+
+def test_a_sandbox_is_made_found_and_removed_and_the_log_says_so(
+    registry: SandboxRegistry, database: Database, resource: Path, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    sandbox = registry.create(SandboxRequest("plan-1", resource), progress=told.append)
+    assert told == [f"making a sandbox of {resource}"]
+    elsewhere = SandboxRegistry(database, tmp_path / "sandboxes")
+    assert elsewhere.open("plan-1").root == sandbox.root
+    (row,) = registry.rows()
+    assert (row.plan_id, row.strategy, row.state, row.resource) == (
+        "plan-1",
+        "private_clone",
+        "ready",
+        resource,
+    )
+    for _ in range(2):
+        registry.remove("plan-1")
+    assert registry.rows() == []
+    assert list(registry.directory.iterdir()) == []
+    assert pins(resource) == b""
+    with pytest.raises(SandboxMissing):
+        registry.open("plan-1")
+    assert events(database) == [("sandbox.created", "plan-1"), ("sandbox.removed", "plan-1")]
+
+
+def test_made_again_it_is_the_same_with_the_work_in_it(registry: SandboxRegistry, resource: Path) -> None:
+    write(registry.create(SandboxRequest("plan-1", resource)).root, {"a": "work\n"})
+    again = registry.create(SandboxRequest("plan-1", resource))
+    assert set(again.scan()) == {"a"}
+
+
+def test_a_plain_directory_gets_the_other_strategy(registry: SandboxRegistry, tmp_path: Path) -> None:
+    write(tmp_path / "plain", {"a": "1\n"})
+    registry.create(SandboxRequest("plan-1", tmp_path / "plain"))
+    assert registry.rows()[0].strategy == "directory_copy"
+    registry.remove("plan-1")
+
+
+@pytest.mark.parametrize("plan_id", ["../evil", "a/b", "", ".", "x y", "-d"])
+def test_an_id_that_could_lead_elsewhere_is_refused(
+    registry: SandboxRegistry, resource: Path, plan_id: str
+) -> None:
+    with pytest.raises(SandboxRefused, match="cannot name a directory"):
+        registry.create(SandboxRequest(plan_id, resource))
+
+
+def test_what_cannot_be_made_leaves_nothing(
+    registry: SandboxRegistry, database: Database, resource: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SandboxRefused, match="no such directory"):
+        registry.create(SandboxRequest("plan-1", tmp_path / "missing"))
+    name = git(resource, "rev-parse", "HEAD:a").decode().strip()
+    (resource / ".git" / "objects" / name[:2] / name[2:]).unlink()
+    with pytest.raises(GitFailed):
+        registry.create(SandboxRequest("plan-1", resource, from_head=True))
+    assert registry.rows() == []
+    assert not list(registry.directory.glob("*"))
+    assert pins(resource) == b""
+    assert events(database) == []
+
+
+def test_the_quota_is_checked_before_anything_is_made(
+    database: Database, resource: Path, tmp_path: Path
+) -> None:
+    """anthropics/claude-code#63087: 27 forgotten worktrees took 80 GB."""
+    write(resource, {"large": "x" * 100_000})
+    registry = SandboxRegistry(database, tmp_path / "sandboxes", quota_bytes=150_000)
+    registry.create(SandboxRequest("plan-1", resource))
+    registry.create(SandboxRequest("plan-2", resource))
+    with pytest.raises(QuotaExceeded) as caught:
+        registry.create(SandboxRequest("plan-3", resource))
+    assert caught.value.used_bytes >= 200_000
+    registry.remove("plan-1")
+    registry.create(SandboxRequest("plan-3", resource))
+
+
+def test_measuring_finds_what_was_written_since(registry: SandboxRegistry, resource: Path) -> None:
+    sandbox = registry.create(SandboxRequest("plan-1", resource))
+    small = registry.used_bytes()
+    write(sandbox.root, {"large.bin": os.urandom(1_000_000)})
+    assert registry.measure("plan-1") > small + 1_000_000
+    assert registry.used_bytes() > small + 1_000_000
+    with pytest.raises(SandboxMissing):
+        registry.measure("plan-2")
+
+
+def test_one_that_is_being_written_in_is_not_removed(registry: SandboxRegistry, resource: Path) -> None:
+    """openai/codex#24703: a cleanup removed another live agent's worktree."""
+    sandbox = registry.create(SandboxRequest("plan-1", resource))
+    with sandbox.writing():
+        with pytest.raises(SandboxBusy):
+            registry.remove("plan-1")
+        assert (sandbox.root / "a").exists()
+        assert registry.mend() == []
+    registry.remove("plan-1")
+
+
+def test_one_that_a_living_process_is_making_is_not_made_by_another(
+    registry: SandboxRegistry, resource: Path
+) -> None:
+    place = SandboxPlace(registry.directory / "plan-1")
+    place.directory.mkdir(parents=True)
+    place.lock.touch()
+    with locked(place.lock, "plan-1"), pytest.raises(SandboxBusy):
+        registry.create(SandboxRequest("plan-1", resource))
+
+
+def test_whoever_waited_for_a_sandbox_that_was_removed_does_not_get_one(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    with pytest.raises(SandboxMissing), locked(lock, "plan-1"):
+        # As a peer does that removed and made it anew between our opening and our getting the lock.
+        raise _replaced_while_waiting(lock)
+
+
+def _replaced_while_waiting(lock: Path) -> Exception:
+    lock.rename(lock.with_name("old"))
+    lock.touch()
+    try:
+        with locked(lock.with_name("missing"), "plan-1"):
+            return AssertionError("locked what is not there")
+    except SandboxMissing as error:
+        return error
+
+
+def test_fault_points_are_announced_in_order(database: Database, resource: Path, tmp_path: Path) -> None:
+    points = RecordFaultPoints()
+    registry = SandboxRegistry(database, tmp_path / "sandboxes", faults=points)
+    registry.create(SandboxRequest("plan-1", resource))
+    registry.remove("plan-1")
+    assert points.reached == [
+        "sandbox.create.before",
+        "sandbox.create.after-ref",
+        "sandbox.create.after-checkout",
+        "sandbox.create.after",
+        "sandbox.remove.before",
+        "sandbox.remove.after-ref",
+        "sandbox.remove.after",
+    ]
+
+
+@pytest.mark.parametrize("point", ["before", "after-ref", "after-checkout", "after"])
+def test_an_error_in_the_middle_leaves_nothing(
+    database: Database, resource: Path, tmp_path: Path, point: str
+) -> None:
+    faults = RaiseAt(f"sandbox.create.{point}", lambda: OSError("no space left on device"))
+    registry = SandboxRegistry(database, tmp_path / "sandboxes", faults=faults)
+    with pytest.raises(OSError, match="no space"):
+        registry.create(SandboxRequest("plan-1", resource))
+    assert registry.rows() == []
+    assert list(registry.directory.iterdir()) == []
+    assert pins(resource) == b""
+    assert registry.create(SandboxRequest("plan-1", resource)).scan() == {}
+
+
+@pytest.mark.parametrize("point", ["before", "after-ref", "after"])
+def test_a_removal_that_stopped_in_the_middle_is_finished_by_the_next(
+    database: Database, resource: Path, tmp_path: Path, point: str
+) -> None:
+    SandboxRegistry(database, tmp_path / "sandboxes").create(SandboxRequest("plan-1", resource))
+    faults = RaiseAt(f"sandbox.remove.{point}", lambda: OSError("interrupted"))
+    registry = SandboxRegistry(database, tmp_path / "sandboxes", faults=faults)
+    with pytest.raises(OSError, match="interrupted"):
+        registry.remove("plan-1")
+    with pytest.raises(SandboxMissing):
+        registry.open("plan-1")
+    (left,) = registry.leftovers()
+    assert (left.kind, left.removable) == ("row", True)
+    assert registry.mend() == [left]
+    assert registry.rows() == []
+    assert list(registry.directory.iterdir()) == []
+    assert pins(resource) == b""
+    assert events(database)[-1] == ("sandbox.removed", "plan-1")
+
+
+def names(found: object) -> list[tuple[str, str, bool]]:
+    assert isinstance(found, list)
+    return [(left.kind, left.plan_id, left.removable) for left in found if isinstance(left, Leftover)]
+
+
+def later(hours: float) -> FakeClock:
+    return FakeClock(datetime.now(UTC) + timedelta(hours=hours))
+
+
+def test_a_ready_sandbox_is_no_leftover(registry: SandboxRegistry, resource: Path) -> None:
+    assert registry.leftovers() == []
+    registry.create(SandboxRequest("plan-1", resource))
+    assert registry.leftovers([resource]) == []
+    assert registry.mend() == []
+
+
+def test_a_row_whose_directory_somebody_deleted_is_mended_with_its_pin(
+    registry: SandboxRegistry, resource: Path
+) -> None:
+    sandbox = registry.create(SandboxRequest("plan-1", resource))
+    sandbox.root.parent.rename(registry.directory.parent / "elsewhere")
+    with pytest.raises(SandboxMissing):
+        registry.create(SandboxRequest("plan-1", resource))
+    assert names(registry.mend()) == [("row", "plan-1", True)]
+    assert registry.rows() == []
+    assert pins(resource) == b""
+
+
+def test_a_complete_sandbox_without_a_row_is_reported_and_never_removed(
+    database: Database, resource: Path, tmp_path: Path
+) -> None:
+    """openai/codex#24703 and anthropics/claude-code#48927: it may be another's, live, or hold work."""
+    with open_database(f"sqlite:///{tmp_path}/other.db") as other:
+        theirs = SandboxRegistry(other, tmp_path / "sandboxes").create(SandboxRequest("plan-1", resource))
+        registry = SandboxRegistry(database, tmp_path / "sandboxes", clock=later(hours=1000))
+        found = registry.leftovers([resource, tmp_path / "plain"])
+        assert names(found) == [("directory", "plan-1", False), ("pin", "plan-1", False)]
+        assert all(left.advice for left in found)
+        assert registry.mend() == []
+        assert (theirs.root / "a").exists()
+        assert theirs.scan() == {}
+
+
+def test_a_remnant_without_a_row_is_removed_when_it_is_old_and_unlocked(
+    database: Database, tmp_path: Path
+) -> None:
+    place = SandboxPlace(tmp_path / "sandboxes" / "plan-1")
+    write(place.directory, {"lock": "", "tree/a": "1\n", "engine/HEAD": ""})
+    (tmp_path / "sandboxes" / "plan-2").mkdir()
+    young = SandboxRegistry(database, tmp_path / "sandboxes")
+    assert young.leftovers() == []
+    registry = SandboxRegistry(database, tmp_path / "sandboxes", clock=later(hours=2))
+    with locked(place.lock, "plan-1"):
+        assert names(registry.mend()) == [("directory", "plan-2", True)]
+    assert names(registry.mend()) == [("directory", "plan-1", True)]
+    assert list(registry.directory.iterdir()) == []
+
+
+def test_what_is_no_sandbox_is_never_removed(database: Database, tmp_path: Path) -> None:
+    write(tmp_path / "sandboxes", {"precious/thesis.tex": "years of work\n", "file": "x"})
+    (tmp_path / "sandboxes" / "link").symlink_to(tmp_path)
+    registry = SandboxRegistry(database, tmp_path / "sandboxes", clock=later(hours=1000))
+    assert names(registry.leftovers()) == [("directory", "precious", False)]
+    assert registry.mend() == []
+    assert (tmp_path / "sandboxes/precious/thesis.tex").exists()
+
+
+def test_a_resource_whose_name_is_not_unicode(database: Database, tmp_path: Path) -> None:
+    write(tmp_path / os.fsdecode(b"r\xff"), {"a": "1\n"})
+    registry = SandboxRegistry(database, tmp_path / "sandboxes")
+    registry.create(SandboxRequest("plan-1", tmp_path / os.fsdecode(b"r\xff")))
+    assert registry.open("plan-1").scan() == {}
+    registry.remove("plan-1")
