@@ -164,13 +164,17 @@ def wait_for_stragglers(entry: Entry) -> bool:
     """A git process that moves the branch may outlive the one that started it. Whether none does."""
     if entry.journal.commit is None:
         return True
-    mark = f"cleveragents.apply={entry.id}"
     deadline = time.monotonic() + _STRAGGLER_PATIENCE_SECONDS
-    while any(mark in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])):
+    while any(_moves_ref(process, entry.id) for process in psutil.process_iter(["cmdline"])):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.02)
     return True
+
+
+def _moves_ref(process: psutil.Process, apply_id: str) -> bool:
+    command = process.info["cmdline"] or ()
+    return "update-ref" in command and any(apply_id in word for word in command)
 
 
 def _is_set(value: bytes) -> bool:

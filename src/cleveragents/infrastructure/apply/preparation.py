@@ -208,7 +208,10 @@ class TreePreparation:
         self._reach("ref.before")
         user = UserGit(Path(facts.git_directory), self._presence.resource)
         reason = f"cleveragents: {self._wish.kind} {entry.id} of plan {entry.plan_id}"
-        user.move_ref(facts.ref, facts.new, facts.old, reason=reason, mark=entry.id)
+        try:
+            user.move_ref(facts.ref, facts.new, facts.old, reason=reason)
+        except GitFailed as error:
+            raise ApplyRefused(entry.plan_id, f"{facts.ref} did not move: {error.problem}") from error
         self._reach("ref.after")
 
     def _undone(self, entry: Entry) -> None:

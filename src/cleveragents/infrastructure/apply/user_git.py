@@ -105,17 +105,16 @@ class UserGit:
             return False
         return True
 
-    def take_back(self, ref: str, new: str, old: str, mark: str) -> None:
-        """Undoes `move_ref`."""
-        self.move_ref(ref, old, new, reason=f"{_TAKEN_BACK} {mark}", mark=mark)
-
-    def move_ref(self, ref: str, new: str, old: str, *, reason: str, mark: str) -> None:
+    def move_ref(self, ref: str, new: str, old: str, *, reason: str) -> None:
         """From `old` to `new`, or not at all: `GitFailed` if it was elsewhere. Empty: no such ref.
 
-        `mark` is on the command line, so that a process that outlived us can be found.
+        The reason is kept in the ref's log. It is on the command line, too, by which a process that outlived
+        us is found.
         """
         none = "0" * len(new or old)
-        options = ("-c", f"cleveragents.apply={mark}")
-        self.git(
-            *options, "update-ref", "--no-deref", "-m", reason, ref, new or none, old or none
-        )  # guard: the ref moves only from where it was
+        # guard: the ref moves only from where it was
+        self.git("update-ref", "--no-deref", "-m", reason, ref, new or none, old or none)
+
+    def take_back(self, ref: str, new: str, old: str, mark: str) -> None:
+        """Undoes `move_ref`."""
+        self.move_ref(ref, old, new, reason=f"{_TAKEN_BACK} {mark}")
