@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.errors import Closed
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.configuration.settings import Settings
@@ -100,11 +101,13 @@ class Part(Generic[T]):
 class Container:
     """The parts of one process, joined as the settings say. Use it as a context manager.
 
-    Any thread may ask for any part; `Scope` says what that guarantees.
+    Any thread may ask for any part; `Scope` says what that guarantees. `faults` hears of every durable step
+    of the database, of workers and of plans.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, faults: FaultPoints | None = None) -> None:
         self.settings = settings
+        self.faults: FaultPoints = faults or NoFaults()
         self.clock = SystemClock()
         self.identifiers = UlidSource()
         self._scope = Scope("the container")
@@ -187,7 +190,10 @@ class Container:
 
         settings = self.settings.database
         return open_database(
-            settings.url, durability=settings.durability, patience_seconds=settings.busy_timeout_seconds
+            settings.url,
+            durability=settings.durability,
+            patience_seconds=settings.busy_timeout_seconds,
+            faults=self.faults,
         )
 
     def _build_audit(self) -> DurableAuditLog:
@@ -249,7 +255,7 @@ class Container:
             cancel_grace_seconds=settings.cancel_grace_seconds,
         )
         self._relay.get()
-        return AsyncWorker(self.jobs, handlers, self.clock, self.processes, options)
+        return AsyncWorker(self.jobs, handlers, self.clock, self.processes, options, faults=self.faults)
 
     def _build_bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
         from cleveragents.langgraph.bridge import RxPyLangGraphBridge

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from cleveragents.application.ports.faults import FaultPoints
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.application.services.async_worker import AsyncJob
     from cleveragents.application.services.plan_apply import PlanApply
@@ -57,6 +58,7 @@ class Foundations(Protocol):
     settings: Settings
     clock: SystemClock
     identifiers: UlidSource
+    faults: FaultPoints
 
     @property
     def database(self) -> Database: ...
@@ -128,6 +130,7 @@ class PlanParts:
             quota_bytes=self._container.settings.sandbox.quota_bytes,
             clock=self._container.clock,
             identifiers=self._container.identifiers,
+            faults=self._container.faults,
         )
 
     @property
@@ -172,6 +175,7 @@ class PlanParts:
             self.calls,
             self._container.jobs,
             self._container.processes,
+            self.rewriting,
             self._container.clock,
             self._container.settings.worker.cancel_grace_seconds,
         )
@@ -184,9 +188,10 @@ class PlanParts:
 
     def checks(self, resource: Path) -> PlanChecks:
         from cleveragents.application.services.plan_checks import PlanChecks
+        from cleveragents.infrastructure.commands.own_checkout import imports_from
 
         commands = self.commands(resource)
-        return PlanChecks(self.check_runs, commands, commands.own_checkout, self._container.clock)
+        return PlanChecks(self.check_runs, commands, imports_from, self._container.clock)
 
     @property
     def applier(self) -> TreeApplier:
@@ -196,6 +201,7 @@ class PlanParts:
             self._container.database,
             self._container.identifiers,
             self._container.clock,
+            faults=self._container.faults,
             durability=self._container.settings.database.durability,
             conclusion=self._conclude,
         )
@@ -255,6 +261,7 @@ class PlanParts:
             make_strategy=ActionStrategist(self.action_named),
             open_execution=open_execution,
             setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
+            rewriting=self.rewriting,
             checks=self.checks,
             clock=self._container.clock,
             progress=progress,
@@ -286,4 +293,5 @@ class PlanParts:
             directory=strategy.directory,
             markers=job.environment,
             on_output=on_output,
+            faults=self._container.faults,
         )

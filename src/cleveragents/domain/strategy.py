@@ -14,8 +14,14 @@ from cleveragents.domain.action import Setup
 from cleveragents.domain.check import Check
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.domain.policy import Policy, profile
+from cleveragents.domain.tool import CallState, ToolCall
 
-__all__ = ["Strategy", "StrategyStep"]
+__all__ = ["SETUP", "Strategy", "StrategyStep"]
+
+SETUP = "setup"
+"""The name of the step that prepares a sandbox; the others are named by their numbers, from 1."""
+
+_TOLD = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,20 @@ class StrategyStep:
     continue_on_failure: bool = False
     expect_exit: tuple[int, ...] = (0,)
     granted: bool = False
+
+    def problem_with(self, call: ToolCall) -> str | None:
+        """Why the step does not count as done after this call of it; None if it does."""
+        if self.continue_on_failure:
+            return None
+        if call.state is CallState.FAILED:
+            return f"step {self.name!r}: {call.error}"
+        result = call.result if isinstance(call.result, Mapping) else {}
+        code = result.get("exit_code", 0)
+        if code in self.expect_exit:
+            return None
+        how = "took too long" if result.get("timed_out") else f"ended with exit code {code}"
+        output = " ".join(str(result.get("output") or "").split())
+        return f"step {self.name!r} {how}" + (f": {output[-_TOLD:]}" if output else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +67,13 @@ class Strategy:
     limit_steps: int = 1000
     invariants: tuple[str, ...] = ()
     directory: str = ""
+
+    def step_of(self, call: ToolCall) -> StrategyStep | None:
+        """The step that the call was made for; setting up is one, too."""
+        if call.step == SETUP:
+            return StrategyStep(SETUP, call.tool, call.arguments)
+        number = int(call.step) if call.step is not None else 0
+        return self.steps[number - 1] if 0 < number <= len(self.steps) else None
 
     @property
     def policy(self) -> Policy:

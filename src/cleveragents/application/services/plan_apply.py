@@ -17,6 +17,7 @@ from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
+from cleveragents.application.services.plan_history import bring_to
 from cleveragents.application.services.plan_result import PlanResult
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.file_state import Difference, FileState
@@ -31,7 +32,10 @@ from cleveragents.errors import (
     Conflict,
     PlanError,
     PolicyDenied,
+    SandboxBusy,
+    SandboxMissing,
     StalePlan,
+    Unavailable,
 )
 
 __all__ = ["PlanApply"]
@@ -56,17 +60,20 @@ class PlanApply:
         self, plan: Plan, stop: StopSignal, *, commit: CommitRequest | None = None, told: Told | None = None
     ) -> tuple[Plan, Applied]:
         """The plan, applied. `ApplyConflict`, `CheckFailed`, `ApplyRefused`: it is constrained, and nothing
-        of the user's was touched. `PolicyDenied`, `PlanError`, `Cancelled`."""
+        of the user's was touched. `PolicyDenied`, `PlanError`, `NeedsHuman`, `Cancelled`."""
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
         if strategy is None:
             raise PlanError(plan.id, f"it is {plan.phase.value}/{plan.state.value} and has no result yet")
         if strategy.policy.verdict(Capability.APPLY) is Verdict.DENY:
             raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
         sandbox = self.sandboxes.open(plan.id)
+        self.result.history.ensure_taken_in(plan.id, sandbox)
         tree = self.result.tree(plan, sandbox)
         with self.applier.prepare(plan.id, sandbox, tree, waiting=told) as preparation:
             plan = self._begin(plan)
             try:
+                if self.result.tree(plan, sandbox) != tree:  # guard: what is applied is what was decided on
+                    raise StalePlan(plan.id, plan.version)
                 _ensure_no_conflict(plan.id, preparation.conflicts)
                 self._check(plan, strategy, sandbox, preparation, stop, told)
                 stop.raise_if_cancelled()
@@ -99,9 +106,17 @@ class PlanApply:
         self.applier.recover()
         for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.QUEUED), limit=_MOST):
             if plan.phase is Phase.APPLY and not self.applier.is_busy(plan.resource):
-                error = "applying it was interrupted, and nothing of it is left; apply it again"
-                with suppress(StalePlan):
-                    self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
+                self._taken_back(plan)
+
+    def _taken_back(self, plan: Plan) -> None:
+        error = "applying it was interrupted, and nothing of it is left; apply it again"
+        with suppress(StalePlan):
+            plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
+            with suppress(SandboxMissing, SandboxBusy):
+                sandbox = self.sandboxes.open(plan.id)
+                with sandbox.writing():
+                    # A check may have been at work on the merged result.
+                    bring_to(sandbox, self.result.history.states(plan.id))
 
     def _begin(self, plan: Plan) -> Plan:
         """Inside the resource's lock: a plan that is being applied while nobody holds that is nobody's."""
@@ -109,14 +124,16 @@ class PlanApply:
         return self._move(plan, PlanState.PROCESSING)
 
     def _constrained(self, plan: Plan, error: BaseException) -> None:
+        if isinstance(error, Unavailable):
+            return  # whether it was applied is in the journal, which could not be reached: `settle` finds out
+        state = PlanState.ERRORED
+        text = str(error) if isinstance(error, CleverAgentsError) else f"{type(error).__name__}: {error}"
         if isinstance(error, (Cancelled, KeyboardInterrupt)):
-            self._move(plan, PlanState.CONSTRAINED, PlanFacts(error="applying it was interrupted"))
+            state, text = PlanState.CONSTRAINED, "applying it was interrupted"
         elif isinstance(error, Conflict):
-            self._move(plan, PlanState.CONSTRAINED, PlanFacts(error=str(error)))
-        elif isinstance(error, CleverAgentsError):
-            self._move(plan, PlanState.ERRORED, PlanFacts(error=str(error)))
-        elif isinstance(error, Exception):
-            self._move(plan, PlanState.ERRORED, PlanFacts(error=f"{type(error).__name__}: {error}"))
+            state = PlanState.CONSTRAINED
+        with suppress(StalePlan):  # it was applied, and only the tidying up failed
+            self._move(plan, state, PlanFacts(error=text))
 
     def _check(
         self,
@@ -134,6 +151,7 @@ class PlanApply:
             resource=Path(plan.resource),
             sandbox=sandbox,
             states=states,
+            recorded=self.result.history.states(plan.id),
             stop=stop,
             network=strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW,
         )

@@ -29,17 +29,23 @@ _TOLD = 2000
 class FindsOwnCheckout(Protocol):
     """Says, in a sentence, that a check would look at the user's own checkout instead of the sandbox."""
 
-    def __call__(self, resource: Path, root: Path) -> str | None: ...
+    def __call__(
+        self, resource: Path, runner: CommandRunner, command: Command, stop: StopSignal
+    ) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckGround:
-    """What checks run on: a sandbox, brought to these states; and what stops them."""
+    """What checks run on: a sandbox, brought to these states; and what stops them.
+
+    `recorded` are the states that the plan's records add up to, in which the sandbox is left.
+    """
 
     plan_id: str
     resource: Path
     sandbox: Sandbox
     states: Mapping[str, FileState | None]
+    recorded: Mapping[str, FileState | None]
     stop: StopSignal
     network: bool = False
     markers: Mapping[str, str] | None = None
@@ -60,7 +66,8 @@ class PlanChecks:
     ) -> Sequence[CheckRun]:
         """One run for each check on the tree of those states; `Cancelled` stops them all.
 
-        The sandbox is brought to `ground.states` before and after each, whatever the check did to it.
+        The sandbox is brought to `ground.states` before each, and to what is recorded after it, whatever the
+        check did to it.
         """
         if not checks:
             return []
@@ -89,7 +96,7 @@ class PlanChecks:
             try:
                 verdict, details = self._judged(check, ground)
             finally:
-                bring_to(sandbox, ground.states)
+                bring_to(sandbox, ground.recorded)
         ground.stop.raise_if_cancelled()
         return CheckRun(
             ground.plan_id,
@@ -103,9 +110,6 @@ class PlanChecks:
         )
 
     def _judged(self, check: Check, ground: CheckGround) -> tuple[CheckVerdict, str]:
-        elsewhere = self.own_checkout(ground.resource, ground.sandbox.root)
-        if elsewhere is not None:  # guard: a check of other files says nothing of these
-            return CheckVerdict.VOID, elsewhere
         command = Command(
             argv=("/bin/sh", "-c", check.command),
             root=ground.sandbox.root,
@@ -116,6 +120,9 @@ class PlanChecks:
             markers=ground.markers or {},
         )
         try:
+            elsewhere = self.own_checkout(ground.resource, self.commands, command, ground.stop)
+            if elsewhere is not None:  # guard: a check of other files says nothing of these
+                return CheckVerdict.VOID, elsewhere
             result = self.commands.run(command, ground.stop, on_output=ground.on_output)
         except CleverAgentsError as error:
             return CheckVerdict.NOT_RUN, str(error)

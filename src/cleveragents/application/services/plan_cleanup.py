@@ -6,7 +6,8 @@ cancelled, or that changed nothing. Whoever still has a decision to make keeps e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -14,12 +15,13 @@ from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.plans import PlanStore
 from cleveragents.application.ports.sandboxes import Sandboxes
 from cleveragents.application.services.plan_history import PlanHistory
-from cleveragents.domain.plan import Plan
-from cleveragents.errors import PlanError, SandboxBusy
+from cleveragents.domain.plan import Plan, PlanState
+from cleveragents.errors import PlanError, SandboxBusy, SandboxMissing
 
 __all__ = ["Freed", "PlanCleanup"]
 
 _PAGE = 500
+_DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +43,63 @@ class PlanCleanup:
     clock: Clock
 
     def delete(self, plan: Plan) -> None:
-        """Removes the plan's sandbox, then all records of it. `PlanError` while it runs."""
+        """Removes all records of the plan, then its sandbox. `PlanError` while it runs, `StalePlan`.
+
+        In this order, because the first is decided in one step: a plan that somebody resumed meanwhile keeps
+        both. A sandbox that is left over by a crash, or because somebody looks at it, is `collect`'s.
+        """
         if plan.state.running:
             raise PlanError(plan.id, "it is running; cancel it first")
-        self.sandboxes.remove(plan.id)
         self.plans.delete(plan, now=self.clock.now())
+        self._removed(plan.id)
 
     def collect(
         self, older_than: timedelta, *, quota_bytes: int | None = None, dry_run: bool = False
     ) -> Sequence[Freed]:
         """Removes sandboxes of plans that ended so long ago; then, oldest first, of younger ended ones until
         all sandboxes together use no more than the quota."""
+        # Sizes first: whose plan is not found after that has none.
         sizes = dict(self.sandboxes.sizes())
         total = sum(sizes.values())
         cutoff = self.clock.now() - older_than
+        plans = self._plans_of(sizes)
         freed: list[Freed] = []
-        for plan in self._removable(sizes):
+        for plan_id in sizes.keys() - plans.keys():
+            if dry_run or self._removed(plan_id):
+                freed.append(Freed(plan_id, _DELETED, sizes[plan_id]))
+                total -= sizes[plan_id]
+        for plan in sorted(plans.values(), key=lambda plan: plan.updated_at):
             over = quota_bytes is not None and total > quota_bytes
-            if plan.updated_at > cutoff and not over:
+            if (plan.updated_at > cutoff and not over) or not self._is_over(plan):
                 continue
-            if dry_run or self._removed(plan):
+            if dry_run or self._removed(plan.id):
                 freed.append(Freed(plan.id, plan.state.value, sizes[plan.id]))
                 total -= sizes[plan.id]
         return freed
 
-    def _removable(self, sizes: dict[str, int]) -> Iterator[Plan]:
-        """Plans with a sandbox that nobody can miss, the longest untouched first."""
+    def _plans_of(self, sizes: Mapping[str, int]) -> Mapping[str, Plan]:
         after: str | None = None
-        found: list[Plan] = []
+        found: dict[str, Plan] = {}
         while page := self.plans.list(limit=_PAGE, after=after):
             after = page[-1].id
-            found += [plan for plan in page if plan.id in sizes and self._is_over(plan)]
-        yield from sorted(found, key=lambda plan: plan.updated_at)
+            found |= {plan.id: plan for plan in page if plan.id in sizes}
+        return found
 
     def _is_over(self, plan: Plan) -> bool:
+        """Whether nobody can miss its sandbox."""
         if plan.state.ended:
             return True
-        return not plan.state.running and not self.history.changes(plan.id)
+        if plan.state not in (PlanState.COMPLETE, PlanState.ERRORED) or self.history.changes(plan.id):
+            return False
+        with suppress(SandboxMissing):
+            if self.sandboxes.open(plan.id).scan():  # guard: somebody's edits that nobody recorded
+                return False
+        # It may have been resumed while we looked.
+        return self.plans.get(plan.id).version == plan.version
 
-    def _removed(self, plan: Plan) -> bool:
+    def _removed(self, plan_id: str) -> bool:
         try:
-            self.sandboxes.remove(plan.id)
+            self.sandboxes.remove(plan_id)
         except SandboxBusy:
             return False  # somebody works in it, whatever the plan's state says
         return True

@@ -7,16 +7,21 @@ say. Nothing is ever taken out of them; a rollback is one more entry that leads 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.domain.change import RecordedChange
 from cleveragents.domain.file_state import Difference, FileState, differences_of
-from cleveragents.domain.tool import ToolCall
-from cleveragents.errors import UnknownCheckpoint
+from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.errors import NeedsHuman, UnknownCheckpoint
 
-__all__ = ["PlanHistory", "bring_to"]
+__all__ = ["ROLLBACK", "PlanHistory", "bring_to", "checkpoint_of"]
+
+ROLLBACK = "rollback"
+_OPEN = (CallState.STARTED, CallState.ENDING)
+_NAMED = 5
 
 
 class PlanHistory:
@@ -45,32 +50,57 @@ class PlanHistory:
     def unrecorded(self, plan_id: str, sandbox: Sandbox) -> dict[str, Difference]:
         """Where the sandbox's files are not what the records add up to: the doing of whoever holds it."""
         recorded = self.differences(plan_id)
-        found = sandbox.scan()
-        differences: dict[str, Difference] = {}
-        for path in sorted({*recorded, *found}):
-            base = found[path].before if path in found else recorded[path].before
-            before = recorded[path].after if path in recorded else base
-            after = found[path].after if path in found else base
-            if before != after:
-                differences[path] = Difference(before, after)
-        return differences
+        found = dict(sandbox.scan())
+        unseen = [path for path, step in recorded.items() if step.after is not None and path not in found]
+        for path in sandbox.ignored(unseen):
+            # Recorded before a rule came that hides it from a scan: it is still there, or not.
+            found[path] = Difference(recorded[path].before, sandbox.state_of(path))
+        return _between(recorded, found)
 
-    def states_before(self, plan_id: str, checkpoint: int) -> dict[str, FileState | None]:
-        """The same at a checkpoint: before the call of that number. `UnknownCheckpoint`."""
-        later = self.calls_from(plan_id, checkpoint)
-        changesets = {call.changeset_id for call in later}
-        kept = [change for change in self.changes(plan_id) if change.changeset_id not in changesets]
-        return {path: step.after for path, step in differences_of(c.entry for c in kept).items()}
+    def ensure_taken_in(self, plan_id: str, sandbox: Sandbox) -> None:
+        """`NeedsHuman` when somebody edited files of the sandbox by hand and did not say what is to become
+        of that. What an interrupted call left there does not count."""
+        if any(call.state in _OPEN for call in self.calls(plan_id)):
+            return
+        edited = list(self.unrecorded(plan_id, sandbox))
+        if edited:
+            more = f" and {len(edited) - _NAMED} more" if len(edited) > _NAMED else ""
+            what = f"{', '.join(edited[:_NAMED])}{more} changed in its sandbox, and that is not recorded"
+            remedy = f"`agents plan reread {plan_id}` takes it in, `agents plan rollback` throws it away"
+            raise NeedsHuman(plan_id, what, remedy)
+
+    def leading_back(self, plan_id: str, checkpoint: int) -> dict[str, Difference]:
+        """What leads from the records' sum to what it was before the call of that number.
+        `UnknownCheckpoint`."""
+        later = {call.changeset_id for call in self._calls_from(plan_id, checkpoint)}
+        kept = [change.entry for change in self.changes(plan_id) if change.changeset_id not in later]
+        return _between(self.differences(plan_id), differences_of(kept))
 
     def calls(self, plan_id: str) -> Sequence[ToolCall]:
-        return self._calls.of_plan(plan_id)
+        """All calls, in order; those that a rollback took back are reverted.
 
-    def calls_from(self, plan_id: str, checkpoint: int) -> Sequence[ToolCall]:
-        """The calls that a rollback to that checkpoint takes back. `UnknownCheckpoint`."""
+        That is found here rather than kept with each call, so that a rollback takes effect in one step; and
+        one that was itself taken back has none.
+        """
+        calls = self._calls.of_plan(plan_id)
+        taken_back: set[int] = set()
+        for call in reversed(calls):
+            if call.tool == ROLLBACK and call.state is CallState.ENDED and call.number not in taken_back:
+                taken_back.update(range(checkpoint_of(call), call.number))
+        return [
+            replace(call, state=CallState.REVERTED) if call.number in taken_back else call for call in calls
+        ]
+
+    def _calls_from(self, plan_id: str, checkpoint: int) -> Sequence[ToolCall]:
         calls = self._calls.of_plan(plan_id)
         if not any(call.number == checkpoint for call in calls):
             raise UnknownCheckpoint(plan_id, str(checkpoint))
         return [call for call in calls if call.number >= checkpoint]
+
+
+def checkpoint_of(rollback: ToolCall) -> int:
+    """Where that call leads back to."""
+    return int(str(rollback.arguments["checkpoint"]))
 
 
 def bring_to(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:
@@ -84,3 +114,15 @@ def bring_to(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:
     sandbox.restore(
         {path: state for path, state in wanted.items() if path not in found or found[path].after != state}
     )
+
+
+def _between(one: Mapping[str, Difference], other: Mapping[str, Difference]) -> dict[str, Difference]:
+    """What leads from the one to the other, both of them differences from the same base."""
+    steps: dict[str, Difference] = {}
+    for path in sorted({*one, *other}):
+        base = (other[path] if path in other else one[path]).before
+        before = one[path].after if path in one else base
+        after = other[path].after if path in other else base
+        if before != after:
+            steps[path] = Difference(before, after)
+    return steps

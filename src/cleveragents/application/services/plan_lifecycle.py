@@ -7,6 +7,7 @@ of a job whose owner died without a word.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cleveragents.application.ports.clock import Clock
@@ -14,13 +15,16 @@ from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import CallStore, NewPlan, PlanFacts, PlanStore
 from cleveragents.application.ports.processes import ProcessSupervisor
 from cleveragents.application.services.job_attempt import marker_of
+from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.plan_run import ATTEMPTS, kind_of_plan
 from cleveragents.domain.job import Job, JobState, NewJob
-from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import JobAlreadyEnded, PlanError, StaleFence, UnknownJob
+from cleveragents.errors import JobAlreadyEnded, PlanError, SandboxMissing, StaleFence, StalePlan, UnknownJob
 
 __all__ = ["PlanLifecycle"]
+
+_DECISIONS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +35,44 @@ class PlanLifecycle:
     calls: CallStore
     jobs: JobStore
     processes: ProcessSupervisor
+    rewriting: PlanRewriting
     clock: Clock
     grace_seconds: float = 5.0
 
     def create(self, new: NewPlan) -> Plan:
         """A plan with a job queued for it."""
         plan = self.plans.create(new, now=self.clock.now())
-        return self._queue(plan, Phase.STRATEGIZE)
+        return self._queue(plan)
 
     def resume(self, plan: Plan) -> Plan:
-        """Queues a plan that failed, was constrained or interrupted, to go on where it stands.
+        """Queues a plan that failed or was interrupted, to go on where it stands. Of one that failed at a
+        call, that call is made again; what was done before it is not. A job that nobody works at any more
+        goes on with its plan: a second one would get in its way.
 
-        `PlanError` for one that runs, waits for an answer or has ended.
+        `PlanError` for one that runs, waits for an answer or has ended; `NeedsHuman` when files in its
+        sandbox were edited by hand and not taken in.
         """
         plan = self.reconciled(plan)
         if plan.state.ended:
             raise PlanError(plan.id, f"it is {plan.state.value}, which is final; start a new one")
-        if plan.state.running:
-            if self._owned(plan):
-                raise PlanError(plan.id, "it is running already")
-            return self._queue(plan, plan.phase)
-        if plan.state is PlanState.WAITING and self.asking(plan) is not None:
-            raise PlanError(plan.id, "it waits for your answer; `agents plan approve` or `agents plan deny`")
         if plan.phase is Phase.APPLY:
             again = f"apply it again: `agents plan apply {plan.id}`"
             raise PlanError(plan.id, f"it is {plan.state.value}; {again}")
-        return self._queue(plan, plan.phase)
+        if plan.state.running:
+            return self._taken_up(plan)
+        if plan.state is PlanState.WAITING and self.asking(plan) is not None:
+            raise PlanError(plan.id, "it waits for your answer; `agents plan approve` or `agents plan deny`")
+        if plan.standing == (Phase.EXECUTE, PlanState.ERRORED):
+            with suppress(SandboxMissing):
+                self.rewriting.take_back_failure(plan)
+        return self._queue(plan)
+
+    def is_worked_on(self, plan: Plan) -> bool:
+        """Whether a living process runs it; one that is not known to be dead counts as alive."""
+        job = self._job(plan)
+        if job is None or job.state is not JobState.RUNNING or job.owner is None:
+            return False
+        return self.processes.is_alive(job.owner) is not False
 
     def asking(self, plan: Plan) -> ToolCall | None:
         """The call that waits for leave, if one does."""
@@ -67,11 +83,12 @@ class PlanLifecycle:
 
     def answer(self, plan: Plan, granted: bool) -> Plan:
         """Gives or refuses leave to the call that asks, and queues the plan to go on. `PlanError`."""
-        call = self.asking(plan)
-        if call is None:
+        plan = self.plans.get(plan.id)
+        call = self.asking(plan) if plan.state is PlanState.WAITING else None
+        if call is None:  # guard: a plan whose run has not yet stopped asking is not run a second time
             raise PlanError(plan.id, "nothing in it waits for an answer")
         self.calls.answer(plan.id, call.number, "granted" if granted else "denied", now=self.clock.now())
-        return self._queue(self.plans.get(plan.id), plan.phase)
+        return self._queue(plan)
 
     def reject(self, plan: Plan) -> Plan:
         """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended."""
@@ -80,22 +97,29 @@ class PlanLifecycle:
     def cancel(self, plan: Plan, reason: str) -> Plan:
         """Cancelled, or told to stop: then `state` is still running, and its owner cancels it.
 
-        `PlanError` when it has ended otherwise. A plan that is cancelled already is returned as it is.
+        `PlanError` when it has ended otherwise, or is being applied. A plan that is cancelled already is
+        returned as it is.
         """
-        plan = self.reconciled(plan)
+        for _ in range(_DECISIONS):
+            with suppress(StalePlan):  # somebody else decided first; what is left to decide?
+                return self._cancelled(self.reconciled(plan), reason)
+            plan = self.plans.get(plan.id)
+        return self._cancelled(self.reconciled(plan), reason)
+
+    def _cancelled(self, plan: Plan, reason: str) -> Plan:
         if plan.state is PlanState.CANCELLED:
             return plan
         if plan.state.ended:
             raise PlanError(plan.id, f"it is {plan.state.value} already; nothing was changed")
+        if plan.phase is Phase.APPLY and plan.state.running:  # guard: what it did to files decides its state
+            raise PlanError(plan.id, f"it is being applied; `agents plan undo {plan.id}` takes that back")
         job = self._job(plan)
         if job is not None and not job.state.ended:
-            try:
-                job = self.jobs.request_cancel(job.id, reason, now=self.clock.now())
-            except JobAlreadyEnded:
-                job = self.jobs.get(job.id)
-            self._end_of_dead_owner(job)
+            with suppress(JobAlreadyEnded):
+                self.jobs.request_cancel(job.id, reason, now=self.clock.now())
+            self._end_of_dead_owner(self.jobs.get(job.id))
             plan = self.reconciled(self.plans.get(plan.id))
-            if plan.state.ended or self._owned(plan):
+            if plan.state is PlanState.CANCELLED or (plan.state.running and self._owned(plan)):
                 return plan
         error = f"cancelled: {reason}"
         return self.plans.move(
@@ -107,25 +131,37 @@ class PlanLifecycle:
         if not plan.state.running or plan.phase is Phase.APPLY:
             return plan
         job = self._job(plan)
-        if job is None or not job.state.ended:
-            return plan
-        if job.state is JobState.SUCCEEDED:
+        if job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
             return self.plans.get(plan.id)
         cancelled = job.state is JobState.CANCELLED
         state = PlanState.CANCELLED if cancelled else PlanState.ERRORED
         error = f"cancelled: {job.cancel_reason}" if cancelled else job.error or "its job failed"
-        return self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
+        try:
+            return self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
+        except StalePlan:
+            return self.plans.get(plan.id)  # it has moved since, and not by us
 
-    def _queue(self, plan: Plan, phase: Phase) -> Plan:
+    def _taken_up(self, plan: Plan) -> Plan:
+        """A plan that should be running, with a job that can be claimed. `PlanError` if it does run."""
+        job = self._job(plan)
+        if job is not None:
+            self._end_of_dead_owner(job)
+            plan = self.reconciled(self.plans.get(plan.id))
+            job = self._job(plan)
+        if job is None or job.state.ended:
+            return self._queue(plan)
+        if self.is_worked_on(plan):  # guard: one owner at a time
+            raise PlanError(plan.id, "it is running already")
+        return plan
+
+    def _queue(self, plan: Plan) -> Plan:
         """A job for the plan. Its key says for which version, so that it is submitted once."""
+        wanted = _queued(plan)
+        ensure_plan_move(plan.id, plan.standing, wanted)
         kind, key = kind_of_plan(plan.id), f"{plan.id}@{plan.version}"
         new = NewJob(kind, {"plan_id": plan.id}, max_attempts=ATTEMPTS, key=key)
         job = self.jobs.submit(new, now=self.clock.now())
-        if plan.standing == (phase, PlanState.PROCESSING):
-            moved = (phase, PlanState.PROCESSING)
-        else:
-            moved = (phase, PlanState.QUEUED)
-        return self.plans.move(plan, moved, PlanFacts(job_id=job.id), now=self.clock.now())
+        return self.plans.move(plan, wanted, PlanFacts(job_id=job.id), now=self.clock.now())
 
     def _job(self, plan: Plan) -> Job | None:
         if plan.job_id is None:
@@ -153,3 +189,11 @@ class PlanLifecycle:
             self.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=self.clock.now())
         except StaleFence:
             return  # a peer was faster
+
+
+def _queued(plan: Plan) -> Standing:
+    """Where a plan stands when a job is to go on with it."""
+    if plan.phase is Phase.ACTION:
+        return Phase.STRATEGIZE, PlanState.QUEUED
+    # One that was running goes from hand to hand.
+    return plan.phase, PlanState.PROCESSING if plan.state.running else PlanState.QUEUED

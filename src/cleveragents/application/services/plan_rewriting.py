@@ -1,26 +1,31 @@
 """What a person does to a plan's sandbox between runs: back to a checkpoint, or their own edits taken in.
 
 Both are recorded like a tool call, with a changeset of their own: nothing is erased, and what the sandbox
-holds is always what the records add up to.
+holds is always what the records add up to. One that was interrupted is finished by whoever comes next.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.plans import CallStore, PlanStore
-from cleveragents.application.ports.sandboxes import Sandboxes
-from cleveragents.application.services.plan_history import PlanHistory, bring_to
-from cleveragents.domain.change import ChangeEntry
-from cleveragents.domain.file_state import Difference, entries_between
-from cleveragents.domain.json_value import FrozenObject
+from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
+from cleveragents.application.services.plan_history import ROLLBACK, PlanHistory, bring_to, checkpoint_of
+from cleveragents.domain.file_state import entries_between
+from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.plan import Plan
+from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import PlanError
+from cleveragents.errors import PlanError, StalePlan
 
 __all__ = ["PlanRewriting"]
+
+_REREAD = "reread"
+_BUSY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,49 +42,75 @@ class PlanRewriting:
     def rollback(self, plan: Plan, checkpoint: int) -> ToolCall:
         """The sandbox as it was before the call of that number; that call and later ones count as not made,
         so that a resumed plan makes them again. `UnknownCheckpoint`, `PlanError` while it runs."""
-        _ensure_idle(plan)
-        taken_back = [
-            call
-            for call in self.history.calls_from(plan.id, checkpoint)
-            if call.state is not CallState.REVERTED
-        ]
-        wanted = self.history.states_before(plan.id, checkpoint)
-        sandbox = self.sandboxes.open(plan.id)
-        with sandbox.writing(timeout_seconds=30.0):
-            recorded = self.history.differences(plan.id)
-            leads_back = {
-                path: Difference(step.after, wanted.get(path, step.before)) for path, step in recorded.items()
-            }
-            done = self._record(plan, "rollback", entries_between(leads_back), str(checkpoint))
-            for call in taken_back:
-                self.calls.move(call, CallState.REVERTED, now=self.clock.now())
-            bring_to(sandbox, wanted)
-        return done
+        self.history.leading_back(plan.id, checkpoint)
+        with self._idle(plan) as sandbox:
+            return self._finish(self._begin(plan, ROLLBACK, {"checkpoint": checkpoint}), sandbox)
 
     def reread(self, plan: Plan) -> ToolCall | None:
         """Takes in what was edited by hand in the sandbox; None if nothing was. `PlanError` while it runs."""
-        _ensure_idle(plan)
-        sandbox = self.sandboxes.open(plan.id)
-        with sandbox.writing(timeout_seconds=30.0):
-            edited = self.history.unrecorded(plan.id, sandbox)
-            if not edited:
+        with self._idle(plan) as sandbox:
+            if not self.history.unrecorded(plan.id, sandbox):
                 return None
-            return self._record(plan, "reread", entries_between(edited), None)
+            return self._finish(self._begin(plan, _REREAD, {}), sandbox)
 
-    def _record(self, plan: Plan, tool: str, entries: list[ChangeEntry], checkpoint: str | None) -> ToolCall:
+    def take_back_failure(self, plan: Plan) -> ToolCall | None:
+        """Back to before the call at which the plan failed, so that it is made again; None if its last call
+        was no failure. `NeedsHuman` when there are edits by hand that this would throw away."""
+        if plan.strategy is None:
+            return None
+        strategy = Strategy.from_json(plan.strategy)
+        made = [call for call in self.history.calls(plan.id) if call.state is not CallState.REVERTED]
+        last = next((call for call in reversed(made) if call.step is not None), None)
+        step = None if last is None else strategy.step_of(last)
+        self.history.ensure_taken_in(plan.id, self.sandboxes.open(plan.id))
+        if last is None or step is None or step.problem_with(last) is None:
+            return None
+        return self.rollback(plan, last.number)
+
+    def settle(self, plan_id: str, sandbox: Sandbox) -> None:
+        """Finishes what was interrupted. The caller holds `sandbox.writing()`."""
+        for call in self.history.calls(plan_id):
+            if call.tool in (ROLLBACK, _REREAD) and call.state is CallState.STARTED:
+                self._finish(call, sandbox)
+
+    @contextmanager
+    def _idle(self, plan: Plan) -> Iterator[Sandbox]:
+        """The sandbox, held, of a plan that nobody runs: a run waits for the sandbox before it begins."""
+        sandbox = self.sandboxes.open(plan.id)
+        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+            now = self.plans.get(plan.id)
+            if now.state.running:  # guard: what a run has done is not taken away from under it
+                raise PlanError(plan.id, "it is running; cancel it first, or wait until it is done")
+            if now.state.ended:
+                raise PlanError(plan.id, f"it is {now.state.value}; its result can no longer be changed")
+            if now.version != plan.version:  # guard: the decision was about what the plan was then
+                raise StalePlan(plan.id, plan.version)
+            self.settle(plan.id, sandbox)
+            yield sandbox
+
+    def _begin(self, plan: Plan, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall:
+        facts = FrozenObject(arguments)
         now = self.clock.now()
-        arguments = FrozenObject({} if checkpoint is None else {"checkpoint": checkpoint})
-        call = self.calls.add(plan.id, tool, arguments, step=None, state=CallState.STARTED, now=now)
-        changeset = self.changesets.start(plan.id)
-        call = self.calls.move(call, CallState.ENDING, now=now, changeset_id=changeset)
+        return self.calls.add(plan.id, tool, facts, step=None, state=CallState.STARTED, now=now)
+
+    def _finish(self, call: ToolCall, sandbox: Sandbox) -> ToolCall:
+        """Each step leaves nothing for a second time to do, so it may be begun again anywhere."""
+        plan_id = call.plan_id
+        back = call.tool == ROLLBACK
+        if back:
+            found = self.history.leading_back(plan_id, checkpoint_of(call))
+        else:
+            found = self.history.unrecorded(plan_id, sandbox)
+        changeset = call.changeset_id
+        if changeset is None:
+            changeset = self.changesets.start(plan_id)
+            call = self.calls.move(call, CallState.STARTED, now=self.clock.now(), changeset_id=changeset)
+        entries = entries_between(found, tool_call_id=call.call_id)
         if entries:
             self.changesets.record_all(changeset, entries, key=call.call_id)
         self.changesets.close(changeset)
+        if back:
+            bring_to(
+                sandbox, {path: step.after for path, step in found.items()} | self.history.states(plan_id)
+            )
         return self.calls.move(call, CallState.ENDED, now=self.clock.now())
-
-
-def _ensure_idle(plan: Plan) -> None:
-    if plan.state.running:
-        raise PlanError(plan.id, "it is running; cancel it first, or wait until it is done")
-    if plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value}; its result can no longer be changed")

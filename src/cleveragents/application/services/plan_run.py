@@ -7,7 +7,7 @@ has to stay alive meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,12 @@ from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes, SandboxRequest
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
+from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.sandbox_setup import SandboxSetup
 from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.strategy import Strategy, StrategyStep
-from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import (
     Cancelled,
     CleverAgentsError,
@@ -42,7 +42,6 @@ __all__ = ["ATTEMPTS", "MakeStrategy", "OpenExecution", "PlanRun", "kind_of_plan
 
 ATTEMPTS = 3
 _PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy)
-_TOLD = 400
 
 
 class MakeStrategy(Protocol):
@@ -72,6 +71,7 @@ class PlanRun:
     make_strategy: MakeStrategy
     open_execution: OpenExecution
     setup: SandboxSetup
+    rewriting: PlanRewriting
     checks: ChecksFor
     clock: Clock
     progress: Callable[[str], None] | None = None
@@ -79,46 +79,68 @@ class PlanRun:
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Takes the plan as far as it goes without a person; returns where it stands then."""
         plan = self.plans.get(str(job.payload["plan_id"]))
+        held = _Held(self.plans, self.clock, plan)
+        if plan.job_id == job.id and _is_to_be_run(plan):  # guard: no other job's plan, nor what is done
+            self._run(held, job)
+            self._heed_cancel(held, job)
+        plan = held.plan
+        return freeze({"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value})
+
+    def _run(self, held: _Held, job: AsyncJob) -> None:
         try:
-            plan = self._strategize(plan)
-            plan = self._execute(plan, job)
+            self._strategize(held)
+            self._execute(held, job)
         except StalePlan:
             raise  # another worker owns it, or a person decided otherwise: it is not ours to move
         except Cancelled:
             # A worker that shuts down, or lost its lease, stops the run as well; the plan goes on elsewhere.
-            reason = self.jobs.get(job.id).cancel_reason
-            if reason is not None:
-                self._cancelled(plan.id, reason, job)
+            self._heed_cancel(held, job)
             raise
         except NeedsHuman as needed:
-            plan = self._wait(plan.id, needed)
+            waited: JsonValue = {"what": needed.what, "remedy": needed.remedy}
+            held.move(held.plan.phase, PlanState.WAITING, PlanFacts(waiting_for=waited))
         except _PASSING as error:
             if job.attempt < ATTEMPTS:
                 raise  # the job is tried again, and goes on where this attempt stopped
-            plan = self._end(plan.id, PlanState.ERRORED, str(error))
+            held.end(PlanState.ERRORED, str(error))
         except CleverAgentsError as error:
-            plan = self._end(plan.id, PlanState.ERRORED, str(error))
+            held.end(PlanState.ERRORED, str(error))
         except Exception as error:
-            self._end(plan.id, PlanState.ERRORED, f"{type(error).__name__}: {error}")
+            held.end(PlanState.ERRORED, f"{type(error).__name__}: {error}")
             raise
-        return freeze({"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value})
 
-    def _strategize(self, plan: Plan) -> Plan:
-        if plan.standing == (Phase.ACTION, PlanState.QUEUED):
-            plan = self._move(plan, Phase.STRATEGIZE, PlanState.QUEUED)
-        if plan.phase is not Phase.STRATEGIZE:
-            return plan
-        plan = self._begin(plan)
-        strategy = self.make_strategy(plan)
-        plan = self._move(plan, Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
-        return self._move(plan, Phase.EXECUTE, PlanState.QUEUED)
+    def _heed_cancel(self, held: _Held, job: AsyncJob) -> None:
+        """Cancels the plan if that was wanted. Whoever cancels marks the job and then looks at the plan, we
+        moved the plan and now look at the job: one of the two sees the other."""
+        reason = self.jobs.get(job.id).cancel_reason
+        if reason is None:
+            return
+        plan = held.plan
+        if plan.strategy is not None:
+            with suppress(SandboxMissing):
+                strategy = Strategy.from_json(plan.strategy)
+                self.open_execution(plan, strategy, self.sandboxes.open(plan.id), job).abandon(reason)
+        held.end(PlanState.CANCELLED, f"cancelled: {reason}")
 
-    def _execute(self, plan: Plan, job: AsyncJob) -> Plan:
-        plan = self._begin(plan)
+    def _strategize(self, held: _Held) -> None:
+        if held.plan.phase is Phase.ACTION:
+            held.move(Phase.STRATEGIZE, PlanState.QUEUED)
+        if held.plan.phase is not Phase.STRATEGIZE:
+            return
+        if held.plan.state is not PlanState.COMPLETE:
+            held.begin()
+            strategy = self.make_strategy(held.plan)
+            held.move(Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
+        held.move(Phase.EXECUTE, PlanState.QUEUED)
+
+    def _execute(self, held: _Held, job: AsyncJob) -> None:
+        plan = held.begin()
         strategy = Strategy.from_json(plan.strategy)
         started = self.clock.monotonic()
         sandbox = self._sandbox(plan, strategy)
         execution = self.open_execution(plan, strategy, sandbox, job)
+        with sandbox.writing(timeout_seconds=execution.busy_seconds):
+            self.rewriting.settle(plan.id, sandbox)
         execution.settle()
         self.setup.prepare(strategy.setup, sandbox, execution)
         for number, step in enumerate(strategy.steps, start=1):
@@ -131,19 +153,23 @@ class PlanRun:
             request = CallRequest(
                 str(number), step.tool, step.arguments, granted=step.granted, timeout_seconds=left
             )
-            _ensure_done(plan.id, step, execution.call(request))
+            problem = step.problem_with(execution.call(request))
+            if problem is not None:
+                raise PlanFailed(plan.id, problem)
+        states = execution.history.states(plan.id)
         ground = CheckGround(
             plan_id=plan.id,
             resource=Path(plan.resource),
             sandbox=sandbox,
-            states=execution.history.states(plan.id),
+            states=states,
+            recorded=states,
             stop=job.token,
             network=execution.network,
             markers=execution.markers,
             on_output=execution.on_output,
         )
         self.checks(ground.resource).run(strategy.checks, ground, progress=self.progress)
-        return self._move(plan, Phase.EXECUTE, PlanState.COMPLETE)
+        held.move(Phase.EXECUTE, PlanState.COMPLETE)
 
     def _sandbox(self, plan: Plan, strategy: Strategy) -> Sandbox:
         try:
@@ -157,48 +183,34 @@ class PlanRun:
             )
             return self.sandboxes.create(request, progress=self.progress)
 
-    def _begin(self, plan: Plan) -> Plan:
-        """Takes the phase; from one that died in it, too: its version is worth nothing from now on."""
-        return self._move(plan, plan.phase, PlanState.PROCESSING, PlanFacts(strategy=plan.strategy))
-
-    def _cancelled(self, plan_id: str, reason: str, job: AsyncJob) -> None:
-        plan = self.plans.get(plan_id)
-        if plan.strategy is not None:
-            with suppress(SandboxMissing):
-                strategy = Strategy.from_json(plan.strategy)
-                self.open_execution(plan, strategy, self.sandboxes.open(plan.id), job).abandon(reason)
-        self._end(plan_id, PlanState.CANCELLED, f"cancelled: {reason}")
-
-    def _wait(self, plan_id: str, needed: NeedsHuman) -> Plan:
-        plan = self.plans.get(plan_id)
-        waited: JsonValue = {"what": needed.what, "remedy": needed.remedy}
-        return self._move(plan, plan.phase, PlanState.WAITING, PlanFacts(waiting_for=waited))
-
-    def _end(self, plan_id: str, state: PlanState, error: str) -> Plan:
-        plan = self.plans.get(plan_id)
-        if plan.state is state:
-            return plan
-        return self._move(plan, plan.phase, state, PlanFacts(error=error))
-
-    def _move(self, plan: Plan, phase: Phase, state: PlanState, facts: PlanFacts | None = None) -> Plan:
-        return self.plans.move(plan, (phase, state), facts, now=self.clock.now())
-
     def _say(self, what: str) -> None:
         if self.progress is not None:
             self.progress(what)
 
 
-def _ensure_done(plan_id: str, step: StrategyStep, call: ToolCall) -> None:
-    if step.continue_on_failure:
-        return
-    if call.state is CallState.FAILED:
-        raise PlanFailed(plan_id, f"step {step.name!r}: {call.error}")
-    code = call.result.get("exit_code", 0) if isinstance(call.result, Mapping) else 0
-    if code not in step.expect_exit:
-        raise PlanFailed(plan_id, f"step {step.name!r} ended with exit code {code}{_tail(call)}")
+@dataclass(slots=True)
+class _Held:
+    """The plan as this run last moved it. Its version is the run's fence: once anybody else has moved the
+    plan, whatever the run wants to make of it is refused. Not thread-safe: the run's own."""
+
+    plans: PlanStore
+    clock: Clock
+    plan: Plan
+
+    def begin(self) -> Plan:
+        """Takes the phase; from one that died in it, too: its version is worth nothing from now on."""
+        self.move(self.plan.phase, PlanState.PROCESSING)
+        return self.plan
+
+    def end(self, state: PlanState, error: str) -> None:
+        self.move(self.plan.phase, state, PlanFacts(error=error))
+
+    def move(self, phase: Phase, state: PlanState, facts: PlanFacts | None = None) -> None:
+        self.plan = self.plans.move(self.plan, (phase, state), facts, now=self.clock.now())
 
 
-def _tail(call: ToolCall) -> str:
-    output = call.result.get("output") if isinstance(call.result, Mapping) else None
-    words = " ".join(str(output or "").split())
-    return f": {words[-_TOLD:]}" if words else ""
+def _is_to_be_run(plan: Plan) -> bool:
+    """Whether it was left before the end of what a job does: between its two phases, too."""
+    if plan.phase is Phase.APPLY:
+        return False
+    return plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE)

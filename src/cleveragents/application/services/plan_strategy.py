@@ -10,6 +10,7 @@ from cleveragents.domain.action import Action, Step
 from cleveragents.domain.check import Check
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan
+from cleveragents.domain.policy import DEFAULT_PROFILE
 from cleveragents.domain.strategy import Strategy, StrategyStep
 from cleveragents.errors import PlanFailed
 
@@ -49,7 +50,7 @@ class ActionStrategist:
         return Strategy(
             steps=steps,
             checks=(*action.checks, *_checks(request.get("checks"))),
-            profile=str(request.get("profile") or ""),
+            profile=str(request.get("profile") or DEFAULT_PROFILE),
             action_profile=action.profile,
             setup=action.setup,
             include=(*action.include, *_texts(request.get("include"))),

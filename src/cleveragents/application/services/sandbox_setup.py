@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.ports.setup import SetupStore
-from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
+from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.domain.action import Setup
 from cleveragents.domain.policy import Capability
-from cleveragents.domain.tool import CallState
+from cleveragents.domain.strategy import SETUP, StrategyStep
+from cleveragents.domain.tool import ToolCall
 from cleveragents.errors import PlanFailed
 
 __all__ = ["SandboxSetup"]
@@ -26,12 +26,20 @@ class SandboxSetup:
         """When it returns, the sandbox is set up. `PlanFailed`, `NeedsHuman`, `PolicyDenied`."""
         if setup is None:
             return
+        call = execution.earlier(SETUP)
+        if call is None or call.state not in DONE:
+            call = self._made(setup, sandbox, execution, asked=call is not None)
+        problem = StrategyStep(SETUP, call.tool, call.arguments).problem_with(call)
+        if problem is not None:
+            raise PlanFailed(sandbox.plan_id, problem)
+
+    def _made(self, setup: Setup, sandbox: Sandbox, execution: ToolExecution, *, asked: bool) -> ToolCall:
+        # Only here, before the first step: later steps may change the files that the key is made of.
         key = self.cache.key(setup.command, sandbox.root, setup.key)
-        if self.cache.take(key, sandbox.root, setup.paths):
-            return
+        if not asked and self.cache.take(key, sandbox.root, setup.paths):
+            return execution.note(SETUP, "setup", {"command": setup.command, "kept_as": key})
         arguments = {"argv": ["/bin/sh", "-c", setup.command]}
-        call = execution.call(CallRequest("setup", "command", arguments, capability=Capability.INSTALL))
-        code = call.result.get("exit_code") if isinstance(call.result, Mapping) else None
-        if call.state is CallState.FAILED or code != 0:
-            raise PlanFailed(sandbox.plan_id, f"setting up the sandbox failed: {call.error or call.result}")
-        self.cache.keep(key, sandbox.root, setup.paths)
+        call = execution.call(CallRequest(SETUP, "command", arguments, capability=Capability.INSTALL))
+        if StrategyStep(SETUP, call.tool, arguments).problem_with(call) is None:
+            self.cache.keep(key, sandbox.root, setup.paths)
+        return call

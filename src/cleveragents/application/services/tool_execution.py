@@ -36,12 +36,13 @@ from cleveragents.errors import (
     PolicyDenied,
 )
 
-__all__ = ["CallRequest", "FilesIn", "ToolExecution"]
+__all__ = ["DONE", "CallRequest", "FilesIn", "ToolExecution"]
 
 FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
 """Opens the files below a directory; the callable hears of a path before its first change."""
 
-_DONE = (CallState.ENDED, CallState.FAILED)
+DONE = (CallState.ENDED, CallState.FAILED)
+"""Where a call is over, however it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +87,11 @@ class ToolExecution:
 
     def settle(self) -> None:
         """After an interruption: finishes recording what was done, and takes back what was half done."""
-        open_calls = [call for call in self.history.calls(self._plan_id) if call.state not in _DONE]
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
-            for call in open_calls:
+            for call in self.history.calls(self._plan_id):
                 if call.state is CallState.ENDING:
                     self._record(call, self._unrecorded())
-                elif call.changeset_id is not None:
+                elif call.state is CallState.STARTED and call.changeset_id is not None:
                     # The call is made again under a changeset of its own; nothing more belongs in this one.
                     self.context.close_changeset(call.changeset_id)
             bring_to(self.sandbox, self.history.states(self._plan_id))
@@ -111,18 +111,37 @@ class ToolExecution:
 
         `NeedsHuman` when the policy wants a person's leave first; `PolicyDenied`; `Cancelled`.
         """
-        earlier = self._earlier(request.step)
-        if earlier is not None and earlier.state in _DONE:  # guard: a finished call is not repeated
+        earlier = self.earlier(request.step)
+        if earlier is not None and earlier.state in DONE:  # guard: a finished call is not repeated
             return earlier
         self.stop.raise_if_cancelled()
-        tool = self.tools.get(request.tool)
-        files = self.files_in(self.sandbox.root, _nothing)
-        capability = request.capability or self.tools.capability_of(tool, request.arguments, files)
+        try:
+            tool = self.tools.get(request.tool)
+            capability = request.capability or self._needed(tool, request)
+        except CleverAgentsError as refusal:
+            return self._refused(request, earlier, refusal)
         call = self._allowed(request, capability, earlier)
         if not tool.spec.writes:
             return self._read(tool, call)
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             return self._write(tool, call, request)
+
+    def earlier(self, step: str) -> ToolCall | None:
+        """The call that was made for the step, however far it got; None if none was, or it was taken back."""
+        of_step = [
+            call
+            for call in self.history.calls(self._plan_id)
+            if call.step == step and call.state is not CallState.REVERTED
+        ]
+        return of_step[-1] if of_step else None
+
+    def note(self, step: str, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall:
+        """What the sandbox holds and nobody recorded, filed as the doing of a call that needed no tool."""
+        with self.sandbox.writing(timeout_seconds=self.busy_seconds):
+            call = self._added(step, tool, arguments, CallState.STARTED)
+            changeset = self.context.start_changeset()
+            call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
+            return self._record(call, self._unrecorded())
 
     @property
     def network(self) -> bool:
@@ -132,14 +151,6 @@ class ToolExecution:
     @property
     def _plan_id(self) -> str:
         return self.sandbox.plan_id
-
-    def _earlier(self, step: str) -> ToolCall | None:
-        of_step = [
-            call
-            for call in self.history.calls(self._plan_id)
-            if call.step == step and call.state is not CallState.REVERTED
-        ]
-        return of_step[-1] if of_step else None
 
     def _allowed(self, request: CallRequest, capability: Capability, earlier: ToolCall | None) -> ToolCall:
         """The call, started, or the reason why it may not be."""
@@ -157,12 +168,22 @@ class ToolExecution:
         if earlier is not None:
             return earlier
         state = CallState.ASKED if verdict is Verdict.ASK else CallState.STARTED
-        call = self.calls.add(
-            self._plan_id, request.tool, request.arguments, step=request.step, state=state, now=now
-        )
+        call = self._added(request.step, request.tool, request.arguments, state)
         if state is CallState.ASKED:
             raise self._asking(call, capability)
         return call
+
+    def _needed(self, tool: Tool, request: CallRequest) -> Capability:
+        files = self.files_in(self.sandbox.root, _nothing)
+        return self.tools.capability_of(tool, request.arguments, files)
+
+    def _refused(self, request: CallRequest, earlier: ToolCall | None, error: CleverAgentsError) -> ToolCall:
+        """A call that cannot be made is a call that failed: nobody is asked for leave, and all can see it."""
+        call = earlier or self._added(request.step, request.tool, request.arguments, CallState.STARTED)
+        return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=str(error))
+
+    def _added(self, step: str, tool: str, arguments: Mapping[str, JsonValue], state: CallState) -> ToolCall:
+        return self.calls.add(self._plan_id, tool, arguments, step=step, state=state, now=self.clock.now())
 
     def _asking(self, call: ToolCall, capability: Capability) -> NeedsHuman:
         what = f"call {call.number} ({call.tool}) needs leave for {capability.value}"
@@ -198,7 +219,15 @@ class ToolExecution:
         return self.history.unrecorded(self._plan_id, self.sandbox)
 
     def _touched(self, before: Mapping[str, FileState | None]) -> dict[str, Difference]:
-        return {path: Difference(state, self.sandbox.state_of(path)) for path, state in before.items()}
+        hidden = self.sandbox.ignored(before)
+        if hidden:
+            # What no scan sees is no part of a result, unless it was before a rule came that hides it.
+            hidden -= self.history.differences(self._plan_id).keys()
+        return {
+            path: Difference(state, self.sandbox.state_of(path))
+            for path, state in before.items()
+            if path not in hidden
+        }
 
     def _record(self, call: ToolCall, found: Mapping[str, Difference]) -> ToolCall:
         """Files the changes under the call's changeset, once, and ends the call."""
