@@ -119,7 +119,7 @@ def arguments_for(
     ]
     tools = [
         directory
-        for directory in tool_directories(entries, program, hidden)
+        for directory in tool_directories(entries, program, root=command.root, forbidden=hidden)
         if not is_inside(directory, [*system, command.root])
     ]
     options = [*_namespaces(command.network), *_system(command.network)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,8 @@ _GUARD = Path(__file__).with_name("guard.py")
 _PACKAGES = Path(__file__).parents[3]
 _CHUNK_BYTES = 65536
 _MOST_LEFT_IN_A_PIPE = 1 << 20
-_STUCK_SECONDS = 5.0
+_STUCK_SECONDS = 3.0
+_MOST_LOOKS = 20
 # What the guard's own interpreter may need; the command gets none of it.
 _GUARD_NEEDS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
@@ -122,6 +124,7 @@ class GuardProcess:
             self._process.poll()  # a dead child of ours must not look alive
             return {**marked(COMMAND_MARKER, self._marker), **descendants(self._process.pid)}
 
+        _kill_groups(self._marker, spare=self._process.pid)
         end_tree(find, grace_seconds=0)
         return self._process.wait(_STUCK_SECONDS)
 
@@ -136,6 +139,26 @@ class GuardProcess:
         with suppress(BrokenPipeError):  # it is gone: its report, or the lack of one, tells
             while view:
                 view = view[self._control.write(view) or 0 :]
+
+
+def _kill_groups(marker: str, spare: int) -> None:
+    """Kills the process groups of all who carry the marker: a group dies at once, and nobody forks out of it.
+
+    So a chain of processes that fork and exit, too quick for a list of them, ends as well. Newest first, for
+    those are the ones that are about to be gone. None of these groups is ours: the guard began a session.
+    A guard that still lives is spared, because what carries no marker is found below it.
+    """
+    import psutil
+
+    for _ in range(_MOST_LOOKS):
+        found = False
+        for pid in sorted(set(psutil.pids()) - {spare}, reverse=True):
+            with suppress(psutil.Error, OSError):
+                if psutil.Process(pid).environ().get(COMMAND_MARKER) == marker:
+                    os.killpg(os.getpgid(pid), signal.SIGKILL)
+                    found = True
+        if not found:
+            return
 
 
 def _guard_environment(markers: Mapping[str, str]) -> dict[str, str]:

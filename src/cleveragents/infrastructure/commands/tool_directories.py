@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from cleveragents.infrastructure.commands.environment import is_inside
@@ -18,7 +18,7 @@ __all__ = ["secret_places", "shebang", "tool_directories"]
 
 _PROGRAM_DIRECTORIES = {"bin", "sbin", "shims"}
 _SIGNS_OF_A_PREFIX = ("pyvenv.cfg", "conda-meta", "lib", "versions", "installs", "tools")
-_ASKED_FOR = ("python", "python3", "node")
+_INTERPRETERS = ("python", "python3", "node", "ruby")
 _SECRETS = (".ssh", ".aws", ".azure", ".config", ".docker", ".gnupg", ".kube", ".mozilla", ".password-store")
 _MOST_LINKS = 16
 _SHEBANG = re.compile(rb"#!\s*(/\S+)")
@@ -29,20 +29,25 @@ def secret_places(home: Path) -> tuple[Path, ...]:
     return tuple(home / name for name in _SECRETS)
 
 
-def tool_directories(entries: Iterable[Path], program: Path, forbidden: Iterable[Path]) -> list[Path]:
+def tool_directories(
+    entries: Collection[Path], program: Path, *, root: Path, forbidden: Iterable[Path]
+) -> list[Path]:
     """Directories to be shown, parents first, none below another.
 
-    `entries` are PATH's; `program` is what will be run. Nothing at or below a `forbidden` place is among
-    them, nor a directory that holds a home: what a forbidden place lies below is for the caller to cover.
+    `entries` are PATH's; `program` is what will be run; `root` is the sandbox, which is shown anyway. Nothing
+    at or below a `forbidden` place is among them, nor a directory that holds a home; what a forbidden place
+    lies below is for the caller to cover.
     """
     home = Path(os.path.realpath(Path.home()))
     closed = (*forbidden, *secret_places(home))
+    outside = [entry for entry in entries if not is_inside(entry, [root])]
     wanted: list[Path] = []
     for entry in entries:
+        for name in _INTERPRETERS:
+            wanted += _chain(entry / name, trusted=False)
+    for entry in outside:
         wanted += _prefix(entry)
-        for name in _ASKED_FOR:
-            wanted += _chain(entry / name)
-    wanted += _chain(program)
+    wanted += _chain(program, trusted=program.parent in outside)
     shown: list[Path] = []
     for path in sorted(dict.fromkeys(wanted), key=lambda path: len(path.parts)):
         real = Path(os.path.realpath(path))
@@ -66,20 +71,36 @@ def _prefix(entry: Path) -> Iterator[Path]:
             yield parent
 
 
-def _chain(program: Path) -> Iterator[Path]:
-    """The prefixes along a program's links, and of the interpreter that its first line names."""
-    for step in _links(program):
-        yield from _prefix(step.parent)
-        configuration = step.parent.parent / "pyvenv.cfg"
-        if configuration.is_file():
-            for line in configuration.read_text("utf-8", "replace").splitlines():
-                name, _, value = line.partition("=")
-                if name.strip() == "home":
-                    yield from _prefix(Path(value.strip()))
+def _chain(program: Path, *, trusted: bool) -> Iterator[Path]:
+    """The prefixes along a program's links, and of the interpreter that its first line names.
+
+    What lies in the sandbox (a virtual environment of its own, say) is not to be trusted: a link there may
+    lead anywhere. Of such only directories are shown in which there is an interpreter.
+    """
+    steps = [*_links(program)]
     interpreter = shebang(program)
-    if interpreter is not None and interpreter != program:
-        for step in _links(interpreter):
-            yield from _prefix(step.parent)
+    if interpreter is not None:
+        steps += _links(interpreter)
+    for step in steps:
+        yield from _prefix(step.parent) if trusted else _interpreter_prefix(step.parent)
+        yield from _interpreter_prefix(_home_of_environment(step.parent.parent))
+
+
+def _interpreter_prefix(directory: Path | None) -> Iterator[Path]:
+    # guard: links and files in the sandbox can name any directory
+    if directory is not None and any((directory / name).is_file() for name in _INTERPRETERS):
+        yield from _prefix(directory)
+
+
+def _home_of_environment(environment: Path) -> Path | None:
+    """Where the interpreter of a virtual environment really is."""
+    configuration = environment / "pyvenv.cfg"
+    if configuration.is_file():
+        for line in configuration.read_text("utf-8", "replace").splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "home":
+                return Path(value.strip())
+    return None
 
 
 def _links(program: Path) -> Iterator[Path]:

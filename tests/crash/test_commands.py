@@ -1,0 +1,144 @@
+"""Commands whose caller, or whose guard, is killed by force."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cleveragents.infrastructure.commands.bubblewrap import shared_probe
+from tests.command_trees import WAYS_OUT, end_by_hand, tree_script, wait_none_alive
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.command_caller"]
+FOREVER = "trap '' TERM; while :; do sleep 1000.{token}9; done"
+# What neither descends from the command any more nor carries its marker cannot be known again.
+KNOWABLE = tuple(way for way in WAYS_OUT if "without variables" not in way)
+PROMISED_SECONDS = 5.0
+_tokens = itertools.count(os.getpid() * 10_000 + 5_001)
+Start = Callable[..., "subprocess.Popen[str]"]
+
+needs_bubblewrap = pytest.mark.skipif(
+    shared_probe.result().program is None, reason=f"needs bubblewrap: {shared_probe.result().problem}"
+)
+each_isolation = pytest.mark.parametrize(
+    "isolation", ["off", pytest.param("require", marks=needs_bubblewrap)]
+)
+
+
+@pytest.fixture
+def token() -> Iterator[int]:
+    token = next(_tokens)
+    yield token
+    end_by_hand(token)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    return temporary
+
+
+@pytest.fixture
+def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
+    """Starts a caller, and returns when the command's tree is complete."""
+    children = []
+
+    def start(isolation: str, script: str, timeout: float = 600.0) -> subprocess.Popen[str]:
+        root = tmp_path / "root"
+        root.mkdir()
+        path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+        child = subprocess.Popen(
+            [*PROGRAM, isolation, str(root), str(timeout)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        children.append(child)
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(script)
+        child.stdin.close()
+        child.stdin = None
+        assert child.stdout.readline() == "ready\n"
+        return child
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def guard_of(caller: subprocess.Popen[str]) -> psutil.Process:
+    [guard] = psutil.Process(caller.pid).children()
+    assert guard.cmdline()[-1].endswith("guard.py")
+    return guard
+
+
+@each_isolation
+def test_a_killed_caller_takes_its_commands_whole_tree_with_it(
+    start: Start, token: int, isolation: str, temporary: Path
+) -> None:
+    """claude-code#26658: processes of a dead session went on until the machine ran out of memory."""
+    caller = start(isolation, tree_script(token, then=FOREVER.format(token=token)))
+    guard = guard_of(caller)
+    assert isolation == "require" or list(temporary.iterdir()) != []
+    os.kill(caller.pid, signal.SIGKILL)
+    assert wait_none_alive(token, timeout=PROMISED_SECONDS) == []
+    psutil.wait_procs([guard], timeout=PROMISED_SECONDS)
+    assert not guard.is_running()
+    assert list(temporary.iterdir()) == [], "its private home is left"
+
+
+@each_isolation
+@pytest.mark.parametrize("cause", ["its time is up", "the guard was told to end"])
+def test_a_command_ends_in_time_although_its_caller_is_stopped(
+    start: Start, token: int, isolation: str, cause: str
+) -> None:
+    """The guard, not the caller, holds the clock and the processes."""
+    late = cause == "its time is up"
+    script = tree_script(token, then=FOREVER.format(token=token))
+    caller = start(isolation, script, 2.0 if late else 600.0)
+    os.kill(caller.pid, signal.SIGSTOP)
+    if not late:
+        guard_of(caller).terminate()  # as a supervisor begins that ends by marker
+    assert wait_none_alive(token, timeout=PROMISED_SECONDS) == []
+    os.kill(caller.pid, signal.SIGCONT)
+    output, _ = caller.communicate(timeout=20)
+    result = json.loads(output.splitlines()[-1])
+    assert result["timed_out"] == late
+    assert result["exit_code"] == (None if late else 137)
+
+
+@each_isolation
+@pytest.mark.parametrize("way", ["killed", "hangs"])
+def test_a_caller_notices_that_its_guard_is_gone_and_ends_the_rest_itself(
+    start: Start, token: int, isolation: str, way: str
+) -> None:
+    ways = KNOWABLE if (isolation, way) == ("off", "killed") else tuple(WAYS_OUT)
+    caller = start(isolation, tree_script(token, ways=ways, then=FOREVER.format(token=token)))
+    guard = guard_of(caller)
+    if way == "hangs":
+        guard.suspend()
+        caller.send_signal(signal.SIGINT)
+    else:
+        guard.kill()
+    output, _ = caller.communicate(timeout=30)
+    assert wait_none_alive(token, timeout=0) == []
+    if way == "killed":
+        result = json.loads(output.splitlines()[-1])
+        assert result["exit_code"] == 137
+        assert "was killed" in result["output"]
+    else:
+        assert caller.returncode != 0

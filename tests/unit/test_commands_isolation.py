@@ -1,0 +1,243 @@
+"""What an isolated command can reach, and what happens where nothing isolates."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+import structlog
+
+from cleveragents.application.ports.commands import Command, CommandResult
+from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.errors import ToolRefused
+from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe, shared_probe
+from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER
+from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
+
+needs_bubblewrap = pytest.mark.skipif(
+    shared_probe.result().program is None, reason=f"needs bubblewrap: {shared_probe.result().problem}"
+)
+
+
+class Machine:
+    """A user's home, our state directory with two sandboxes, and the user's checkout."""
+
+    def __init__(self, directory: Path) -> None:
+        self.home = directory / "home"
+        self.state = self.home / ".local" / "share" / "cleveragents"
+        self.root = self.state / "sandboxes" / "one" / "tree"
+        self.other = self.state / "sandboxes" / "two" / "tree"
+        self.checkout = self.home / "project"
+        for path in (self.root, self.other, self.checkout, self.home / ".ssh"):
+            path.mkdir(parents=True)
+        self.secrets = (
+            self.home / ".ssh" / "id",
+            self.state / "token",
+            self.checkout / "f",
+            self.other / "f",
+        )
+        for path in self.secrets:
+            path.write_text("hunter2\n")
+
+    def run(self, script: str, **facts: object) -> CommandResult:
+        runner = GuardedCommandRunner(
+            isolation="require", hidden=(self.state, self.checkout), allowed_names=("ALLOWED",)
+        )
+        command = Command(("bash", "-c", script), self.root, self.root)
+        return runner.run(replace(command, **facts), CancellationToken().view())
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(tmp_path)
+    monkeypatch.setenv("HOME", str(machine.home))
+    return machine
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@needs_bubblewrap
+def test_secrets_state_other_sandboxes_and_the_checkout_are_not_there(machine: Machine) -> None:
+    for path in (
+        machine.home / ".ssh" / "id",
+        machine.state / "token",
+        machine.checkout / "f",
+        machine.other / "f",
+    ):
+        assert machine.run(f"cat {path}").output.endswith("No such file or directory\n")
+    assert machine.run(f"ls -A {machine.state / 'sandboxes'}").output == "one\n"
+    assert machine.run("cat ~/.ssh/id /root/.ssh/* /etc/shadow /etc/ssl/private/*").exit_code != 0
+
+
+@needs_bubblewrap
+def test_only_the_sandbox_can_be_written(machine: Machine) -> None:
+    elsewhere = machine.home / "elsewhere"
+    output = machine.run(f"touch inside; touch /usr/x /etc/x /x {elsewhere} {machine.checkout}/x").output
+    assert (machine.root / "inside").exists()
+    assert not elsewhere.exists()
+    assert [path.name for path in machine.checkout.iterdir()] == ["f"]
+    for path in ("/usr/x", "/etc/x", "/x"):
+        assert f"'{path}'" in output
+        assert not Path(path).exists()
+
+
+@needs_bubblewrap
+def test_what_is_readable_can_be_read_and_not_written(machine: Machine) -> None:
+    """A sandbox borrows objects from the checkout, which is hidden otherwise."""
+    objects = machine.checkout / "objects"
+    objects.mkdir()
+    (objects / "pack").write_text("content")
+    result = machine.run(f"cat {objects}/pack; touch {objects}/x", readable=(objects, machine.home / "gone"))
+    assert result.output.startswith("content")
+    assert "Read-only file system" in result.output
+    assert machine.run(f"cat {machine.checkout}/f", readable=(objects,)).exit_code == 1
+
+
+@needs_bubblewrap
+def test_there_is_no_network_unless_asked_for(machine: Machine, port: int) -> None:
+    connect = f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected"
+    assert "connected" not in machine.run(connect).output
+    assert machine.run(connect, network=True).output == "connected\n"
+
+
+@needs_bubblewrap
+def test_no_process_outside_can_be_seen_or_signalled(machine: Machine) -> None:
+    pids = machine.run("echo /proc/[0-9]*").output.split()
+    assert len(pids) <= 3, pids
+    environments = machine.run("cat /proc/[0-9]*/environ | tr '\\0' '\\n' | cut -d= -f1 | sort -u").output
+    assert "PYTEST_CURRENT_TEST" not in environments
+    assert COMMAND_MARKER in environments
+
+
+@needs_bubblewrap
+def test_what_a_command_is_given_reaches_neither_bubblewrap_nor_the_process_table(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository's LD_PRELOAD would run outside; a command line can be read by every user."""
+    monkeypatch.setenv("ALLOWED", "hunter2")
+    seen: dict[str, str] = {}
+    lines: list[str] = []
+
+    def look(chunk: bytes) -> None:
+        for process in psutil.Process().children(recursive=True):
+            if process.name() == "bwrap":
+                seen.update(process.environ())
+                lines.append(" ".join(process.cmdline()))
+
+    runner = GuardedCommandRunner(isolation="require", allowed_names=("ALLOWED",))
+    command = Command(
+        ("sh", "-c", 'echo "$ALLOWED $LD_PRELOAD"; sleep 0.2'),
+        machine.root,
+        machine.root,
+        environment={"LD_PRELOAD": "/no/such.so"},
+    )
+    result = runner.run(command, CancellationToken().view(), on_output=look)
+    assert "hunter2 /no/such.so" in result.output
+    assert seen.keys() == {COMMAND_MARKER}
+    assert lines
+    assert "hunter2" not in " ".join(lines)
+
+
+@needs_bubblewrap
+def test_an_interpreter_in_a_home_directory_works_and_shows_nothing_else(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = machine.home / "tools" / "lang"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "lib").mkdir()
+    (prefix / "lib" / "library").write_text("loaded\n")
+    (prefix / "bin" / "lang").write_text(f"#!/bin/sh\ncat {prefix}/lib/library\n")
+    (prefix / "bin" / "lang").chmod(0o755)
+    (prefix / "checkout").mkdir()
+    (prefix / "checkout" / "f").write_text("hunter2")
+    local = machine.home / ".local" / "bin"
+    local.mkdir()
+    (local / "tool").symlink_to(prefix / "bin" / "lang")
+    monkeypatch.setenv("PATH", f"{local}:{machine.home / '.config' / 'bin'}:/usr/bin:/bin")
+    runner = GuardedCommandRunner(isolation="require", hidden=(machine.state, prefix / "checkout"))
+    command = Command(("tool",), machine.root, machine.root)
+    stop = CancellationToken().view()
+    assert runner.run(command, stop).output == "loaded\n"
+    looked = runner.run(replace(command, argv=("sh", "-c", f"ls -A {machine.home} {prefix}/checkout")), stop)
+    assert "hunter2" not in looked.output
+    assert ".ssh" not in looked.output
+    assert "project" not in looked.output
+
+
+@needs_bubblewrap
+def test_a_program_that_only_the_outside_has_is_refused(machine: Machine) -> None:
+    program = machine.home / "program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    runner = GuardedCommandRunner(isolation="require")
+    with pytest.raises(ToolRefused, match=r"cannot be run: .*No such file"):
+        runner.run(Command((str(program),), machine.root, machine.root), CancellationToken().view())
+
+
+@needs_bubblewrap
+def test_nothing_in_the_sandbox_can_open_a_directory_outside(machine: Machine) -> None:
+    """Its own virtual environment leads to the interpreter it is made of; a made-up one leads nowhere."""
+    private = machine.home / "private"
+    private.mkdir()
+    (private / "note").write_text("hunter2")
+    (private / "program").write_text("#!/bin/sh\necho ran\n")
+    (private / "program").chmod(0o755)
+    environment = machine.root / ".venv"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "pyvenv.cfg").write_text(f"home = {private}\n")
+    (environment / "bin" / "python").symlink_to(private / "program")
+    (machine.root / "script").write_text(f"#!{private}/program\n")
+    (machine.root / "script").chmod(0o755)
+    path = f"{environment}/bin:/usr/bin:/bin"
+    assert machine.run(f"cat {private}/note", environment={"PATH": path}).exit_code == 1
+    for argv in (("./script",), (str(environment / "bin" / "python"),)):
+        with pytest.raises(ToolRefused, match="cannot be run"):
+            machine.run("", argv=argv)
+    interpreter = Path(os.path.realpath(sys.executable))
+    (environment / "bin" / "python").unlink()
+    (environment / "bin" / "python").symlink_to(interpreter)
+    (environment / "pyvenv.cfg").write_text(f"home = {interpreter.parent}\n")
+    asked = machine.run("", argv=(str(environment / "bin" / "python"), "-c", "import sys; print(sys.prefix)"))
+    assert asked.output == f"{environment}\n"
+
+
+class TestWithoutBubblewrap:
+    def run(self, probe: BubblewrapProbe, root: Path, isolation: str = "auto") -> CommandResult:
+        runner = GuardedCommandRunner(isolation=isolation, probe=probe)
+        assert runner.isolates is False
+        return runner.run(Command(("echo", "hello"), root, root), CancellationToken().view())
+
+    def test_commands_run_plainly_and_that_is_said_once(self, tmp_path: Path) -> None:
+        probe = BubblewrapProbe("no-such-bubblewrap")
+        with structlog.testing.capture_logs() as logs:
+            results = [self.run(probe, tmp_path) for _ in range(2)]
+            off = self.run(BubblewrapProbe("no-such-bubblewrap"), tmp_path, "off")
+        assert [(r.output, r.isolated) for r in [*results, off]] == [("hello\n", False)] * 3
+        assert [(log["event"], log["log_level"]) for log in logs] == [("command.not_isolated", "warning")]
+        assert "not installed" in logs[0]["reason"]
+
+    def test_where_isolation_is_required_nothing_runs(self, tmp_path: Path) -> None:
+        with pytest.raises(ToolRefused, match="not installed; install bubblewrap"):
+            self.run(BubblewrapProbe("no-such-bubblewrap"), tmp_path, "require")
+
+    @pytest.mark.parametrize("script", ["echo no namespaces >&2; exit 1", "exec sleep 1000"])
+    def test_one_that_is_installed_and_does_not_work_is_as_good_as_none(
+        self, tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("cleveragents.infrastructure.commands.bubblewrap._PROBE_SECONDS", 0.5)
+        broken = tmp_path / "broken"
+        broken.write_text(f"#!/bin/sh\n{script}\n")
+        broken.chmod(0o755)
+        result = BubblewrapProbe(str(broken)).result()
+        assert result.program is None
+        assert "does not work here (no namespaces)" in result.problem or "timed out" in result.problem
