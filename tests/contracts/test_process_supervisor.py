@@ -164,6 +164,16 @@ def test_whatever_a_handler_does_is_told_as_it_was(launch: Launch, how: str, exp
     assert verdict == expected
 
 
+def test_modules_of_the_directory_where_the_worker_stands_are_not_ours(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker is started inside repositories, and anybody may have put a `json.py` there."""
+    for name in ("json", "psutil", "cleveragents"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('foreign code')")
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(report(launch("answer", how="linger")), Returned)
+
+
 def test_an_unknown_handler_is_refused_for_good(launch: Launch) -> None:
     verdict = report(launch("nothing_of_that_name"))
     assert isinstance(verdict, Raised)

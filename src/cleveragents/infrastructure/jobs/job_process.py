@@ -36,7 +36,7 @@ class RunnerProcess:
         self._report = bytearray()
         # A session of its own: a Ctrl-C at the worker's terminal is the worker's to interpret.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cleveragents.infrastructure.jobs.runner"],
+            [sys.executable, "-P", "-m", "cleveragents.infrastructure.jobs.runner"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=dict(environment),

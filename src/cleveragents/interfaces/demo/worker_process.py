@@ -29,7 +29,7 @@ class WorkerProcess:
         with log.open("ab") as errors:
             # A session of its own: a Ctrl-C is the demo's to interpret.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "cleveragents.interfaces.demo.worker"],
+                [sys.executable, "-P", "-m", "cleveragents.interfaces.demo.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
