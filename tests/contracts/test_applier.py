@@ -58,7 +58,7 @@ def test_an_apply_and_its_undo_are_kept_with_their_events(world: World) -> None:
         ("apply.started", "p", undone.id, "undo"),
         ("apply.ended", "p", undone.id, "undo"),
     ]
-    assert all(facts["files"] == 2 for _, _, facts in kept)
+    assert all(facts["files"] == 2 for _, _, facts in events(world.database))
 
 
 def test_a_preparation_says_what_would_be_done_and_does_nothing(world: World) -> None:
