@@ -1,0 +1,164 @@
+"""A bench for plans: a small repository, the real parts, and jobs that are run when a test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cleveragents.application.container import Container
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.application.services.async_worker import AsyncWorker, CancellationToken
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.plan_run import PlanRun, kind_of_plan
+from cleveragents.application.services.worker_options import WorkerOptions
+from cleveragents.domain.check import Check
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.strategy import Strategy, StrategyStep
+from cleveragents.domain.tool import ToolCall
+from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.interfaces.demo.story import demo_settings
+from tests.applying import git
+
+__all__ = ["FILES", "PlanBench", "check", "command", "edit", "new_repository", "plan_bench", "step", "write"]
+
+FILES: Mapping[str, str] = {
+    "a.txt": "one\ntwo\nthree\nfour\nfive\nsix\nseven\n",
+    "b.txt": "alpha\n",
+    "folder/c.txt": "gamma\n",
+    ".gitignore": "*.log\n/kept/\n",
+}
+
+
+def step(
+    tool: str, *, name: str = "", more: Mapping[str, Any] | None = None, **arguments: Any
+) -> StrategyStep:
+    """A tool call; `more` are the step's own facts."""
+    return StrategyStep(name or tool, tool, arguments, **(more or {}))
+
+
+def write(path: str, content: str) -> StrategyStep:
+    return step("write", path=path, content=content)
+
+
+def edit(path: str, old: str, new: str) -> StrategyStep:
+    return step("edit", path=path, old=old, new=new)
+
+
+def command(script: str, **more: Any) -> StrategyStep:
+    return step("command", script=script, more=more)
+
+
+def check(text: str, *, required: bool = True, timeout_seconds: float = 60.0) -> Check:
+    return Check(text, text, required, timeout_seconds)
+
+
+def new_repository(root: Path, files: Mapping[str, str] = FILES) -> Path:
+    """A repository with one commit of these files."""
+    root.mkdir(parents=True)
+    git(root, "init", "-q", "-b", "main")
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "first")
+    return root
+
+
+class PlanBench:
+    """One process's parts, and its user's repository."""
+
+    def __init__(
+        self, home: Path, *, settings: Settings | None = None, faults: FaultPoints | None = None
+    ) -> None:
+        self.settings = settings or demo_settings(home / "state")
+        Path(self.settings.state.directory).mkdir(parents=True, exist_ok=True)
+        self.repository = home / "repository"
+        if not self.repository.exists():
+            new_repository(self.repository)
+        self.container = Container(self.settings, faults=faults)
+        self.parts = self.container.plan_parts
+        self.strategies: dict[str, Strategy] = {}
+        self.said: list[str] = []
+        self.adapt: Callable[[PlanRun], PlanRun] = lambda run: run
+
+    def plan(self, *steps: StrategyStep, checks: Sequence[Check] = (), **facts: Any) -> Plan:
+        """A plan with a job queued for it, which will do that."""
+        strategy = Strategy(steps, tuple(checks), **{"profile": "full-auto", **facts})
+        new = NewPlan("a goal", "tests/steps", str(self.repository))
+        plan = self.parts.lifecycle.create(new)
+        self.strategies[plan.id] = strategy
+        return plan
+
+    def handler(self) -> PlanRun:
+        run = self.parts.run(progress=self.said.append)
+        return self.adapt(replace(run, make_strategy=lambda plan: self.strategies[plan.id]))
+
+    def work(self, plan: Plan, **options: Any) -> Plan:
+        """Runs the plan's job once, here and now; returns the plan as it then stands."""
+        worker = AsyncWorker(
+            self.container.jobs,
+            {kind_of_plan(plan.id): JobHandler(self.handler())},
+            self.container.clock,
+            self.container.processes,
+            WorkerOptions(name="bench", lease_seconds=600, **{"cancel_grace_seconds": 2.0, **options}),
+            faults=self.container.faults,
+            spawn=lambda name, work: work(),
+        )
+        worker._claim_ready()
+        return self.now(plan)
+
+    def done(self, *steps: StrategyStep, **facts: Any) -> Plan:
+        """A plan that did that."""
+        return self.work(self.plan(*steps, **facts))
+
+    def now(self, plan: Plan) -> Plan:
+        return self.parts.plans.get(plan.id)
+
+    def resume(self, plan: Plan) -> Plan:
+        return self.work(self.parts.lifecycle.resume(self.now(plan)))
+
+    def answer(self, plan: Plan, granted: bool) -> Plan:
+        return self.work(self.parts.lifecycle.answer(self.now(plan), granted))
+
+    def cancel(self, plan: Plan, reason: str = "not wanted") -> Plan:
+        return self.parts.lifecycle.cancel(self.now(plan), reason)
+
+    def apply(self, plan: Plan) -> Plan:
+        return self.parts.apply.apply(self.now(plan), CancellationToken())[0]
+
+    def sandbox(self, plan: Plan) -> Sandbox:
+        return self.parts.sandboxes.open(plan.id)
+
+    def calls(self, plan: Plan) -> Sequence[ToolCall]:
+        return self.parts.history.calls(plan.id)
+
+    def states_of(self, plan: Plan) -> list[str]:
+        """The states of its calls, in order."""
+        return [call.state.value for call in self.calls(plan)]
+
+    def diff(self, plan: Plan, *options: str) -> str:
+        return self.parts.result.diff(self.now(plan), self.sandbox(plan), options=options).decode()
+
+    def text(self, path: str) -> str:
+        """A file of the user's."""
+        return (self.repository / path).read_text()
+
+    def ensure_consistent(self, plan: Plan) -> None:
+        """The sandbox holds what the records add up to, and the diff says what git says of it."""
+        sandbox = self.sandbox(plan)
+        found = sandbox.scan()
+        assert self.parts.history.differences(plan.id) == found
+        tree = sandbox.tree({path: difference.after for path, difference in found.items()})
+        assert self.diff(plan) == sandbox.diff(tree).decode()
+
+
+@contextmanager
+def plan_bench(home: Path, **facts: Any) -> Iterator[PlanBench]:
+    bench = PlanBench(home, **facts)
+    with bench.container:
+        yield bench

@@ -1,0 +1,307 @@
+"""A plan's run: its steps in order, what ends it, what it asks for, and what it never does twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.domain.action import Setup
+from cleveragents.domain.check import Check
+from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.policy import PROFILES
+from cleveragents.domain.strategy import Strategy, StrategyStep
+from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.errors import Cancelled, PlanError, StalePlan, StoreBusy
+from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.testing.faults import RaiseAt
+from tests.plan_bench import PlanBench, command, edit, step, write
+
+words = st.text(min_size=1, max_size=8)
+steps = st.builds(
+    StrategyStep,
+    name=words,
+    tool=words,
+    arguments=st.dictionaries(words, st.one_of(words, st.booleans(), st.lists(words)), max_size=3),
+    continue_on_failure=st.booleans(),
+    expect_exit=st.lists(st.integers(0, 255), max_size=3).map(tuple),
+    granted=st.booleans(),
+)
+strategies = st.builds(
+    Strategy,
+    steps=st.lists(steps, max_size=3).map(tuple),
+    checks=st.lists(st.builds(Check, words, words, st.booleans(), st.floats(1, 9)), max_size=2).map(tuple),
+    profile=st.sampled_from(sorted(PROFILES)),
+    action_profile=st.sampled_from([None, *PROFILES]),
+    setup=st.none()
+    | st.builds(Setup, words, st.lists(words).map(tuple), st.lists(words, max_size=2).map(tuple)),
+    include=st.lists(words, max_size=2).map(tuple),
+    limit_seconds=st.floats(0.1, 9999),
+    limit_steps=st.integers(1, 99),
+    invariants=st.lists(words, max_size=2).map(tuple),
+    directory=words,
+)
+
+
+@given(strategies)
+def test_a_strategy_comes_back_from_its_plan_as_it_was(strategy: Strategy) -> None:
+    back = Strategy.from_json(strategy.to_json())
+    assert back.to_json() == strategy.to_json()
+    assert [dict(one.arguments).keys() for one in back.steps] == [
+        one.arguments.keys() for one in strategy.steps
+    ]
+    changes = {"steps": (), "checks": strategy.checks}
+    assert replace(back, **changes) == replace(strategy, **changes)
+    assert [replace(one, arguments={}) for one in back.steps] == [
+        replace(one, arguments={}) for one in strategy.steps
+    ]
+
+
+def test_an_actions_profile_tightens_the_users_and_never_loosens_it() -> None:
+    strict = Strategy((), profile="full-auto", action_profile="manual").policy
+    assert strict.verdicts == Strategy((), profile="manual", action_profile="full-auto").policy.verdicts
+
+
+def test_steps_run_in_order_each_on_what_the_one_before_it_left(plans: PlanBench) -> None:
+    plan = plans.done(
+        write("new.txt", "1\n"),
+        edit("new.txt", "1", "2"),
+        command("echo 3 >> new.txt"),
+        step("read", path="new.txt"),
+    )
+    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    calls = plans.calls(plan)
+    assert [(call.number, call.step, call.tool) for call in calls] == [
+        (1, "1", "write"),
+        (2, "2", "edit"),
+        (3, "3", "command"),
+        (4, "4", "read"),
+    ]
+    assert isinstance(calls[3].result, Mapping)
+    assert "3" in str(calls[3].result["content"])
+    changes = plans.parts.history.changes(plan.id)
+    assert [(change.entry.kind.value, change.entry.tool_call_id) for change in changes] == [
+        ("create", calls[0].call_id),
+        ("modify", calls[1].call_id),
+        ("modify", calls[2].call_id),
+    ]
+    assert [change.changeset_id for change in changes] == [call.changeset_id for call in calls[:3]]
+    plans.ensure_consistent(plan)
+    assert not (plans.repository / "new.txt").exists()
+
+
+def test_a_step_that_fails_ends_the_plan_with_the_end_of_its_output(plans: PlanBench) -> None:
+    plan = plans.done(command("echo start; seq 900; echo the end; exit 4"), write("never.txt", ""))
+    assert plan.standing == (Phase.EXECUTE, PlanState.ERRORED)
+    assert plan.error is not None
+    assert "exit code 4" in plan.error
+    assert plan.error.endswith("the end")
+    assert "start" not in plan.error
+    assert plans.states_of(plan) == ["ended"]
+
+
+def test_a_tool_that_refuses_ends_the_plan_with_its_reason(plans: PlanBench) -> None:
+    plan = plans.done(edit("a.txt", "no such text", ""))
+    assert plan.state is PlanState.ERRORED
+    assert plans.states_of(plan) == ["failed"]
+    assert str(plans.calls(plan)[0].error) in str(plan.error)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [step("write", path="../out.txt", content=""), step("no-such-tool"), step("write", pth="x")],
+    ids=["outside", "unknown", "invalid"],
+)
+def test_a_call_that_cannot_be_made_is_a_call_that_failed(plans: PlanBench, refused: StrategyStep) -> None:
+    plan = plans.done(replace(refused, continue_on_failure=True), write("after.txt", ""))
+    assert plan.state is PlanState.COMPLETE
+    assert plans.states_of(plan) == ["failed", "ended"]
+    assert plans.done(refused, write("after.txt", "")).state is PlanState.ERRORED
+
+
+def test_a_failure_may_be_said_not_to_matter(plans: PlanBench) -> None:
+    plan = plans.done(
+        command("echo x > half.txt; exit 1", continue_on_failure=True), command("exit 3", expect_exit=(0, 3))
+    )
+    assert plan.state is PlanState.COMPLETE
+    assert list(plans.parts.history.differences(plan.id)) == ["half.txt"]
+
+
+def test_a_plan_ends_when_its_time_is_over(plans: PlanBench) -> None:
+    plan = plans.done(command("echo begun; sleep 60"), write("never.txt", ""), limit_seconds=0.5)
+    assert plan.state is PlanState.ERRORED
+    assert "took too long: begun" in str(plan.error)
+    late = plans.done(
+        command("sleep 0.4", continue_on_failure=True), write("never.txt", ""), limit_seconds=0.3
+    )
+    assert "more than 0.3 s, its budget" in str(late.error)
+    assert plans.states_of(late) == ["ended"]
+
+
+def test_a_plan_ends_when_it_has_more_steps_than_allowed(plans: PlanBench) -> None:
+    plan = plans.done(write("1.txt", ""), write("2.txt", ""), limit_steps=1)
+    assert "more than 1 steps, its budget" in str(plan.error)
+    assert plans.states_of(plan) == ["ended"]
+
+
+def test_what_a_policy_asks_for_waits_and_goes_on_after_leave_without_repeating_anything(
+    plans: PlanBench,
+) -> None:
+    """The run before the question counts in a file that is not recorded, and would show a repetition."""
+    counted = command("echo once >> count.log; echo x > made.txt", granted=True)
+    plan = plans.done(counted, command("echo twice >> count.log"), profile="manual")
+    assert plan.standing == (Phase.EXECUTE, PlanState.WAITING)
+    assert "call 2 (command) needs leave for command" in str(plan.waiting_for)
+    job = plans.container.jobs.get(str(plan.job_id))
+    assert job.state.ended
+    with pytest.raises(PlanError, match="waits for your answer"):
+        plans.parts.lifecycle.resume(plan)
+    plan = plans.answer(plan, True)
+    assert plan.state is PlanState.COMPLETE
+    assert (plans.sandbox(plan).root / "count.log").read_text() == "once\ntwice\n"
+    assert plans.states_of(plan) == ["ended", "ended"]
+
+
+def test_what_a_person_denies_ends_the_plan_and_says_so(plans: PlanBench) -> None:
+    plan = plans.done(step("delete", path="a.txt"), profile="manual")
+    plan = plans.answer(plan, False)
+    assert plan.state is PlanState.ERRORED
+    assert "a person's answer" in str(plan.error)
+    assert plans.states_of(plan) == ["failed"]
+    assert (plans.sandbox(plan).root / "a.txt").exists()
+    with pytest.raises(PlanError, match="nothing in it waits"):
+        plans.answer(plan, True)
+
+
+def test_what_a_policy_denies_is_not_done(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""), command("true"), profile="ci", action_profile="manual")
+    assert plan.state is PlanState.ERRORED
+    assert "ci" in str(plan.error)
+    assert plans.states_of(plan) == []
+
+
+def test_an_ignored_file_that_a_tool_writes_is_no_change_of_the_plan(plans: PlanBench) -> None:
+    """Else the next command would be said to have deleted it: no scan sees it."""
+    plan = plans.done(write("debug.log", "x"), command("echo y > seen.txt"))
+    assert [change.entry.path for change in plans.parts.history.changes(plan.id)] == ["seen.txt"]
+    plans.ensure_consistent(plan)
+
+
+def test_a_file_that_is_ignored_after_it_was_recorded_is_not_lost(plans: PlanBench) -> None:
+    hidden = write(".gitignore", "*.out\n")
+    plan = plans.done(write("x.out", "1"), hidden, command("echo 2 > x.out"), command("true"))
+    changes = plans.parts.history.changes(plan.id)
+    assert [(change.entry.kind.value, change.entry.path) for change in changes] == [
+        ("create", "x.out"),
+        ("modify", ".gitignore"),
+        ("modify", "x.out"),
+    ]
+
+
+def test_a_job_that_is_not_the_plans_own_leaves_it_alone(plans: PlanBench) -> None:
+    """As one that was submitted by a process that died before the plan knew of it."""
+    plan = plans.plan(write("x.txt", ""))
+    foreign = _job(plans, "another job", {"plan_id": plan.id})
+    plans.handler()(foreign)
+    assert plans.now(plan) == plan
+
+
+def test_a_run_that_comes_again_when_the_plan_is_done_changes_nothing(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""))
+    plans.handler()(_job(plans, str(plan.job_id), {"plan_id": plan.id}))
+    assert plans.now(plan) == plan
+
+
+def test_a_worker_that_lost_the_plan_to_another_cannot_end_it(plans: PlanBench) -> None:
+    """Its error is its own: the plan is at another version, moved by its heir."""
+
+    def overtaken(plan: object) -> Strategy:
+        held = plans.parts.plans.get(first.id)
+        plans.parts.plans.move(held, held.standing, now=SystemClock().now())
+        raise PlanError(first.id, "the loser's error")
+
+    first = plans.plan(write("x.txt", ""))
+    run = replace(plans.handler(), make_strategy=overtaken)
+    with pytest.raises(StalePlan):
+        run(_job(plans, str(first.job_id), {"plan_id": first.id}))
+    assert plans.now(first).state is PlanState.PROCESSING
+    assert plans.now(first).error is None
+
+
+def test_a_passing_trouble_is_tried_again_and_then_said(plans: PlanBench) -> None:
+    def busy(plan: object) -> Strategy:
+        raise StoreBusy(1.0)
+
+    plans.adapt = lambda run: replace(run, make_strategy=busy)
+    plan = plans.plan()
+    job = _job(plans, str(plan.job_id), {"plan_id": plan.id})
+    with pytest.raises(StoreBusy):
+        plans.handler()(job)
+    assert plans.now(plan).state is PlanState.PROCESSING
+    plans.handler()(replace(job, attempt=3))
+    assert plans.now(plan).state is PlanState.ERRORED
+
+
+def test_what_nobody_expected_is_kept_with_the_plan_and_told_to_the_worker(plans: PlanBench) -> None:
+    def broken(plan: object) -> Strategy:
+        raise ZeroDivisionError("by zero")
+
+    plans.adapt = lambda run: replace(run, make_strategy=broken)
+    plan = plans.work(plans.plan())
+    assert plan.error == "ZeroDivisionError: by zero"
+    assert "ZeroDivisionError" in str(plans.container.jobs.get(str(plan.job_id)).error)
+
+
+def test_a_worker_that_shuts_down_leaves_the_plan_to_another(plans: PlanBench) -> None:
+    plan = plans.plan(command("true"))
+    job = _job(plans, str(plan.job_id), {"plan_id": plan.id})
+    job.token.cancel("the worker shuts down")
+    with pytest.raises(Cancelled):
+        plans.handler()(job)
+    assert plans.now(plan).standing == (Phase.EXECUTE, PlanState.PROCESSING)
+    assert plans.work(plan).state is PlanState.COMPLETE
+
+
+@pytest.mark.parametrize(
+    "point", ["tool.work.before", "tool.work.after", "tool.ending.after", "tool.record.after"]
+)
+def test_a_call_that_was_interrupted_is_recorded_once(plans: PlanBench, point: str) -> None:
+    """By an error that is not the tool's; `tests/crash` does the same with a kill."""
+    interrupted = RaiseAt(point, lambda: StoreBusy(1.0))
+    plan = plans.plan(command("echo x >> count.log; echo y >> made.txt"))
+    opened = plans.handler()
+
+    def open_execution(*given: object) -> object:
+        return replace(opened.open_execution(*given), faults=interrupted)
+
+    job = _job(plans, str(plan.job_id), {"plan_id": plan.id})
+    with pytest.raises(StoreBusy):
+        replace(opened, open_execution=open_execution)(job)
+    assert plans.work(plan).state is PlanState.COMPLETE
+    plans.ensure_consistent(plan)
+    assert [change.entry.path for change in plans.parts.history.changes(plan.id)] == ["made.txt"]
+    # What was half done is taken back, so the file says "y" once; the ignored one tells how often it ran.
+    assert (plans.sandbox(plan).root / "made.txt").read_text() == "y\n"
+    ran = 2 if point == "tool.work.after" else 1
+    assert (plans.sandbox(plan).root / "count.log").read_text() == "x\n" * ran
+
+
+def test_a_step_counts_as_done_or_says_why_not() -> None:
+    at = SystemClock().now()
+    call = ToolCall(
+        "plan", 1, "id", "command", {}, CallState.ENDED, at, result={"exit_code": 2, "output": ""}
+    )
+    assert step("command").problem_with(call) == "step 'command' ended with exit code 2"
+    assert step("command", more={"expect_exit": (2,)}).problem_with(call) is None
+    assert step("write").problem_with(replace(call, result=None)) is None
+    failed = replace(call, state=CallState.FAILED, error="no")
+    assert step("write").problem_with(failed) == "step 'write': no"
+    assert step("write", more={"continue_on_failure": True}).problem_with(failed) is None
+
+
+def _job(plans: PlanBench, job_id: str, payload: dict[str, str]) -> AsyncJob:
+    return AsyncJob(job_id, "plan", payload, 1, 1, CancellationToken(), {})
