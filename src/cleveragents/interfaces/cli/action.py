@@ -128,13 +128,9 @@ def delete_action(session: Session, name: str) -> None:
 
 
 def _library(session: Session) -> ActionLibrary:
-    from cleveragents.infrastructure.actions.library import ActionLibrary
     from cleveragents.infrastructure.trust.repository_files import repository_root
-    from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
 
-    container = session.container()
-    trust = SqlTrustStore(container.database, container.identifiers)
-    return ActionLibrary(container.database, repository_root(Path()), trust)
+    return session.container().plan_parts.actions(repository_root(Path()))
 
 
 def _content(file: Path) -> tuple[bytes, str]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import click
 
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 __all__ = ["Age", "gc"]
@@ -57,4 +57,5 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     output.table(rows, ["plan", "state", "bytes"], empty="there is nothing to remove")
     if freed:
         total = sum(one.bytes for one in freed)
-        progress(f"{'would free' if dry_run else 'freed'} {total} bytes")
+        told = f"{counted(len(freed), 'sandbox', 'sandboxes')}, {total:,} bytes"
+        progress(f"{told}: nothing was removed, as you asked" if dry_run else f"{told} freed")

@@ -11,11 +11,11 @@ __all__ = ["plan"]
 _HERE = "cleveragents.interfaces.cli"
 
 _COMMANDS = {
-    "list": (f"{_HERE}.plan_reading:list_plans", "List plans, oldest first."),
+    "list": (f"{_HERE}.plan_reading:list_plans", "List plans, the latest last."),
     "show": (f"{_HERE}.plan_reading:show_plan", "Show everything about one plan."),
     "log": (f"{_HERE}.plan_reading:log_of_plan", "List a plan's tool calls: its checkpoints and results."),
     "diff": (f"{_HERE}.plan_changes:diff_of_plan", "Show what a plan changed."),
-    "review": (f"{_HERE}.plan_changes:review_plan", "Accept or leave out files and changesets."),
+    "review": (f"{_HERE}.plan_changes:review_plan", "Leave files out before a plan is applied."),
     "reread": (f"{_HERE}.plan_changes:reread_plan", "Take in what you edited in a plan's sandbox."),
     "rollback": (f"{_HERE}.plan_changes:rollback_plan", "Take a plan's sandbox back to a checkpoint."),
     "apply": (f"{_HERE}.plan_decisions:apply_plan", "Bring a plan's result into your files."),

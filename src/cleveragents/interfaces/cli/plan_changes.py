@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.output import Output, colour, format_option, progress
-from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument, shown_diff, summary_of, told_plan
+from cleveragents.interfaces.cli.plan_account import changes_of, summary_of, told_plan
+from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument, shown_diff
 from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.plan import Plan
 
 __all__ = ["diff_of_plan", "reread_plan", "review_plan", "rollback_plan"]
 
@@ -27,48 +33,38 @@ def diff_of_plan(
     """Show what a plan changed, as it would be applied.
 
     It is computed from what was recorded, less what the review left out. In a pipe it is a patch that
-    `git apply` takes.
+    `git apply` takes. PATHS are files and directories, from the root of the repository; JSON tells which
+    files, how many lines, and their content's names before and after.
 
     \b
     Example:
       agents plan diff 7QX2
       agents plan diff 7QX2 --stat src/
-      agents plan diff 7QX2 --format json
+      agents plan diff 7QX2 | git apply --check
     """
+    if stat and name_only:
+        raise click.UsageError("--stat and --name-only exclude each other")
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
-    sandbox = parts.sandboxes.open(plan.id)
     if output.for_programs:
-        states = parts.result.states(plan, sandbox)
-        base = sandbox.base_states(states)
-        rows: list[dict[str, JsonValue]] = [
-            {
-                "path": path,
-                "change": _change(base[path] is not None, states[path] is not None),
-                "before": _state(base[path]),
-                "after": _state(states[path]),
-            }
-            for path in sorted(states)
-        ]
+        rows = [row for row in changes_of(parts, plan) if _is_meant(str(row["path"]), paths)]
         output.table(rows, [], empty="")
         return
-    options = ["--binary"]
-    if stat:
-        options = ["--stat"]
-    elif name_only:
-        options = ["--name-only"]
-    elif sys.stdout.isatty() and colour() is None:
-        options.append("--color=always")
-    text = parts.result.diff(plan, sandbox, options=options, paths=paths)
+    text = b""
+    if parts.history.changes(plan.id):
+        sandbox = parts.sandboxes.open(plan.id)
+        text = parts.result.diff(plan, sandbox, options=_options(stat, name_only), paths=paths)
     if not text:
-        progress("nothing was changed")
+        progress("nothing of that was changed" if paths else "nothing was changed")
     shown_diff(text)
 
 
 @click.command("review")
 @plan_argument
 @click.argument("paths", nargs=-1)
-@click.option("--reject/--accept", "reject", default=True, help="Leave these out, or take them in again.")
+@click.option(
+    "--reject/--accept", "reject", default=True, help="Leave these out (the default), or take them in again."
+)
 @click.option("--changeset", "changesets", multiple=True, metavar="ID", help="A changeset; see `plan log`.")
 @format_option
 @pass_session
@@ -80,13 +76,16 @@ def review_plan(
     changesets: tuple[str, ...],
     output: Output,
 ) -> None:
-    """Accept or leave out files and changesets of a plan before it is applied.
+    """Leave files or changesets of a plan out before it is applied, or take them in again.
+
+    PATHS are written as `agents plan diff --name-only` shows them; a directory stands for all that was
+    changed below it.
 
     \b
     Example:
-      agents plan review 7QX2 --reject src/generated.py
+      agents plan review 7QX2 src/generated.py
       agents plan review 7QX2 --accept src/generated.py
-      agents plan review 7QX2 --reject --changeset 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
+      agents plan review 7QX2 --changeset 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
     """
     from cleveragents.domain.review import ReviewKind
     from cleveragents.errors import PlanError
@@ -96,13 +95,15 @@ def review_plan(
     if not paths and not changesets:
         raise click.UsageError("name files, or changesets with --changeset")
     if plan.state.running or plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value}; what is not yet applied can be reviewed")
-    for path in paths:
+        raise PlanError(plan.id, f"it is {plan.state.value}; a review comes between run and apply")
+    files = _meant_files(parts, plan, paths)
+    _ensure_known(parts, plan, changesets)
+    for path in files:
         parts.result.review(plan, ReviewKind.PATH, path, accepted=not reject)
     for changeset in changesets:
         parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=not reject)
     progress(f"to be applied: {summary_of(parts, plan)}")
-    told_plan(output, plan)
+    told_plan(output, parts, plan)
 
 
 @click.command("reread")
@@ -121,8 +122,11 @@ def reread_plan(session: Session, plan_id: str, output: Output) -> None:
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
     call = parts.rewriting.reread(plan)
-    progress("nothing was edited" if call is None else f"recorded as call {call.number}")
-    told_plan(output, plan)
+    if call is None:
+        progress("nothing was edited")
+    else:
+        progress(f"your edits are recorded as call {call.number}: {summary_of(parts, plan)} in all")
+    told_plan(output, parts, plan)
 
 
 @click.command("rollback")
@@ -143,17 +147,48 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, output: Outpu
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
     call = parts.rewriting.rollback(plan, checkpoint)
-    progress(f"back at checkpoint {checkpoint}; recorded as call {call.number}")
-    told_plan(output, plan)
+    progress(f"back at checkpoint {checkpoint}, recorded as call {call.number}: {summary_of(parts, plan)}")
+    progress(f"`agents plan resume {plan.id}` makes the calls from {checkpoint} on again")
+    told_plan(output, parts, plan)
 
 
-def _change(before: bool, after: bool) -> str:
-    if not before:
-        return "created"
-    return "changed" if after else "deleted"
+def _options(stat: bool, name_only: bool) -> list[str]:
+    if stat:
+        return ["--stat"]
+    if name_only:
+        return ["--name-only"]
+    coloured = sys.stdout.isatty() and colour() is None
+    return ["--binary", "--color=always"] if coloured else ["--binary"]
 
 
-def _state(state: object) -> JsonValue:
-    from cleveragents.domain.file_state import FileState
+def _is_meant(path: str, names: Sequence[str]) -> bool:
+    """Whether one of the names is that file, or a directory above it; without names all are meant."""
+    plain = [name.rstrip("/").removeprefix("./") for name in names]
+    return not names or any(
+        name in ("", ".") or path == name or path.startswith(f"{name}/") for name in plain
+    )
 
-    return {"mode": f"{state.mode:o}", "content": state.content} if isinstance(state, FileState) else None
+
+def _meant_files(parts: PlanParts, plan: Plan, names: Sequence[str]) -> list[str]:
+    """Every changed file that is named. `PlanError` if one names nothing, and then none was reviewed."""
+    from cleveragents.errors import PlanError
+
+    entries = [change.entry for change in parts.history.changes(plan.id)]
+    known = sorted({path for entry in entries for path in (entry.path, entry.old_path) if path is not None})
+    found: list[str] = []
+    for name in names:
+        meant = [path for path in known if _is_meant(path, [name])]
+        if not meant:
+            remedy = f"`agents plan diff {plan.id} --name-only` shows what it changed"
+            raise PlanError(plan.id, f"it changed no file {name!r}; {remedy}")
+        found += meant
+    return found
+
+
+def _ensure_known(parts: PlanParts, plan: Plan, changesets: Sequence[str]) -> None:
+    from cleveragents.errors import PlanError
+
+    known = {changeset.id for changeset in parts.changesets.of_plan(plan.id)}
+    for unknown in (changeset for changeset in changesets if changeset not in known):
+        remedy = f"`agents plan log {plan.id} NUMBER` shows a call's"
+        raise PlanError(plan.id, f"it has no changeset {unknown!r}; {remedy}")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.interfaces.cli.output import Output, format_option, progress
-from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument, told_plan
+from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
+from cleveragents.interfaces.cli.plan_account import told_plan
+from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -53,10 +54,11 @@ def apply_plan(session: Session, plan_id: str, message: str | None, output: Outp
     parts = session.container().plan_parts
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
+    _ensure_decidable(plan)
     try:
         apply_now(parts, plan, None if message is None else CommitRequest(message))
     finally:
-        told_plan(output, parts.plans.get(plan.id))
+        told_plan(output, parts, parts.plans.get(plan.id))
 
 
 @click.command("undo")
@@ -84,8 +86,10 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
         for line in conflict.details.splitlines():
             progress(line)
         raise
-    progress(f"{len(undone.changes)} file(s) of {plan.resource} are as they were before the plan")
-    told_plan(output, plan)
+    progress(f"taken back from {counted(len(undone.changes), 'file')} of {plan.resource}")
+    if undone.commit is not None:
+        progress(f"committed as {undone.commit}")
+    told_plan(output, parts, plan)
 
 
 @click.command("reject")
@@ -100,8 +104,10 @@ def reject_plan(session: Session, plan_id: str, output: Output) -> None:
       agents plan reject 7QX2
     """
     parts = session.container().plan_parts
-    plan = parts.lifecycle.reject(found_plan(parts, plan_id))
-    told_plan(output, plan)
+    plan = found_plan(parts, plan_id)
+    _ensure_decidable(plan, failed_too=True)
+    plan = parts.lifecycle.reject(plan)
+    told_plan(output, parts, plan)
 
 
 @click.command("approve")
@@ -115,7 +121,9 @@ def approve_plan(session: Session, plan_id: str, output: Output) -> None:
     Example:
       agents plan approve 7QX2
     """
-    _answer(session, plan_id, granted=True, output=output)
+    container = session.container()
+    parts = container.plan_parts
+    _worked_on(container, parts.lifecycle.answer(found_plan(parts, plan_id), granted=True), output)
 
 
 @click.command("deny")
@@ -129,7 +137,13 @@ def deny_plan(session: Session, plan_id: str, output: Output) -> None:
     Example:
       agents plan deny 7QX2
     """
-    _answer(session, plan_id, granted=False, output=output)
+    from cleveragents.interfaces.cli.plan_work import work_on
+
+    container = session.container()
+    parts = container.plan_parts
+    plan = work_on(container, parts.lifecycle.answer(found_plan(parts, plan_id), granted=False))
+    progress(f"denied: {plan.error}")
+    told_plan(output, parts, plan)
 
 
 @click.command("resume")
@@ -151,10 +165,11 @@ def resume_plan(session: Session, plan_id: str, output: Output) -> None:
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
     if plan.phase is Phase.APPLY and not plan.state.ended:
+        _ensure_decidable(plan)
         try:
             apply_now(parts, plan, None)
         finally:
-            told_plan(output, parts.plans.get(plan.id))
+            told_plan(output, parts, parts.plans.get(plan.id))
         return
     _worked_on(container, parts.lifecycle.resume(plan), output)
 
@@ -182,7 +197,8 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
     before = found_plan(parts, plan_id)
     plan = parts.lifecycle.cancel(before, reason)
     if before.state is PlanState.CANCELLED:
-        progress(f"plan {plan.id} was cancelled already ({plan.error}); nothing was changed")
+        why = (plan.error or "").removeprefix("cancelled: ")
+        progress(f"plan {plan.id} was cancelled already ({why}); nothing was changed")
     patience = container.settings.worker.cancel_grace_seconds + _PATIENCE_SECONDS
     deadline = container.clock.monotonic() + patience
     while plan.state.running:
@@ -190,9 +206,11 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
             raise DeadlineExceeded(f"stopping plan {plan.id}", patience)
         time.sleep(_LOOK_SECONDS)
         plan = found_plan(parts, plan.id)
+    if before.state.running:
+        progress(f"plan {plan.id} is cancelled, and none of its processes is left")
     if remove_sandbox:
         parts.sandboxes.remove(plan.id)
-    told_plan(output, plan)
+    told_plan(output, parts, plan)
 
 
 @click.command("delete")
@@ -221,16 +239,30 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
     progress(f"plan {plan.id} is deleted")
 
 
-def _answer(session: Session, plan_id: str, *, granted: bool, output: Output) -> None:
-    container = session.container()
-    parts = container.plan_parts
-    _worked_on(container, parts.lifecycle.answer(found_plan(parts, plan_id), granted), output)
+def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
+    """`PlanError`, with what can be done instead, unless there is a result to take or leave."""
+    from cleveragents.domain.plan import Phase, PlanState
+    from cleveragents.errors import PlanError
+
+    if plan.state is PlanState.APPLIED:
+        raise PlanError(plan.id, f"it is applied already; `agents plan undo {plan.id}` takes it back")
+    if plan.state.ended:
+        raise PlanError(plan.id, f"it is {plan.state.value}, which is final; run it anew if you want it")
+    if plan.state is PlanState.WAITING:
+        answer = f"`agents plan approve {plan.id}` or `agents plan deny {plan.id}`"
+        raise PlanError(plan.id, f"it waits for your leave to go on; {answer}")
+    if plan.state.running:
+        again = f"wait for it, `agents plan cancel {plan.id}` it, or `agents plan resume {plan.id}` it"
+        raise PlanError(plan.id, f"it is not done yet ({plan.phase.value}/{plan.state.value}); {again}")
+    if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
+        raise PlanError(plan.id, f"it failed and has no result; `agents plan resume {plan.id}` tries again")
 
 
 def _worked_on(container: Container, plan: Plan, output: Output) -> None:
     from cleveragents.interfaces.cli.plan_work import decide, work_on
 
+    parts = container.plan_parts
     try:
         decide(container, work_on(container, plan), yes=False, commit=None)
     finally:
-        told_plan(output, container.plan_parts.plans.get(plan.id))
+        told_plan(output, parts, parts.plans.get(plan.id))

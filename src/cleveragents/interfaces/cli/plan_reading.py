@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.redaction import redact
-from cleveragents.interfaces.cli.output import Output, format_option, progress, timestamp
-from cleveragents.interfaces.cli.plan_view import fields_of, found_plan, plan_argument
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.interfaces.cli.output import Output, ago, format_option, printable, progress
+from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
+from cleveragents.interfaces.cli.plan_view import fields_of, found_plan, meaning_of, plan_argument, steps_from
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
-    from cleveragents.domain.plan import Plan
-    from cleveragents.domain.tool import ToolCall
+    from cleveragents.domain.plan import Plan, PlanState
 
 __all__ = ["list_plans", "log_of_plan", "show_plan"]
 
+Row = dict[str, JsonValue]
+
+_PAGE = 1000
 _STATES = (
     "queued",
     "processing",
@@ -42,33 +44,45 @@ _STATES = (
 @click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many."
 )
-@click.option("--after", metavar="ID", help="Only plans after this one, where a list ended.")
+@click.option("--after", metavar="ID", help="The first ones after this plan, instead of the latest.")
 @format_option
 @pass_session
 def list_plans(
     session: Session, states: tuple[str, ...], here: bool, limit: int, after: str | None, output: Output
 ) -> None:
-    """List plans, oldest first.
+    """List plans, the latest last.
+
+    On a terminal each plan keeps to one line: what does not fit is shortened or left out.
 
     \b
     Example:
-      agents plan list --state complete --state constrained --format json
+      agents plan list --state complete --state constrained
+      agents plan list --here --format json
     """
     from pathlib import Path
 
     from cleveragents.domain.plan import PlanState
     from cleveragents.infrastructure.sandbox.resources import find_resource
 
-    parts = session.container().plan_parts
+    container = session.container()
+    parts = container.plan_parts
     resource = str(find_resource(Path.cwd())[0]) if here else None
     wanted = [PlanState(state) for state in states]
-    found = [
-        parts.lifecycle.reconciled(plan)
-        for plan in parts.plans.list(states=wanted, resource=resource, limit=limit, after=after)
-    ]
-    rows = [fields_of(plan) for plan in found if not wanted or plan.state in wanted]
-    output.table(rows, ["id", "phase", "state", "updated", "goal"], empty="there are no such plans")
-    if len(found) == limit:
+    found, more = _listed(parts, wanted, resource, limit, after)
+    rows = [fields_of(plan) for plan in found]
+    if output.for_eyes:
+        now = container.clock.now()
+        rows = [row | {"updated": ago(plan.updated_at, now)} for plan, row in zip(found, rows, strict=True)]
+    output.table(
+        rows,
+        ["id", "phase", "state", "updated", "goal"],
+        empty="there are no such plans",
+        cut=["goal"],
+        spare=["phase", "updated"],
+    )
+    if more and after is None:
+        progress(f"these are the latest {limit}; --limit shows more")
+    elif more:
         progress(f"there may be more: --after {found[-1].id}")
 
 
@@ -77,77 +91,148 @@ def list_plans(
 @format_option
 @pass_session
 def show_plan(session: Session, plan_id: str, output: Output) -> None:
-    """Show everything about one plan.
+    """Show everything about one plan: where it stands, what it changed and did, what to do next.
 
     \b
     Example:
       agents plan show 7QX2
     """
-    parts = session.container().plan_parts
+    container = session.container()
+    parts = container.plan_parts
     plan = found_plan(parts, plan_id)
-    output.record(fields_of(plan) | _details(parts, plan))
+    account = account_of(parts, plan)
+    if output.for_programs:
+        output.record(account)
+        return
+    output.record(_heading(parts, plan, account, ago(plan.updated_at, container.clock.now())))
+    _show_changes(output, account)
+    calls = [_short(call_fields(parts, call)) for call in parts.calls.of_plan(plan.id)]
+    _section(output, "what it did", calls, ["number", "tool", "state", "changed", "what"])
+    checks = [_short(row) for row in _rows(account["checks"])]
+    _section(output, "checks", checks, ["name", "verdict", "required", "what"])
+    steps = [{"command": command, "what": what} for command, what in steps_from(parts, plan)]
+    if steps:
+        output.title("what next")
+        width = max(len(step["command"]) for step in steps)
+        for step in steps:
+            click.echo(f"  {step['command'].ljust(width)}  {step['what']}")
 
 
 @click.command("log")
 @plan_argument
+@click.argument("number", type=int, required=False)
 @format_option
 @pass_session
-def log_of_plan(session: Session, plan_id: str, output: Output) -> None:
-    """List a plan's tool calls: its checkpoints and results.
+def log_of_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+    """List a plan's tool calls: its checkpoints and results. With NUMBER, one call and what it printed.
 
     The number of a call is the checkpoint before it: `agents plan rollback PLAN NUMBER` goes back to it.
 
     \b
     Example:
       agents plan log 7QX2
+      agents plan log 7QX2 1
     """
+    from cleveragents.errors import UnknownCheckpoint
+
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
-    rows = [_call_fields(parts, call) for call in parts.calls.of_plan(plan.id)]
+    rows = [call_fields(parts, call) for call in parts.calls.of_plan(plan.id)]
+    if number is not None:
+        one = [row for row in rows if row["number"] == number]
+        if not one:
+            raise UnknownCheckpoint(plan.id, str(number))
+        _show_call(output, one[0])
+        return
+    if not output.for_programs:
+        rows = [_short(row) for row in rows]
     output.table(
         rows,
-        ["number", "tool", "state", "changed", "started", "arguments", "error"],
+        ["number", "tool", "state", "changed", "started", "what"],
         empty="it did nothing yet",
+        cut=["what"],
+        spare=["started"],
     )
 
 
-def _details(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
-    from cleveragents.errors import SandboxMissing
+def _listed(
+    parts: PlanParts, wanted: Sequence[PlanState], resource: str | None, limit: int, after: str | None
+) -> tuple[list[Plan], bool]:
+    """The plans, and whether there are others: the first ones after a plan, or else the latest."""
+    found: list[Plan] = []
+    forward = after is not None
+    while page := parts.plans.list(states=wanted, resource=resource, limit=_PAGE, after=after):
+        after = page[-1].id
+        now = [parts.lifecycle.reconciled(plan) for plan in page]
+        found += [plan for plan in now if not wanted or plan.state in wanted]
+        if forward and len(found) > limit:
+            break
+    more = len(found) > limit
+    return (found[:limit] if forward else found[-limit:]), more
 
-    checks: list[JsonValue] = [
-        {"name": run.name, "verdict": run.verdict.value, "required": run.required, "details": run.details}
-        for run in parts.check_runs.of_plan(plan.id)
-    ]
-    reviews: list[JsonValue] = [
-        {"kind": review.kind.value, "subject": review.subject, "accepted": review.accepted}
-        for review in parts.reviews.of_plan(plan.id)
-    ]
-    place: str | None = None
-    notes: tuple[str, ...] = ()
-    with suppress(SandboxMissing):
-        sandbox = parts.sandboxes.open(plan.id)
-        place, notes = str(sandbox.root), sandbox.notes
-    return {
-        "sandbox": place,
-        "notes": list(notes),
-        "files_changed": len(parts.history.differences(plan.id)),
-        "checks": checks,
-        "reviews": reviews,
+
+def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], since: str) -> Row:
+    """What people want to know first; what there is not is left out."""
+    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    said: Row = {
+        "plan": plan.id,
+        "goal": account["goal"],
+        "state": meaning_of(parts, plan),
+        "waits for": waiting.get("what") if plan.state.value == "waiting" else None,
+        "error": account["error"] if plan.state.value != "applied" else None,
+        "works on": plan.resource,
+        "profile": plan.request.get("profile"),
+        "created": account["created"],
+        "updated": f"{account['updated']} ({since})",
+        "sandbox": account["sandbox"],
+        "notes": "; ".join(str(note) for note in _items(account["notes"])),
+        "review": account["review_problem"],
     }
+    return {name: value for name, value in said.items() if value}
 
 
-def _call_fields(parts: PlanParts, call: ToolCall) -> dict[str, JsonValue]:
-    changed = 0 if call.changeset_id is None else parts.changesets.get(call.changeset_id).length
-    return {
-        "number": call.number,
-        "tool": call.tool,
-        "state": call.state.value,
-        "changed": changed,
-        "changeset": call.changeset_id,
-        "approval": call.approval,
-        "started": timestamp(call.started_at),
-        "ended": None if call.ended_at is None else timestamp(call.ended_at),
-        "arguments": freeze(redact(call.arguments)),
-        "error": call.error,
-        "result": freeze(redact(call.result)),
-    }
+def _show_changes(output: Output, account: Mapping[str, JsonValue]) -> None:
+    rows = [row | {"lines": lines_of(row)} for row in _rows(account["changes"])]
+    left_out = [{"change": "left out", "path": path} for path in _items(account["left_out"])]
+    _section(output, "what it changed", [*rows, *left_out], ["change", "path", "lines"])
+
+
+def _section(output: Output, title: str, rows: Sequence[Row], columns: list[str]) -> None:
+    if rows:
+        output.title(title)
+        output.table(rows, columns, empty="", cut=[columns[-1]], spare=[])
+
+
+def _show_call(output: Output, row: Row) -> None:
+    if output.for_programs:
+        output.record(row)
+        return
+    result = dict(row["result"]) if isinstance(row["result"], Mapping) else {}
+    printed = result.pop("output", None)
+    if isinstance(seconds := result.get("seconds"), float):
+        result["seconds"] = round(seconds, 2)
+    said = {"number": row["number"], "tool": row["tool"], "what": spelt_arguments(row["arguments"])}
+    names = ("state", "approval", "error", "started", "ended", "changed", "changeset")
+    said |= {name: row[name] for name in names if row[name] is not None}
+    output.record(said | result)
+    if printed:
+        output.title("what it printed")
+        for line in str(printed).splitlines():
+            click.echo(f"  {printable(line)}")
+
+
+def _short(row: Mapping[str, JsonValue]) -> Row:
+    """A call or a check with what matters of it in one text."""
+    if "arguments" in row:
+        told = spelt_arguments(row["arguments"])
+        return dict(row) | {"what": f"{told}: {row['error']}" if row["error"] else told}
+    first, _, _ = str(row["details"]).strip().partition("\n")
+    return dict(row) | {"what": first if row["verdict"] != "passed" else ""}
+
+
+def _rows(value: JsonValue) -> list[Row]:
+    return [dict(item) for item in _items(value) if isinstance(item, Mapping)]
+
+
+def _items(value: JsonValue) -> list[JsonValue]:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []

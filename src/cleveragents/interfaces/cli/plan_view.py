@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.plan import spelt
+from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact, redact_text
-from cleveragents.interfaces.cli.output import Output, colour, progress, timestamp
+from cleveragents.interfaces.cli.output import colour, progress, timestamp
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.domain.plan import Plan
 
-__all__ = ["fields_of", "found_plan", "plan_argument", "shown_diff", "summary_of", "told_next", "told_plan"]
+__all__ = ["fields_of", "found_plan", "meaning_of", "plan_argument", "shown_diff", "steps_from", "told_next"]
 
 plan_argument = click.argument("plan_id", metavar="PLAN")
+
+_MEANINGS = {
+    (Phase.EXECUTE, PlanState.COMPLETE): "done, not applied",
+    (Phase.APPLY, PlanState.CONSTRAINED): "not applied; something stands in the way",
+    (Phase.APPLY, PlanState.ERRORED): "not applied",
+}
 
 
 def found_plan(parts: PlanParts, plan_id: str) -> Plan:
@@ -45,23 +53,49 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
     }
 
 
-def told_plan(output: Output, plan: Plan) -> None:
-    """Where a plan stands: all of it for programs, for people what they need next."""
-    fields = fields_of(plan)
-    if output.for_programs:
-        output.record(fields)
-        return
-    shown: dict[str, JsonValue] = {"plan": plan.id, "goal": fields["goal"], "state": spelt(plan.standing)}
-    if plan.error is not None:
-        shown["error"] = fields["error"]
-    output.record(shown)
+def meaning_of(parts: PlanParts, plan: Plan) -> str:
+    """Where the plan stands, in words."""
+    if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
+        return f"{spelt(plan.standing)}: nobody works on it at present"
+    meaning = _MEANINGS.get(plan.standing)
+    if plan.state is PlanState.WAITING:
+        meaning = "it needs your leave to go on"
+    elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
+        meaning = "done, nothing was changed"
+    return spelt(plan.standing) + (f": {meaning}" if meaning else "")
 
 
-def summary_of(parts: PlanParts, plan: Plan) -> str:
-    """How much the plan would change, in one line."""
-    sandbox = parts.sandboxes.open(plan.id)
-    told = parts.result.diff(plan, sandbox, options=("--shortstat",)).decode("utf-8", "replace").strip()
-    return told or "nothing was changed"
+def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> list[tuple[str, str]]:
+    """What a person can do with the plan next: commands, each with what it does.
+
+    `commit` was asked for and is still to come.
+    """
+    wanted = "" if commit is None else f" --commit {shlex.quote(commit.message)}"
+    diff, apply = ("diff", "shows what it changed"), (f"apply{wanted}", "brings it into your files")
+    log, reject = ("log", "says what it did"), ("reject", "says that it is not wanted")
+    resume, cancel = ("resume", "goes on with it"), ("cancel", "stops it")
+    steps: list[tuple[str, str]] = []
+    if plan.state is PlanState.WAITING:
+        steps = [("approve", "allows it"), ("deny", "refuses it, which ends the plan")]
+    elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+        steps = [diff, apply, reject]
+    elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
+        steps = [diff, ("review FILE…", "leaves files out"), (f"apply{wanted}", "tries again"), reject]
+    elif plan.state is PlanState.ERRORED:
+        steps = [log, (resume[0], "tries again, from the step that failed"), reject]
+    elif plan.state is PlanState.APPLIED:
+        steps = [diff, ("undo", "takes it out of your files again")]
+    elif plan.state.running:
+        steps = [cancel] if parts.lifecycle.is_worked_on(plan) else [resume, cancel]
+    return [(_spelt_step(step, plan.id), what) for step, what in steps]
+
+
+def told_next(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> None:
+    """What can be done with the plan, on stderr."""
+    steps = steps_from(parts, plan, commit)
+    width = max((len(command) for command, _ in steps), default=0)
+    for command, what in steps:
+        progress(f"  {command.ljust(width)}  {what}")
 
 
 def shown_diff(text: bytes) -> None:
@@ -78,14 +112,12 @@ def shown_diff(text: bytes) -> None:
         click.echo_via_pager(shown, color=colour())
 
 
+def _spelt_step(step: str, plan_id: str) -> str:
+    name, _, rest = step.partition(" ")
+    return f"agents plan {name} {plan_id}" + (f" {rest}" if rest else "")
+
+
 def _height() -> int:
     import shutil
 
     return shutil.get_terminal_size().lines - 1
-
-
-def told_next(plan: Plan) -> None:
-    """What can be done with a plan whose result waits for a decision."""
-    progress(f"see it:    agents plan diff {plan.id}")
-    progress(f"apply it:  agents plan apply {plan.id}")
-    progress(f"or not:    agents plan reject {plan.id}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,20 +12,25 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import Cancelled, JobAlreadyEnded, NeedsHuman, PlanFailed
-from cleveragents.interfaces.cli.output import colour, progress
-from cleveragents.interfaces.cli.plan_view import shown_diff, summary_of, told_next
+from cleveragents.domain.redaction import redact_text
+from cleveragents.errors import ApplyConflict, Cancelled, Conflict, JobAlreadyEnded, PlanError, PlanFailed
+from cleveragents.interfaces.cli.output import colour, counted, progress
+from cleveragents.interfaces.cli.plan_account import changes_of, spelt_arguments, told_changes
+from cleveragents.interfaces.cli.plan_view import shown_diff, told_next
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.ports.applies import CommitRequest
+    from cleveragents.application.services.async_worker import AsyncWorker
 
 __all__ = ["LiveOutput", "apply_now", "decide", "interactive", "work_on"]
 
 _FOREVER = 30 * 24 * 3600.0
 _END_SECONDS = 30.0
 _LONGEST_LINE = 4096
+_NEEDS_HUMAN = 3
+_ESCAPES = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 
 
 def interactive() -> bool:
@@ -34,20 +40,22 @@ def interactive() -> bool:
 
 def work_on(container: Container, plan: Plan) -> Plan:
     """The plan, once its job is over. Ctrl-C cancels it, and its processes are gone when this returns."""
-    from cleveragents.application.services.job_handlers import JobHandler
-    from cleveragents.application.services.plan_run import kind_of_plan
-
-    parts = container.plan_parts
-    handler = JobHandler(run=parts.run(progress=progress, on_output=LiveOutput()))
-    worker = container.worker({kind_of_plan(plan.id): handler}, name=f"run-{os.getpid()}")
-    worker.start()
+    worker: AsyncWorker | None = None
+    live = LiveOutput()
     try:
+        progress(f"plan {plan.id}: {redact_text(plan.goal)}")
+        worker = _worker(container, plan, live)
+        worker.start()
         worker.run_until_idle(_FOREVER)
     except KeyboardInterrupt:
         progress("interrupted: stopping the plan …")
-        with suppress(JobAlreadyEnded):
-            worker.cancel(str(parts.plans.get(plan.id).job_id), "interrupted by the user")
-        worker.run_until_idle(_END_SECONDS)
+        _stop(container.plan_parts, plan, worker)
+    except SystemExit:
+        progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
+        raise
+    finally:
+        live.finish()
+    parts = container.plan_parts
     return parts.lifecycle.reconciled(parts.plans.get(plan.id))
 
 
@@ -56,66 +64,98 @@ def decide(
 ) -> Plan:
     """Takes a plan from where its job left it to where the user wants it, asking on a terminal.
 
-    `NeedsHuman` where somebody would have to be asked and nobody is there; `PlanFailed`, `Cancelled`.
+    Exits with 3, having said what is needed, where somebody would have to be asked and nobody is there.
+    `PlanFailed`, `Cancelled`.
     """
+    parts = container.plan_parts
     while plan.state is PlanState.WAITING:
-        plan = _answered(container, plan)
+        plan = _answered(container, plan, commit)
     if plan.state is PlanState.CANCELLED:
-        raise Cancelled(plan.error)
+        raise Cancelled((plan.error or "").removeprefix("cancelled: "))
     if plan.state is PlanState.ERRORED:
-        progress(f"its sandbox is kept; `agents plan log {plan.id}` says what it did")
-        raise PlanFailed(plan.id, plan.error or "it says no more")
+        told_next(parts, plan)
+        # The error may already say which plan failed.
+        problem = (plan.error or "it says no more").removeprefix(f"plan {plan.id} failed: ")
+        raise PlanFailed(plan.id, problem)
+    if plan.state.running:
+        progress("another process works on it now")
     if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE):
         return plan
-    if only_review:
-        progress(summary_of(container.plan_parts, plan))
-        told_next(plan)
+    if not told_changes(parts, plan):
         return plan
-    return _applied_or_not(container.plan_parts, plan, yes=yes, commit=commit)
+    if only_review:
+        told_next(parts, plan, commit)
+        return plan
+    return _applied_or_not(parts, plan, yes=yes, commit=commit)
 
 
 def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
     """The plan, applied; what stands in the way is shown before it is raised."""
     from cleveragents.application.services.async_worker import CancellationToken
-    from cleveragents.errors import ApplyConflict
 
-    token = CancellationToken()
+    if not changes_of(parts, plan):
+        if parts.history.changes(plan.id):
+            reason = f"all it changed is left out; `agents plan review {plan.id} --accept .` takes it in"
+            raise PlanError(plan.id, reason)
+        progress("nothing was changed, so there is nothing to apply")
+        return plan
     try:
-        plan, applied = parts.apply.apply(plan, token, commit=commit, told=progress)
-    except ApplyConflict as conflict:
-        for line in conflict.details.splitlines():
-            progress(line)
+        plan, applied = parts.apply.apply(plan, CancellationToken(), commit=commit, told=progress)
+    except Conflict as conflict:
+        if isinstance(conflict, ApplyConflict):
+            for line in conflict.details.splitlines():
+                progress(line)
+        told_next(parts, parts.plans.get(plan.id), commit)
         raise
     undo = f"`agents plan undo {plan.id}` takes it back"
-    progress(f"applied {_files(len(applied.changes))} to {plan.resource}; {undo}")
+    progress(f"applied to {counted(len(applied.changes), 'file')} of {plan.resource}; {undo}")
     if applied.commit is not None:
         progress(f"committed as {applied.commit}")
     return plan
+
+
+def _worker(container: Container, plan: Plan, live: LiveOutput) -> AsyncWorker:
+    from cleveragents.application.services.job_handlers import JobHandler
+    from cleveragents.application.services.plan_run import kind_of_plan
+
+    def told(message: str) -> None:
+        live.finish()
+        progress(message)
+
+    handler = JobHandler(run=container.plan_parts.run(progress=told, on_output=live))
+    return container.worker({kind_of_plan(plan.id): handler}, name=f"run-{os.getpid()}")
+
+
+def _stop(parts: PlanParts, plan: Plan, worker: AsyncWorker | None) -> None:
+    """Cancels the plan, whether or not its job was begun; returns when nothing of it runs any more."""
+    reason = "interrupted by the user"
+    if worker is None:
+        parts.lifecycle.cancel(plan, reason)
+        return
+    with suppress(JobAlreadyEnded):
+        worker.cancel(str(parts.plans.get(plan.id).job_id), reason)
+    worker.run_until_idle(_END_SECONDS)
 
 
 def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRequest | None) -> Plan:
     from cleveragents.domain.policy import Capability, Verdict
     from cleveragents.domain.strategy import Strategy
 
-    summary = summary_of(parts, plan)
-    progress(summary)
-    if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
-        return plan
     allowed = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY) is Verdict.ALLOW
     if yes or allowed:
         return apply_now(parts, plan, commit)
-    if not interactive():
-        told_next(plan)
-        what = f"its result is not applied yet ({summary})"
-        raise NeedsHuman(plan.id, what, f"`agents plan apply {plan.id}` applies it")
-    return _asked(parts, plan, commit)
+    if interactive():
+        return _asked(parts, plan, commit)
+    progress("it is not applied: that is for you to decide")
+    told_next(parts, plan, commit)
+    raise click.exceptions.Exit(_NEEDS_HUMAN)
 
 
 def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
     while True:
         answer = click.prompt(
             "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it",
-            type=click.Choice(["y", "n", "d", "r"]),
+            type=click.Choice(["y", "n", "d", "r"], case_sensitive=False),
             show_choices=False,
             err=True,
         )
@@ -124,25 +164,31 @@ def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
         if answer == "r":
             return parts.lifecycle.reject(plan)
         if answer == "n":
-            told_next(plan)
+            told_next(parts, plan, commit)
             return plan
         options = ("--color=always",) if colour() is None else ()
         shown_diff(parts.result.diff(plan, parts.sandboxes.open(plan.id), options=options))
 
 
-def _answered(container: Container, plan: Plan) -> Plan:
+def _answered(container: Container, plan: Plan, commit: CommitRequest | None) -> Plan:
     parts = container.plan_parts
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     call = parts.lifecycle.asking(plan)
+    progress(f"it waits: {waiting.get('what')}")
+    if call is not None:
+        progress(f"  {call.tool}: {spelt_arguments(call.arguments)}")
     if call is None or not interactive():
-        raise NeedsHuman(plan.id, str(waiting.get("what")), str(waiting.get("remedy")))
-    progress(f"{waiting.get('what')}: {dict(call.arguments)}")
+        told_next(parts, plan)
+        if commit is not None:
+            progress("then it can be applied and committed; the message is to be given again")
+        raise click.exceptions.Exit(_NEEDS_HUMAN)
     granted = click.confirm("Allow it?", err=True)
     return work_on(container, parts.lifecycle.answer(plan, granted))
 
 
 class LiveOutput:
-    """What a command prints, line by line on stderr, with its control characters spelt out.
+    """What a command prints, line by line on stderr: what it would look like on paper, with the control
+    characters that are left spelt out.
 
     Not thread-safe: one command at a time feeds it.
     """
@@ -156,8 +202,15 @@ class LiveOutput:
             lines.append(self._rest)
             self._rest = b""
         for line in lines:
-            progress(f"  {line.decode('utf-8', 'backslashreplace').rstrip(chr(13))}")
+            self._show(line)
 
+    def finish(self) -> None:
+        """Shows what came after the last end of a line."""
+        rest, self._rest = self._rest, b""
+        if rest:
+            self._show(rest)
 
-def _files(number: int) -> str:
-    return "1 file" if number == 1 else f"{number} files"
+    def _show(self, line: bytes) -> None:
+        # Of a line that was written over, as progress bars are, the last state counts.
+        last = _ESCAPES.sub(b"", line).rstrip(b"\r").rpartition(b"\r")[2]
+        progress(f"  {last.decode('utf-8', 'backslashreplace')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.output import Output, format_option
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -68,21 +69,24 @@ def run(
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
     from cleveragents.application.ports.applies import CommitRequest
-    from cleveragents.interfaces.cli.plan_view import told_plan
+    from cleveragents.interfaces.cli.plan_account import told_plan
     from cleveragents.interfaces.cli.plan_work import decide, work_on
 
     container = session.container()
     parts = container.plan_parts
     parts.apply.settle()
-    wanted = Wanted(action, words, pairs, checks, profile, start == "HEAD", include, goal)
+    if yes and only_review:
+        raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
+    wanted = Wanted(
+        action, words, pairs, checks, profile, start == "HEAD", include, goal, message is not None
+    )
     plan = _created(parts, wanted)
-    progress(f"plan {plan.id}: {plan.goal}")
-    plan = work_on(container, plan)
     commit = None if message is None else CommitRequest(message)
+    plan = work_on(container, plan)
     try:
         plan = decide(container, plan, yes=yes, commit=commit, only_review=only_review)
     finally:
-        told_plan(output, parts.plans.get(plan.id))
+        told_plan(output, parts, parts.plans.get(plan.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class Wanted:
     from_head: bool
     include: tuple[str, ...]
     goal: str | None
+    commit: bool
 
 
 def _created(parts: PlanParts, wanted: Wanted) -> Plan:
@@ -104,7 +109,7 @@ def _created(parts: PlanParts, wanted: Wanted) -> Plan:
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.json_value import freeze, thaw
     from cleveragents.domain.policy import profile
-    from cleveragents.infrastructure.sandbox.resources import find_resource
+    from cleveragents.infrastructure.sandbox.resources import find_resource, is_repository
 
     if wanted.action is None:
         raise click.UsageError(
@@ -112,6 +117,8 @@ def _created(parts: PlanParts, wanted: Wanted) -> Plan:
             "`agents action list` shows the actions there are"
         )
     root, prefix = find_resource(Path.cwd())
+    if wanted.commit and not is_repository(root):
+        raise click.UsageError(f"{root} is not a git repository, so there is nothing to --commit to")
     action = parts.action_named(wanted.action, str(root))
     arguments = action.parse(wanted.pairs, wanted.words)
     action.render(arguments)
@@ -126,6 +133,6 @@ def _created(parts: PlanParts, wanted: Wanted) -> Plan:
             "directory": prefix,
         }
     )
-    goal = wanted.goal or " ".join([action.name, *wanted.words, *wanted.pairs])
+    goal = wanted.goal or " ".join([action.name, shlex.join([*wanted.pairs, *wanted.words])]).rstrip()
     assert isinstance(request, Mapping)
     return parts.lifecycle.create(NewPlan(goal, action.name, str(root), request))

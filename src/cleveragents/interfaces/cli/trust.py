@@ -54,10 +54,7 @@ def trust(session: Session, path: Path, yes: bool, listing: bool, revoke: bool, 
 
 
 def _store(session: Session) -> TrustStore:
-    from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
-
-    container = session.container()
-    return SqlTrustStore(container.database, container.identifiers)
+    return session.container().plan_parts.trust
 
 
 def _show_all(store: TrustStore, output: Output) -> None:

@@ -1,0 +1,210 @@
+"""All there is to say about one plan: what it changed, what it did, what its checks said."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.redaction import redact
+from cleveragents.errors import PlanError, SandboxMissing
+from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
+from cleveragents.interfaces.cli.plan_view import fields_of, meaning_of
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.file_state import FileState
+    from cleveragents.domain.plan import Plan
+    from cleveragents.domain.tool import ToolCall
+
+__all__ = [
+    "account_of",
+    "call_fields",
+    "changes_of",
+    "checks_of",
+    "lines_of",
+    "spelt_arguments",
+    "summary_of",
+    "told_changes",
+    "told_plan",
+]
+
+_SHOWN_FILES = 20
+
+Row = dict[str, JsonValue]
+
+
+def told_plan(output: Output, parts: PlanParts, plan: Plan) -> None:
+    """Where a plan stands: all of it for programs, for people what they need to name it."""
+    if output.for_programs:
+        output.record(account_of(parts, plan))
+        return
+    output.record({"plan": plan.id, "goal": fields_of(plan)["goal"], "state": meaning_of(parts, plan)})
+
+
+def account_of(parts: PlanParts, plan: Plan) -> Row:
+    """Everything that is known of the plan but its calls' output."""
+    place: str | None = None
+    notes: tuple[str, ...] = ()
+    with suppress(SandboxMissing):
+        sandbox = parts.sandboxes.open(plan.id)
+        place, notes = str(sandbox.root), sandbox.notes
+    changes: list[Row] = []
+    problem = None
+    try:
+        changes = changes_of(parts, plan)
+    except PlanError as error:
+        problem = error.reason
+    reviews = parts.reviews.of_plan(plan.id)
+    return fields_of(plan) | {
+        "sandbox": place,
+        "notes": list(notes),
+        "files_changed": len(changes),
+        "changes": freeze(changes),
+        "review_problem": problem,
+        "left_out": [review.subject for review in reviews if not review.accepted],
+        "checks": freeze(checks_of(parts, plan)),
+        "calls": [
+            {"number": call.number, "tool": call.tool, "state": call.state.value, "error": call.error}
+            for call in parts.calls.of_plan(plan.id)
+        ],
+    }
+
+
+def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
+    """Each file that would be changed if the plan were applied now, with the lines added and removed.
+
+    Without its sandbox, of which the lines are read, there is nothing left to say. `PlanError` if what the
+    review left out cannot be told from the rest.
+    """
+    try:
+        sandbox = parts.sandboxes.open(plan.id)
+    except SandboxMissing:
+        return []
+    states = parts.result.states(plan, sandbox)
+    if not states:
+        return []
+    base = sandbox.base_states(states)
+    text = parts.result.diff(plan, sandbox, options=("--numstat", "--no-renames", "-z"))
+    lines = _counted_lines(text)
+    rows = []
+    for path in sorted(states):
+        added, removed = lines.get(path, (None, None))
+        row: Row = {
+            "path": path,
+            "change": _change(base[path], states[path]),
+            "added": added,
+            "removed": removed,
+            "before": _state(base[path]),
+            "after": _state(states[path]),
+        }
+        rows.append(row)
+    return rows
+
+
+def checks_of(parts: PlanParts, plan: Plan) -> list[Row]:
+    """What each check said when it last ran."""
+    last: dict[str, Row] = {}
+    for run in parts.check_runs.of_plan(plan.id):
+        last[run.command] = {
+            "name": run.name,
+            "command": run.command,
+            "verdict": run.verdict.value.replace("_", " "),
+            "required": run.required,
+            "ended": timestamp(run.ended_at),
+            "details": run.details,
+        }
+    return list(last.values())
+
+
+def summary_of(parts: PlanParts, plan: Plan) -> str:
+    """How much would be applied, in one line."""
+    return _summary(changes_of(parts, plan))
+
+
+def told_changes(parts: PlanParts, plan: Plan) -> bool:
+    """The changed files and the checks that did not pass, on stderr; whether there is anything to apply."""
+    changes = changes_of(parts, plan)
+    shown = changes[:_SHOWN_FILES]
+    width = max((len(str(row["path"])) for row in shown), default=0)
+    for row in shown:
+        progress(f"  {row['change']}  {str(row['path']).ljust(width)}  {lines_of(row)}".rstrip())
+    if len(changes) > _SHOWN_FILES:
+        progress(f"  … and {len(changes) - _SHOWN_FILES} more")
+    progress(_summary(changes))
+    for check in checks_of(parts, plan):
+        if check["verdict"] != "passed":
+            weight = "it has to pass before the plan can be applied" if check["required"] else "informational"
+            progress(f"check {check['name']}: {check['verdict']} ({weight})")
+    return bool(changes)
+
+
+def lines_of(row: Mapping[str, JsonValue]) -> str:
+    """`+5 -3`, as people read it; nothing where no line was changed."""
+    if row["added"] is None:
+        return "binary"
+    signs = (("+", row["added"]), ("-", row["removed"]))
+    return " ".join(f"{sign}{number}" for sign, number in signs if number)
+
+
+def call_fields(parts: PlanParts, call: ToolCall) -> Row:
+    """One call, all of it."""
+    changed = 0 if call.changeset_id is None else parts.changesets.get(call.changeset_id).length
+    return {
+        "number": call.number,
+        "tool": call.tool,
+        "state": call.state.value,
+        "changed": changed,
+        "changeset": call.changeset_id,
+        "approval": call.approval,
+        "started": timestamp(call.started_at),
+        "ended": None if call.ended_at is None else timestamp(call.ended_at),
+        "arguments": freeze(redact(call.arguments)),
+        "error": call.error,
+        "result": freeze(redact(call.result)),
+    }
+
+
+def spelt_arguments(arguments: JsonValue) -> str:
+    """What a call was given, as a person would write it."""
+    if not isinstance(arguments, Mapping):
+        return str(arguments)
+    argv = arguments.get("argv")
+    if isinstance(argv, Sequence) and not isinstance(argv, str):
+        return shlex.join(str(word) for word in argv)
+    return ", ".join(f"{name}={value}" for name, value in arguments.items())
+
+
+def _summary(changes: Sequence[Row]) -> str:
+    if not changes:
+        return "nothing was changed"
+    told = [counted(len(changes), "file") + " changed"]
+    for name in ("added", "removed"):
+        number = sum(value for row in changes if isinstance(value := row[name], int))
+        if number:
+            told.append(f"{counted(number, 'line')} {name}")
+    return ", ".join(told)
+
+
+def _counted_lines(numstat: bytes) -> dict[str, tuple[int | None, int | None]]:
+    """Of git's `--numstat -z`; a binary file has dashes for numbers."""
+    found: dict[str, tuple[int | None, int | None]] = {}
+    for record in numstat.decode("utf-8", "surrogateescape").split("\0"):
+        if record:
+            added, removed, path = record.split("\t", 2)
+            found[path] = (None, None) if added == "-" else (int(added), int(removed))
+    return found
+
+
+def _change(before: FileState | None, after: FileState | None) -> str:
+    if before is None:
+        return "created"
+    if after is None:
+        return "deleted"
+    return "changed"
+
+
+def _state(state: FileState | None) -> JsonValue:
+    return None if state is None else {"mode": f"{state.mode:o}", "content": state.content}
