@@ -1,0 +1,126 @@
+"""The variables a command gets, and what is kept of its output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleveragents.application.ports.commands import Command
+from cleveragents.errors import ToolRefused
+from cleveragents.infrastructure.commands.environment import command_environment, is_inside, search_path
+from cleveragents.infrastructure.commands.output_tail import OutputTail
+from cleveragents.infrastructure.commands.private_directory import make_directory, remove_directory
+from cleveragents.infrastructure.commands.program_lookup import find_program
+
+
+def environment(inherited: dict[str, str], *allowed: str, **facts: object) -> dict[str, str]:
+    root = Path("/state/sandbox")
+    command = Command(("true",), root, root, **facts)
+    return command_environment(
+        command, inherited, home="/h", temporary="/t", hidden=(Path("/checkout"),), allowed_names=allowed
+    )
+
+
+def test_a_variable_passes_only_by_name() -> None:
+    inherited = {
+        "API_KEY": "1",
+        "OTHER": "2",
+        "LC_TIME": "de",
+        "LD_PRELOAD": "x",
+        "GIT_DIR": "/checkout/.git",
+    }
+    given_to_it = environment(inherited, "API_KEY")
+    assert given_to_it["API_KEY"] == "1"
+    assert given_to_it["LC_TIME"] == "de"
+    assert not {"OTHER", "LD_PRELOAD", "GIT_DIR"} & given_to_it.keys()
+
+
+def test_our_own_variables_never_pass() -> None:
+    assert "CLEVERAGENTS_TOKEN" not in environment({"CLEVERAGENTS_TOKEN": "x"}, "CLEVERAGENTS_TOKEN")
+
+
+def test_the_command_may_say_otherwise_but_not_of_markers() -> None:
+    own = environment({}, environment={"TERM": "xterm", "M": "forged"}, markers={"M": "true"})
+    assert own["TERM"] == "xterm"
+    assert own["M"] == "true"
+
+
+def test_programs_of_the_checkout_and_of_relative_places_are_not_found() -> None:
+    path = "/checkout/.venv/bin:.:/usr/bin::bin:/state/sandbox/bin:/usr/bin"
+    assert environment({"PATH": path})["PATH"] == "/usr/bin:/state/sandbox/bin"
+    assert environment({"PATH": "."})["PATH"] == environment({})["PATH"] == "/usr/local/bin:/usr/bin:/bin"
+
+
+def test_a_sandbox_inside_a_hidden_place_keeps_its_own_programs() -> None:
+    kept = search_path("/state/sandbox/bin:/state/bin", hidden=[Path("/state")], root=Path("/state/sandbox"))
+    assert kept == (Path("/state/sandbox/bin"),)
+
+
+def test_a_link_into_a_place_is_inside_it(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "place")
+    assert is_inside(tmp_path / "link", [tmp_path / "place"])
+    assert is_inside(tmp_path / "place", [tmp_path / "link"])
+    assert not is_inside(tmp_path / "placement", [tmp_path / "place"])
+
+
+def test_a_program_that_only_the_user_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tool").touch(mode=0o755)
+    command = Command(("tool",), tmp_path, tmp_path)
+    with pytest.raises(ToolRefused, match=f"only at {tmp_path}/tool, which commands in a sandbox do not see"):
+        find_program(command, "/usr/bin:/no/such/directory", str(tmp_path))
+    with pytest.raises(ToolRefused, match="no program 'tool-of-no-name'"):
+        find_program(Command(("tool-of-no-name",), tmp_path, tmp_path), "/no/such/directory", "")
+
+
+def test_a_private_directory_goes_whatever_is_in_it(tmp_path: Path) -> None:
+    directory = make_directory()
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o500)
+    (directory / "home" / "cache" / "deep").mkdir(parents=True)
+    (directory / "home" / "cache" / "deep" / "file").touch()
+    (directory / "home" / "link").symlink_to(outside)
+    (directory / "home" / "cache").chmod(0o500)
+    remove_directory(str(directory))
+    remove_directory(str(directory))
+    assert not directory.exists()
+    assert outside.stat().st_mode & 0o777 == 0o500, "a link was followed"
+
+
+@given(st.lists(st.binary(max_size=300)), st.integers(0, 500))
+def test_the_tail_is_the_end_of_what_was_said(chunks: list[bytes], limit: int) -> None:
+    told: list[bytes] = []
+    tail = OutputTail(limit, told.append)
+    for chunk in chunks:
+        tail.append(chunk)
+    text, missing = tail.finish()
+    whole = b"".join(chunks)
+    assert b"".join(told) == whole
+    if len(whole) <= limit:
+        assert (text, missing) == (whole.decode("utf-8", "backslashreplace"), 0)
+    else:
+        # At most three bytes of a character that was cut go as well.
+        assert len(whole) - limit <= missing <= len(whole) - limit + 3
+        first, _, rest = text.partition("\n")
+        assert first == f"[the first {missing} bytes of output are missing]"
+        assert rest == whole[missing:].decode("utf-8", "backslashreplace")
+
+
+def test_a_character_that_was_cut_is_left_out_whole() -> None:
+    tail = OutputTail(7)
+    tail.append("ääää".encode())
+    assert tail.finish() == ("[the first 2 bytes of output are missing]\näää", 2)
+    tail = OutputTail(5)
+    tail.append(b"x" + b"\x80" * 8)
+    assert tail.finish() == ("[the first 4 bytes of output are missing]\n" + "\\x80" * 5, 4)
+
+
+def test_memory_is_bounded_while_it_runs() -> None:
+    tail = OutputTail(10)
+    for _ in range(1000):
+        tail.append(b"x" * 10_000)
+    assert len(tail._kept) <= 10 + 65536
+    assert tail.finish()[1] == 1000 * 10_000 - 10

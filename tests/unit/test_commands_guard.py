@@ -1,0 +1,254 @@
+"""The guard by itself, spoken to over its pipes, as an ordinary Python program."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.infrastructure.commands import guard
+from cleveragents.infrastructure.commands.bubblewrap import shared_probe
+from tests.command_trees import alive, end_by_hand, tree_script, wait_none_alive
+
+ORDINARY = (sys.executable, "-m", guard.__name__)
+AS_IT_RUNS = (sys.executable, "-I", "-S", guard.__file__)
+WITHOUT = (
+    "import os, sys\n"
+    f"from {guard.__name__} import main\n"
+    "really_open = os.open\n"
+    "def sabotaged(path, *rest):\n"
+    "    if str(path).endswith('/children'):\n"
+    "        raise FileNotFoundError(path)\n"
+    "    return really_open(path, *rest)\n"
+    "{sabotage}\n"
+    "sys.exit(main())\n"
+)
+"""A guard on a machine that lacks something."""
+SOURCE = Path(__file__).parents[2] / "src"
+_tokens = itertools.count(os.getpid() * 10_000 + 8_001)
+Start = Callable[..., "Conversation"]
+
+
+class Conversation:
+    """A guard, the pipe that controls it, its report, and what the command writes."""
+
+    def __init__(
+        self, directory: Path, argv: list[str], interpreter: list[str], facts: dict[str, Any]
+    ) -> None:
+        self.output, output_in = os.pipe()
+        source = os.open(os.devnull, os.O_RDONLY)
+        program = {
+            "executable": shutil.which(argv[0]) or argv[0],
+            "argv": argv,
+            "arguments": None,
+            "environment": {"PATH": "/usr/bin:/bin"},
+            "markers": {},
+            "directory": str(directory),
+            "output": output_in,
+            "input": source,
+            "timeout_seconds": 60.0,
+            "grace_seconds": 0.2,
+            "parent": os.getpid(),
+            "path": [str(SOURCE)],
+            "private": None,
+            **facts,
+        }
+        self.process = subprocess.Popen(
+            interpreter,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(output_in, source),
+        )
+        os.close(output_in)
+        os.close(source)
+        assert self.process.stdin is not None
+        self.control = self.process.stdin
+        self.control.write(json.dumps(program).encode() + b"\n")
+        self.control.flush()
+
+    def wait_ready(self) -> None:
+        said = b""
+        while b"ready\n" not in said:
+            said += os.read(self.output, 4096)
+
+    def report(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        report: dict[str, Any] = json.loads(self.process.stdout.readline())
+        assert self.process.wait(20) == 0
+        return report
+
+    def close(self) -> None:
+        assert self.process.stdout is not None
+        self.control.close()
+        self.process.wait(20)
+        self.process.stdout.close()
+        os.close(self.output)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started = []
+
+    def start(*argv: str, interpreter: tuple[str, ...] = ORDINARY, **facts: Any) -> Conversation:
+        started.append(Conversation(tmp_path, [*argv], [*interpreter], facts))
+        return started[-1]
+
+    yield start
+    for conversation in started:
+        conversation.close()
+
+
+@pytest.fixture
+def token() -> Iterator[int]:
+    token = next(_tokens)
+    yield token
+    end_by_hand(token)
+
+
+def test_it_reports_how_the_command_ended(start: Start) -> None:
+    assert start("true").report() == {"code": 0, "cause": None, "refused": None}
+    assert start("sh", "-c", "kill -9 $$").report()["code"] == -9
+    assert start("sleep", "1000", timeout_seconds=0.05).report()["cause"] == "timeout"
+
+
+def test_a_command_that_ends_at_once_is_never_missed(start: Start) -> None:
+    """Whoever starts a process and drops the handle may have it reaped before it is looked at."""
+    for _ in range(10):
+        assert start("true", interpreter=AS_IT_RUNS).report()["code"] == 0
+
+
+def test_it_says_why_a_command_could_not_start(start: Start, tmp_path: Path) -> None:
+    assert "No such file" in start("/no/such/program").report()["refused"]
+    (tmp_path / "plain").write_text("exit 4")
+    (tmp_path / "plain").chmod(0o755)
+    assert start(str(tmp_path / "plain")).report()["code"] == 4
+    assert "null byte" in start("true", argv=["a\0b"]).report()["refused"]
+
+
+def test_an_order_that_comes_with_the_program_is_obeyed(start: Start, token: int) -> None:
+    conversation = start("sleep", f"1000.{token}")
+    conversation.control.write(b"end\n")
+    conversation.control.flush()
+    assert conversation.report()["cause"] == "order"
+    assert alive(token) == []
+
+
+def test_a_guard_whose_caller_is_gone_starts_nothing(start: Start, tmp_path: Path) -> None:
+    report = start("touch", "started", parent=1).report()
+    assert report["cause"] == "parent"
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_end_of_the_pipe_ends_all_and_removes_the_private_directory(
+    start: Start, token: int, tmp_path: Path
+) -> None:
+    (tmp_path / "private" / "home").mkdir(parents=True)
+    script = tree_script(token, then=f"trap '' TERM; while :; do sleep 1000.{token}9; done")
+    conversation = start("sh", "-c", script, private=str(tmp_path / "private"))
+    conversation.wait_ready()
+    conversation.control.close()
+    assert conversation.report()["cause"] == "parent"
+    assert alive(token) == []
+    assert not (tmp_path / "private").exists()
+
+
+def test_nobody_to_report_to_is_no_reason_to_leave_anything(start: Start, token: int) -> None:
+    conversation = start("sh", "-c", f"echo ready; trap '' TERM; sleep 1000.{token}; sleep 1000.{token}")
+    conversation.wait_ready()
+    conversation.process.stdout.close()
+    conversation.control.close()
+    assert conversation.process.wait(20) == 1
+    assert alive(token) == []
+
+
+def test_a_pipe_that_ends_before_the_program_came_is_the_end() -> None:
+    done = subprocess.run(ORDINARY, input=b"{", capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_it_is_an_order(start: Start, token: int, number: signal.Signals) -> None:
+    conversation = start("sh", "-c", f"trap '' TERM; echo ready; sleep 1000.{token}; sleep 1000.{token}")
+    conversation.wait_ready()
+    conversation.process.send_signal(number)
+    assert conversation.report()["cause"] == "signal"
+    assert alive(token) == []
+
+
+@pytest.mark.parametrize(
+    ("lacking", "ending"),
+    [
+        # A kernel that does not tell a process's children: the process table does.
+        ("os.open = sabotaged", "its own end"),
+        ("os.open = sabotaged", "order"),
+        # A full disk, an upgrade under way: what ends processes by force is in the guard's one file.
+        ("sys.modules['psutil'] = None", "its own end"),
+        ("sys.modules['psutil'] = None", "order"),
+    ],
+)
+def test_it_ends_everything_with_either_of_its_means(
+    start: Start, token: int, lacking: str, ending: str
+) -> None:
+    deaf = f"trap '' TERM; while :; do sleep 1000.{token}9; done"
+    script = tree_script(token, then="exit 6" if ending == "its own end" else deaf)
+    program = WITHOUT.replace("{sabotage}", lacking)
+    conversation = start("sh", "-c", script, interpreter=(sys.executable, "-c", program))
+    if ending == "order":
+        conversation.wait_ready()
+        conversation.control.write(b"end\n")
+        conversation.control.flush()
+    report = conversation.report()
+    assert (report["cause"], report["code"]) == ((None, 6) if ending == "its own end" else ("order", -9))
+    assert alive(token) == []
+
+
+@pytest.mark.skipif(
+    shared_probe.result().program is None, reason=f"needs bubblewrap: {shared_probe.result().problem}"
+)
+class TestWithBubblewrap:
+    def start(self, start: Start, *argv: str, **facts: Any) -> Conversation:
+        bubblewrap = str(shared_probe.result().program)
+        arguments = [
+            "--ro-bind",
+            "/",
+            "/",
+            "--dev",
+            "/dev",
+            "--unshare-pid",
+            "--proc",
+            "/proc",
+            "--die-with-parent",
+        ]
+        return start(bubblewrap, argv=[bubblewrap, "--", *argv], arguments=arguments, **facts)
+
+    def test_it_tells_a_command_that_failed_from_one_that_never_began(self, start: Start) -> None:
+        assert self.start(start, "false").report() == {"code": 1, "cause": None, "refused": None}
+        assert self.start(start, "/no/such").report()["refused"] == guard.NOT_EXECUTED
+
+    def test_a_command_is_asked_before_its_namespace_is_killed(self, start: Start) -> None:
+        script = "trap 'echo bye; exit' TERM; echo ready; while :; do sleep 0.01; done"
+        conversation = self.start(start, "sh", "-c", script, grace_seconds=20.0)
+        conversation.wait_ready()
+        conversation.control.write(b"end\n")
+        conversation.control.flush()
+        assert conversation.report()["cause"] == "order"
+        assert b"bye" in os.read(conversation.output, 4096)
+
+    def test_a_deaf_one_is_killed_with_its_namespace(self, start: Start, token: int) -> None:
+        script = (
+            f"(setsid sleep 1000.{token} &); trap '' TERM; echo ready; while :; do sleep 1000.{token}; done"
+        )
+        conversation = self.start(start, "sh", "-c", script)
+        conversation.wait_ready()
+        conversation.control.close()
+        assert conversation.report()["cause"] == "parent"
+        assert wait_none_alive(token, timeout=0) == []
