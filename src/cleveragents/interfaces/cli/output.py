@@ -37,8 +37,15 @@ _STYLES = {
     "succeeded": "green",
     "warn": "yellow",
     "queued": "yellow",
+    "waiting": "yellow",
     "running": "cyan",
+    "processing": "cyan",
+    "complete": "cyan",
+    "applied": "green",
+    "passed": "green",
     "cancelled": "magenta",
+    "constrained": "yellow",
+    "errored": "bold red",
     "fail": "bold red",
     "failed": "bold red",
 }
@@ -240,7 +247,13 @@ def _styled(value: str) -> str:
 
 
 def _dumps(value: JsonValue, indent: int | None = None) -> str:
-    return json.dumps(thaw(value), indent=indent, ensure_ascii=False)
+    plain = thaw(value)
+    text = json.dumps(plain, indent=indent, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a character, as in the name of a file that is not UTF-8
+        return json.dumps(plain, indent=indent)
+    return text
 
 
 def _write(line: str) -> None:

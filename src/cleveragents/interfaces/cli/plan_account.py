@@ -128,9 +128,9 @@ def told_changes(parts: PlanParts, plan: Plan) -> bool:
     """The changed files and the checks that did not pass, on stderr; whether there is anything to apply."""
     changes = changes_of(parts, plan)
     shown = changes[:_SHOWN_FILES]
-    width = max((len(str(row["path"])) for row in shown), default=0)
+    width = max((len(lines_of(row)) for row in shown), default=0)
     for row in shown:
-        progress(f"  {row['change']}  {str(row['path']).ljust(width)}  {lines_of(row)}".rstrip())
+        progress(f"  {row['change']}  {lines_of(row).ljust(width)}  {row['path']}")
     if len(changes) > _SHOWN_FILES:
         progress(f"  … and {len(changes) - _SHOWN_FILES} more")
     progress(_summary(changes))
@@ -143,6 +143,9 @@ def told_changes(parts: PlanParts, plan: Plan) -> bool:
 
 def lines_of(row: Mapping[str, JsonValue]) -> str:
     """`+5 -3`, as people read it; nothing where no line was changed."""
+    before, after = row["before"], row["after"]
+    if isinstance(before, Mapping) and isinstance(after, Mapping) and before["content"] == after["content"]:
+        return f"mode {after['mode']}"
     if row["added"] is None:
         return "binary"
     signs = (("+", row["added"]), ("-", row["removed"]))

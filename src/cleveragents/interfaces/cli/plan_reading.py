@@ -73,12 +73,15 @@ def list_plans(
     if output.for_eyes:
         now = container.clock.now()
         rows = [row | {"updated": ago(plan.updated_at, now)} for plan, row in zip(found, rows, strict=True)]
+    columns = ["id", "phase", "state", "updated", "goal"]
+    if output.for_eyes:
+        columns.remove("phase")  # an id and a goal need the room
     output.table(
         rows,
-        ["id", "phase", "state", "updated", "goal"],
+        columns,
         empty="there are no such plans",
         cut=["goal"],
-        spare=["phase", "updated"],
+        spare=["updated"],
     )
     if more and after is None:
         progress(f"these are the latest {limit}; --limit shows more")
@@ -107,9 +110,9 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
     output.record(_heading(parts, plan, account, ago(plan.updated_at, container.clock.now())))
     _show_changes(output, account)
     calls = [_short(call_fields(parts, call)) for call in parts.calls.of_plan(plan.id)]
-    _section(output, "what it did", calls, ["number", "tool", "state", "changed", "what"])
+    _section(output, "what it did", calls, ["number", "tool", "state", "changed", "what"], cut="what")
     checks = [_short(row) for row in _rows(account["checks"])]
-    _section(output, "checks", checks, ["name", "verdict", "required", "what"])
+    _section(output, "checks", checks, ["name", "verdict", "required", "what"], cut="what")
     steps = [{"command": command, "what": what} for command, what in steps_from(parts, plan)]
     if steps:
         output.title("what next")
@@ -194,13 +197,15 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
 def _show_changes(output: Output, account: Mapping[str, JsonValue]) -> None:
     rows = [row | {"lines": lines_of(row)} for row in _rows(account["changes"])]
     left_out = [{"change": "left out", "path": path} for path in _items(account["left_out"])]
-    _section(output, "what it changed", [*rows, *left_out], ["change", "path", "lines"])
+    _section(output, "what it changed", [*rows, *left_out], ["change", "lines", "path"])
 
 
-def _section(output: Output, title: str, rows: Sequence[Row], columns: list[str]) -> None:
+def _section(
+    output: Output, title: str, rows: Sequence[Row], columns: list[str], *, cut: str | None = None
+) -> None:
     if rows:
         output.title(title)
-        output.table(rows, columns, empty="", cut=[columns[-1]], spare=[])
+        output.table(rows, columns, empty="", cut=[cut] if cut else [])
 
 
 def _show_call(output: Output, row: Row) -> None:

@@ -38,12 +38,16 @@ def interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def work_on(container: Container, plan: Plan) -> Plan:
-    """The plan, once its job is over. Ctrl-C cancels it, and its processes are gone when this returns."""
+def work_on(container: Container, plan: Plan, *, named: bool = False) -> Plan:
+    """The plan, once its job is over. Ctrl-C cancels it, and its processes are gone when this returns.
+
+    It is named first, unless it was `named` before.
+    """
     worker: AsyncWorker | None = None
     live = LiveOutput()
     try:
-        progress(f"plan {plan.id}: {redact_text(plan.goal)}")
+        if not named:
+            progress(f"plan {plan.id}: {redact_text(plan.goal)}")
         worker = _worker(container, plan, live)
         worker.start()
         worker.run_until_idle(_FOREVER)
@@ -183,7 +187,7 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None) ->
             progress("then it can be applied and committed; the message is to be given again")
         raise click.exceptions.Exit(_NEEDS_HUMAN)
     granted = click.confirm("Allow it?", err=True)
-    return work_on(container, parts.lifecycle.answer(plan, granted))
+    return work_on(container, parts.lifecycle.answer(plan, granted), named=True)
 
 
 class LiveOutput:

@@ -133,6 +133,7 @@ def _created(parts: PlanParts, wanted: Wanted) -> Plan:
             "directory": prefix,
         }
     )
-    goal = wanted.goal or " ".join([action.name, shlex.join([*wanted.pairs, *wanted.words])]).rstrip()
+    given = shlex.join([*wanted.pairs, *wanted.words])
+    goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), given]))
     assert isinstance(request, Mapping)
     return parts.lifecycle.create(NewPlan(goal, action.name, str(root), request))
