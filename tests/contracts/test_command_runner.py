@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cleveragents.application.ports.commands import Command, CommandResult, CommandRunner
@@ -153,6 +154,19 @@ def test_a_listener_that_raises_ends_the_command_and_is_heard(bench: Bench, toke
     assert alive(token) == []
 
 
+def test_a_listener_that_raises_is_heard_though_the_guard_was_killed(bench: Bench, token: int) -> None:
+    def kill_and_refuse(chunk: bytes) -> None:
+        for process in psutil.Process().children():
+            process.kill()
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        bench.shell(
+            f"(setsid sleep 1000.{token} &); echo x; sleep 1000.{token}; true", on_output=kill_and_refuse
+        )
+    assert alive(token) == []
+
+
 def test_many_threads_share_a_runner(bench: Bench) -> None:
     results: dict[int, CommandResult] = {}
 
@@ -259,6 +273,7 @@ def test_secrets_of_the_environment_do_not_reach_it(bench: Bench, monkeypatch: p
     assert "CLEVERAGENTS_JOB=job:1" in output
     assert {name for name in names if not name.startswith(("GIT_", "LC_"))} <= {
         *("PATH", "HOME", "TMPDIR", "LANG", "LANGUAGE", "TZ", "TERM", "USER", "LOGNAME", "PAGER", "PWD"),
+        "RUSTUP_HOME",
         *("MINE", "CLEVERAGENTS_JOB", "CLEVERAGENTS_COMMAND"),
     }
 

@@ -52,13 +52,16 @@ def temporary(tmp_path: Path) -> Path:
 def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
     """Starts a caller, and returns when the command's tree is complete."""
     children = []
+    siblings: list[int] = []
 
-    def start(isolation: str, script: str, timeout: float = 600.0) -> subprocess.Popen[str]:
+    def start(
+        isolation: str, script: str, timeout: float = 600.0, *, sibling: bool = False
+    ) -> subprocess.Popen[str]:
         root = tmp_path / "root"
         root.mkdir()
         path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
         child = subprocess.Popen(
-            [*PROGRAM, isolation, str(root), str(timeout)],
+            [*PROGRAM, isolation, str(root), str(timeout), "sibling" if sibling else ""],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)},
             stdin=subprocess.PIPE,
@@ -71,13 +74,37 @@ def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
         child.stdin.write(script)
         child.stdin.close()
         child.stdin = None
+        if sibling:
+            siblings.append(int(child.stdout.readline()))
         assert child.stdout.readline() == "ready\n"
         return child
 
     yield start
+    for pid in siblings:
+        os.kill(pid, signal.SIGKILL)
     for child in children:
         child.kill()
         child.communicate()
+
+
+@each_isolation
+def test_a_pipe_that_a_forked_sibling_holds_open_does_not_keep_the_tree(
+    start: Start, token: int, isolation: str
+) -> None:
+    caller = start(isolation, tree_script(token, then=FOREVER.format(token=token)), sibling=True)
+    os.kill(caller.pid, signal.SIGKILL)
+    assert wait_none_alive(token, timeout=PROMISED_SECONDS) == []
+
+
+@each_isolation
+def test_a_guard_that_is_killed_takes_the_command_with_it_although_nobody_notices(
+    start: Start, token: int, isolation: str
+) -> None:
+    caller = start(isolation, f"echo ready; exec sleep 1000.{token}")
+    guard = guard_of(caller)
+    os.kill(caller.pid, signal.SIGSTOP)
+    guard.kill()
+    assert wait_none_alive(token, timeout=PROMISED_SECONDS) == []
 
 
 def guard_of(caller: subprocess.Popen[str]) -> psutil.Process:

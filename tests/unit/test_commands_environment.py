@@ -124,3 +124,12 @@ def test_memory_is_bounded_while_it_runs() -> None:
         tail.append(b"x" * 10_000)
     assert len(tail._kept) <= 10 + 65536
     assert tail.finish()[1] == 1000 * 10_000 - 10
+
+
+def test_an_installation_below_the_users_home_is_named_since_home_is_another(tmp_path: Path) -> None:
+    assert "RUSTUP_HOME" not in environment({"HOME": str(tmp_path)})
+    (tmp_path / ".rustup").mkdir()
+    assert environment({"HOME": str(tmp_path)})["RUSTUP_HOME"] == str(tmp_path / ".rustup")
+    (tmp_path / "elsewhere").mkdir()
+    named = environment({"HOME": str(tmp_path), "RUSTUP_HOME": str(tmp_path / "elsewhere")})
+    assert named["RUSTUP_HOME"] == str(tmp_path / "elsewhere")

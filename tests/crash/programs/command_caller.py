@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,17 +15,28 @@ from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRu
 
 
 def main() -> None:
-    isolation, root, timeout = sys.argv[1:]
+    isolation, root, timeout, sibling = sys.argv[1:]
     script = sys.stdin.read()  # not an argument, for those are looked through for what the command left
     runner = GuardedCommandRunner(isolation=isolation, grace_seconds=0.2)
 
     def tell(chunk: bytes) -> None:
+        if sibling and b"ready" in chunk:
+            _fork_a_sibling()
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
 
     command = Command(("sh", "-c", script), Path(root), Path(root), timeout_seconds=float(timeout))
     result = runner.run(command, CancellationToken().view(), on_output=tell)
     sys.stdout.write(json.dumps(asdict(result)) + "\n")
+
+
+def _fork_a_sibling() -> None:
+    """As `multiprocessing` does it: the child has all our descriptors, the guard's control pipe too."""
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    sys.stdout.write(f"{child}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

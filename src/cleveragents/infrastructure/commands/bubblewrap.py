@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.application.ports.commands import Command
-from cleveragents.infrastructure.commands.environment import is_inside, search_path
+from cleveragents.infrastructure.commands.environment import installations, is_inside, search_path
 from cleveragents.infrastructure.commands.tool_directories import tool_directories
 
 __all__ = ["HOME", "TEMPORARY", "BubblewrapProbe", "arguments_for", "shared_probe"]
@@ -117,6 +117,7 @@ def arguments_for(
         for entry in search_path(environment["PATH"], hidden=hidden, root=command.root)
         if not any(entry.is_relative_to(place) for place in system)
     ]
+    entries += installations(os.environ).values()
     tools = [
         directory
         for directory in tool_directories(entries, program, root=command.root, forbidden=hidden)
@@ -125,9 +126,8 @@ def arguments_for(
     options = [*_namespaces(command.network), *_system(command.network)]
     for directory in tools:
         options += ["--ro-bind-try", str(directory), str(directory)]
-    for place in _covered(
-        hidden, [*tools, *system]
-    ):  # guard: a tool's prefix may have the checkout somewhere below it
+    # guard: a tool's prefix may have the checkout somewhere below it
+    for place in _covered(hidden, [*tools, *system]):
         options += ["--tmpfs", str(place)]
     options += _trees(command)
     options += ["--remount-ro", "/", "--chdir", str(command.directory), "--clearenv"]

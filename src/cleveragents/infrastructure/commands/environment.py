@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cleveragents.application.ports.commands import Command
 
-__all__ = ["OWN_PREFIX", "command_environment", "is_inside", "search_path"]
+__all__ = ["OWN_PREFIX", "command_environment", "installations", "is_inside", "search_path"]
 
 OWN_PREFIX = "CLEVERAGENTS_"
 _HARMLESS = ("LANG", "LANGUAGE", "TZ", "USER", "LOGNAME")
@@ -35,6 +35,10 @@ _QUIET = {
     "PAGER": "cat",
     "TERM": "dumb",
 }
+
+
+# Where tools look for their installation if not told: below the home that a command does not see.
+_INSTALLATIONS = {"RUSTUP_HOME": ".rustup"}
 
 
 def command_environment(
@@ -60,6 +64,7 @@ def command_environment(
         "LANG": "C.UTF-8",
         "USER": "agent",
         **passed,
+        **{name: str(place) for name, place in installations(inherited).items()},
         **_IDENTITY,
         **_QUIET,
         "PATH": os.pathsep.join(map(str, entries)) or _DEFAULT_PATH,
@@ -70,6 +75,13 @@ def command_environment(
         **command.environment,
         **command.markers,
     }
+
+
+def installations(inherited: Mapping[str, str]) -> dict[str, Path]:
+    """Directories of tools that are neither on PATH nor beside what is, by the variable that names them."""
+    home = Path(inherited.get("HOME") or Path.home())
+    named = {name: Path(inherited.get(name) or home / place) for name, place in _INSTALLATIONS.items()}
+    return {name: place for name, place in named.items() if place.is_dir()}
 
 
 def search_path(path: str, *, hidden: Iterable[Path], root: Path) -> tuple[Path, ...]:
