@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from cleveragents.application.container import Container
+from cleveragents.application.plan_parts import PlanParts
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.async_worker import AsyncWorker, CancellationToken
 from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.plan_checks import FindsOwnCheckout, PlanChecks
 from cleveragents.application.services.plan_run import PlanRun, kind_of_plan
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.check import Check
@@ -24,7 +26,18 @@ from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
 from tests.applying import git
 
-__all__ = ["FILES", "PlanBench", "check", "command", "edit", "new_repository", "plan_bench", "step", "write"]
+__all__ = [
+    "FILES",
+    "BenchParts",
+    "PlanBench",
+    "check",
+    "command",
+    "edit",
+    "new_repository",
+    "plan_bench",
+    "step",
+    "write",
+]
 
 FILES: Mapping[str, str] = {
     "a.txt": "one\ntwo\nthree\nfour\nfive\nsix\nseven\n",
@@ -69,6 +82,15 @@ def new_repository(root: Path, files: Mapping[str, str] = FILES) -> Path:
     return root
 
 
+class BenchParts(PlanParts):
+    """The real parts; but whose files a check would import is asked only where a test is about that."""
+
+    own_checkout: FindsOwnCheckout = staticmethod(lambda *asked: None)
+
+    def checks(self, resource: Path) -> PlanChecks:
+        return replace(super().checks(resource), own_checkout=self.own_checkout)
+
+
 class PlanBench:
     """One process's parts, and its user's repository."""
 
@@ -81,7 +103,7 @@ class PlanBench:
         if not self.repository.exists():
             new_repository(self.repository)
         self.container = Container(self.settings, faults=faults)
-        self.parts = self.container.plan_parts
+        self.parts = BenchParts(self.container)
         self.strategies: dict[str, Strategy] = {}
         self.said: list[str] = []
         self.adapt: Callable[[PlanRun], PlanRun] = lambda run: run

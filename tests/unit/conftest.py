@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plan_bench import PlanBench, new_repository, plan_bench
+from tests.plan_bench import BenchParts, PlanBench, new_repository, plan_bench
 from tests.worker_bench import Bench
 
 
@@ -29,5 +29,6 @@ def plans(engine: PlanBench, tmp_path: Path) -> PlanBench:
     """Plans on a repository of the test's own."""
     engine.repository = new_repository(tmp_path / "repository")
     engine.adapt = lambda run: run
+    engine.parts = BenchParts(engine.container)
     engine.said.clear()
     return engine

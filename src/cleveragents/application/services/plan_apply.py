@@ -124,14 +124,17 @@ class PlanApply:
         return self._move(plan, PlanState.PROCESSING)
 
     def _constrained(self, plan: Plan, error: BaseException) -> None:
-        if isinstance(error, Unavailable):
-            return  # whether it was applied is in the journal, which could not be reached: `settle` finds out
-        state = PlanState.ERRORED
-        text = str(error) if isinstance(error, CleverAgentsError) else f"{type(error).__name__}: {error}"
+        state = PlanState.CONSTRAINED
         if isinstance(error, (Cancelled, KeyboardInterrupt)):
-            state, text = PlanState.CONSTRAINED, "applying it was interrupted"
-        elif isinstance(error, Conflict):
-            state = PlanState.CONSTRAINED
+            text = "applying it was interrupted"
+        elif isinstance(error, Unavailable):
+            return  # whether it was applied is in the journal, which could not be reached: `settle` finds out
+        elif isinstance(error, CleverAgentsError):
+            text = str(error)
+        else:
+            text = f"{type(error).__name__}: {error}"
+        if not isinstance(error, (Cancelled, KeyboardInterrupt, Conflict)):
+            state = PlanState.ERRORED
         with suppress(StalePlan):  # it was applied, and only the tidying up failed
             self._move(plan, state, PlanFacts(error=text))
 

@@ -17,9 +17,10 @@ from cleveragents.domain.file_state import Difference, FileState, differences_of
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import NeedsHuman, UnknownCheckpoint
 
-__all__ = ["ROLLBACK", "PlanHistory", "bring_to", "checkpoint_of"]
+__all__ = ["RETRY", "ROLLBACK", "PlanHistory", "bring_to", "checkpoint_of"]
 
 ROLLBACK = "rollback"
+RETRY = "retry"
 _OPEN = (CallState.STARTED, CallState.ENDING)
 _NAMED = 5
 
@@ -77,7 +78,7 @@ class PlanHistory:
         return _between(self.differences(plan_id), differences_of(kept))
 
     def calls(self, plan_id: str) -> Sequence[ToolCall]:
-        """All calls, in order; those that a rollback took back are reverted.
+        """All calls, in order; those that a rollback took back, or that are to be made again, are reverted.
 
         That is found here rather than kept with each call, so that a rollback takes effect in one step; and
         one that was itself taken back has none.
@@ -85,8 +86,12 @@ class PlanHistory:
         calls = self._calls.of_plan(plan_id)
         taken_back: set[int] = set()
         for call in reversed(calls):
-            if call.tool == ROLLBACK and call.state is CallState.ENDED and call.number not in taken_back:
+            if call.state is not CallState.ENDED or call.number in taken_back:
+                continue
+            if call.tool == ROLLBACK:
                 taken_back.update(range(checkpoint_of(call), call.number))
+            elif call.tool == RETRY:
+                taken_back.add(checkpoint_of(call))
         return [
             replace(call, state=CallState.REVERTED) if call.number in taken_back else call for call in calls
         ]
@@ -98,9 +103,9 @@ class PlanHistory:
         return [call for call in calls if call.number >= checkpoint]
 
 
-def checkpoint_of(rollback: ToolCall) -> int:
-    """Where that call leads back to."""
-    return int(str(rollback.arguments["checkpoint"]))
+def checkpoint_of(call: ToolCall) -> int:
+    """Where a rollback leads back to, or which call is to be made again."""
+    return int(str(call.arguments["checkpoint"]))
 
 
 def bring_to(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:

@@ -6,7 +6,7 @@ holds is always what the records add up to. One that was interrupted is finished
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,7 +14,13 @@ from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.plans import CallStore, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
-from cleveragents.application.services.plan_history import ROLLBACK, PlanHistory, bring_to, checkpoint_of
+from cleveragents.application.services.plan_history import (
+    RETRY,
+    ROLLBACK,
+    PlanHistory,
+    bring_to,
+    checkpoint_of,
+)
 from cleveragents.domain.file_state import entries_between
 from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.plan import Plan
@@ -44,28 +50,32 @@ class PlanRewriting:
         so that a resumed plan makes them again. `UnknownCheckpoint`, `PlanError` while it runs."""
         self.history.leading_back(plan.id, checkpoint)
         with self._idle(plan) as sandbox:
-            return self._finish(self._begin(plan, ROLLBACK, {"checkpoint": checkpoint}), sandbox)
+            call = self._added(plan, ROLLBACK, CallState.STARTED, checkpoint=checkpoint)
+            return self._finish(call, sandbox)
 
     def reread(self, plan: Plan) -> ToolCall | None:
         """Takes in what was edited by hand in the sandbox; None if nothing was. `PlanError` while it runs."""
         with self._idle(plan) as sandbox:
             if not self.history.unrecorded(plan.id, sandbox):
                 return None
-            return self._finish(self._begin(plan, _REREAD, {}), sandbox)
+            return self._finish(self._added(plan, _REREAD, CallState.STARTED), sandbox)
 
     def take_back_failure(self, plan: Plan) -> ToolCall | None:
-        """Back to before the call at which the plan failed, so that it is made again; None if its last call
-        was no failure. `NeedsHuman` when there are edits by hand that this would throw away."""
+        """Has the call at which the plan failed made again: from the checkpoint before it, or, if somebody's
+        edits were taken in since, on what is there now. None if the plan did not fail at a call. `NeedsHuman`
+        when there are edits by hand that were not taken in."""
         if plan.strategy is None:
             return None
-        strategy = Strategy.from_json(plan.strategy)
+        self.history.ensure_taken_in(plan.id, self.sandboxes.open(plan.id))
         made = [call for call in self.history.calls(plan.id) if call.state is not CallState.REVERTED]
         last = next((call for call in reversed(made) if call.step is not None), None)
-        step = None if last is None else strategy.step_of(last)
-        self.history.ensure_taken_in(plan.id, self.sandboxes.open(plan.id))
+        step = None if last is None else Strategy.from_json(plan.strategy).step_of(last)
         if last is None or step is None or step.problem_with(last) is None:
             return None
-        return self.rollback(plan, last.number)
+        if last is made[-1]:
+            return self.rollback(plan, last.number)
+        with self._idle(plan):
+            return self._added(plan, RETRY, CallState.ENDED, checkpoint=last.number)
 
     def settle(self, plan_id: str, sandbox: Sandbox) -> None:
         """Finishes what was interrupted. The caller holds `sandbox.writing()`."""
@@ -88,10 +98,9 @@ class PlanRewriting:
             self.settle(plan.id, sandbox)
             yield sandbox
 
-    def _begin(self, plan: Plan, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall:
+    def _added(self, plan: Plan, tool: str, state: CallState, **arguments: JsonValue) -> ToolCall:
         facts = FrozenObject(arguments)
-        now = self.clock.now()
-        return self.calls.add(plan.id, tool, facts, step=None, state=CallState.STARTED, now=now)
+        return self.calls.add(plan.id, tool, facts, step=None, state=state, now=self.clock.now())
 
     def _finish(self, call: ToolCall, sandbox: Sandbox) -> ToolCall:
         """Each step leaves nothing for a second time to do, so it may be begun again anywhere."""
