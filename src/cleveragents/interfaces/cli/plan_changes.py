@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.interfaces.cli.output import Output, colour, format_option, progress
+from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.plan_account import changes_of, summary_of, told_plan
-from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument, shown_diff
+from cleveragents.interfaces.cli.plan_view import diff_options, found_plan, plan_argument, shown_diff
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -155,10 +154,7 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, output: Outpu
 def _options(stat: bool, name_only: bool) -> list[str]:
     if stat:
         return ["--stat"]
-    if name_only:
-        return ["--name-only"]
-    coloured = sys.stdout.isatty() and colour() is None
-    return ["--binary", "--color=always"] if coloured else ["--binary"]
+    return ["--name-only"] if name_only else diff_options()
 
 
 def _is_meant(path: str, names: Sequence[str]) -> bool:

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.domain.plan import Plan
 
-__all__ = ["fields_of", "found_plan", "meaning_of", "plan_argument", "shown_diff", "steps_from", "told_next"]
+__all__ = [
+    "diff_options",
+    "fields_of",
+    "found_plan",
+    "meaning_of",
+    "plan_argument",
+    "shown_diff",
+    "steps_from",
+    "told_next",
+]
 
 plan_argument = click.argument("plan_id", metavar="PLAN")
 
@@ -96,6 +105,12 @@ def told_next(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None)
     width = max((len(command) for command, _ in steps), default=0)
     for command, what in steps:
         progress(f"  {command.ljust(width)}  {what}")
+
+
+def diff_options() -> list[str]:
+    """How git is to write a whole difference to where stdout goes: a patch, with colours for eyes."""
+    coloured = sys.stdout.isatty() and colour() is None
+    return ["--binary", "--color=always"] if coloured else ["--binary"]
 
 
 def shown_diff(text: bytes) -> None:

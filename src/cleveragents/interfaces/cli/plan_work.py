@@ -14,9 +14,9 @@ import click
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ApplyConflict, Cancelled, Conflict, JobAlreadyEnded, PlanError, PlanFailed
-from cleveragents.interfaces.cli.output import colour, counted, progress
+from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import changes_of, spelt_arguments, told_changes
-from cleveragents.interfaces.cli.plan_view import shown_diff, told_next
+from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -170,8 +170,7 @@ def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
         if answer == "n":
             told_next(parts, plan, commit)
             return plan
-        options = ("--color=always",) if colour() is None else ()
-        shown_diff(parts.result.diff(plan, parts.sandboxes.open(plan.id), options=options))
+        shown_diff(parts.result.diff(plan, parts.sandboxes.open(plan.id), options=diff_options()))
 
 
 def _answered(container: Container, plan: Plan, commit: CommitRequest | None) -> Plan:
