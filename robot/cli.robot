@@ -160,7 +160,16 @@ The Demo Keeps Its Promises And Touches Nothing
     ${states}=    Evaluate    {job["job"]: (job["state"], job["attempts"]) for job in $told["jobs"]}
     Should Be Equal    ${states}[stubborn-1]    ${{("cancelled", 1)}}
     Should Be Equal    ${states}[migrate-1]    ${{("succeeded", 2)}}
+    ${plans}=    Evaluate    {plan["plan"]: plan["state"] for plan in $told["plans"]}
+    Should Be Equal    ${plans}[licence]    applied
+    Should Be Equal    ${plans}[release]    rejected
+    Should Be Equal    ${plans}[changelog]    undone
+    Should Be Equal    ${plans}[endless]    cancelled
+    Should Be Equal    ${plans}[counting]    applied
+    ${diff}=    Evaluate    next(plan["diff"] for plan in $told["plans"] if plan["plan"] == "spelling")
+    Should Contain    ${diff}    +def mix(color, amount):
     ${types}=    Evaluate    {event["event"] for event in $told["events"]}
+    Should Contain    ${types}    apply.ended
     Should Contain    ${types}    job.reclaimed
     Should Contain    ${types}    breaker.opened
     Home Should Hold Only
@@ -170,6 +179,6 @@ An Interrupted Demo Leaves Nothing
     Exit Code Should Be    130
     Complaint Should Contain    interrupted
     Home Should Hold Only
-    Interrupt Agents When It Says    workers run    SIGTERM    demo
+    Interrupt Agents When It Says    plans run on it    SIGTERM    demo
     Exit Code Should Be    143
     Home Should Hold Only

@@ -20,15 +20,20 @@ from cleveragents.application.services.plan_execution_context import PlanExecuti
 from cleveragents.domain.change import ChangeEntry, ChangeKind
 from cleveragents.domain.event import EventType
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome
+from cleveragents.domain.plan import PlanState
 from cleveragents.errors import Cancelled, JobAlreadyEnded
 from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
 from cleveragents.interfaces.cli.demo import Performance, conclude
 from cleveragents.interfaces.cli.output import Output
 from cleveragents.interfaces.demo.graphs import MIGRATED
 from cleveragents.interfaces.demo.handlers import MIGRATE, REVIEW, STUBBORN, demo_handlers
-from cleveragents.interfaces.demo.promises import Evidence, Promise, gather, judge
+from cleveragents.interfaces.demo.plan_promises import PlanEvidence, gather_plans, judge_plans
+from cleveragents.interfaces.demo.plan_story import COUNTED, PlanStory, PlanTroupe
+from cleveragents.interfaces.demo.promise import Promise
+from cleveragents.interfaces.demo.promises import Evidence, gather, judge
 from cleveragents.interfaces.demo.story import Story, demo_settings
 from cleveragents.interfaces.demo.stubborn import refuse_to_stop
+from cleveragents.interfaces.demo.worker_process import WorkerProcess
 
 
 class Stage:
@@ -165,7 +170,7 @@ def test_a_broken_promise_fails_the_demo_and_keeps_what_happened(
 ) -> None:
     (tmp_path / "worker-1.log").write_text("it all began…")
     promises = [Promise("cancel means cancelled", False, "stubborn-1 is running")]
-    performance = Performance(Story(), Evidence({}, [], ["row 3: it was removed"]), promises)
+    performance = Performance(Story(), Evidence({}, [], ["row 3: it was removed"]), None, promises)
     assert conclude(Output("plain"), performance, tmp_path, 1.0) == 1
     said = capfd.readouterr()
     assert "0 events, NOT verified; NOT every promise was kept; 1.0 s" in said.out
@@ -182,13 +187,13 @@ def test_the_end_of_the_log_is_shown_and_all_of_it_on_demand(
 
     def shown(count: int, **options: bool) -> list[int]:
         (tmp_path / "stage").mkdir()
-        told = Performance(stage.story, replace(evidence, records=evidence.records[:count]), [])
+        told = Performance(stage.story, replace(evidence, records=evidence.records[:count]), None, [])
         assert conclude(Output("plain"), told, tmp_path / "stage", 1.0, **options) == 0
         said = capfd.readouterr().out
         hint = "The audit log: the last 12 of 13 events (`agents demo --verbose` shows all)"
         assert (hint in said) == (count == 13 and not options)
         assert f"{count} events, verified; 0 promises kept; 1.0 s" in said
-        log = said.split("The jobs")[0]
+        log = said.split("The plans")[0]
         return [int(line.split()[0]) for line in log.splitlines() if line[:1].isdigit()]
 
     assert shown(12) == list(range(1, 13))
@@ -216,3 +221,94 @@ def test_the_stubborn_job_leaves_processes_that_only_force_ends() -> None:
     assert len(supervisor.alive("stubborn-test:1")) >= 2
     supervisor.end("stubborn-test:1", grace_seconds=0)
     assert supervisor.alive("stubborn-test:1") == []
+
+
+# ── Plans ─────────────────────────────────────────────────────────────────────────────────────────
+
+PlansDoctored = Callable[[PlanStory, PlanEvidence, Evidence], tuple[PlanStory, PlanEvidence, Evidence]]
+
+
+def with_plan(found: PlanEvidence, label: str, state: PlanState) -> PlanEvidence:
+    return replace(found, plans={**found.plans, label: replace(found.plans[label], state=state)})
+
+
+def with_file(found: PlanEvidence, path: str, text: str) -> PlanEvidence:
+    return replace(found, files={**found.files, path: text})
+
+
+README, VERSION, PAINT = "README.md", "src/version.py", "src/paint.py"
+
+PLAN_CASES: dict[str, list[PlansDoctored]] = {
+    "nothing is written before you apply it": [
+        lambda s, f, e: (replace(s, when_ready="another"), f, e),
+        lambda s, f, e: (replace(s, diffs={**s.diffs, "spelling": ""}), f, e),
+    ],
+    "two plans that edit the same files both apply": [
+        lambda s, f, e: (s, with_file(f, PAINT, f.files[PAINT].replace("color", "colour")), e),
+        lambda s, f, e: (s, with_file(f, PAINT, f.files[PAINT].partition("\n")[2]), e),
+    ],
+    "what conflicts with your edit is refused, all of it": [
+        lambda s, f, e: (s, with_file(f, README, f.files[README].replace("1.0", "2.0")), e),
+        lambda s, f, e: (s, with_file(f, VERSION, f.files[VERSION].replace("1.1", "2.0")), e),
+        lambda s, f, e: (replace(s, refusal="no"), f, e),
+        lambda s, f, e: (s, f, without(e, EventType.PLAN_MOVED)),
+    ],
+    "undo takes out one plan, and no other": [
+        lambda s, f, e: (s, with_file(f, "CHANGELOG.md", "* one"), e),
+        lambda s, f, e: (s, with_plan(f, "changelog", PlanState.APPLIED), e),
+    ],
+    "no process of a cancelled plan survives": [
+        lambda s, f, e: (replace(s, endless_pids=()), f, e),
+        lambda s, f, e: (s, with_plan(f, "endless", PlanState.COMPLETE), e),
+    ],
+    "a plan is cancelled once": [lambda s, f, e: (replace(s, second_cancel=""), f, e)],
+    "a killed plan goes on, and does nothing twice": [
+        lambda s, f, e: (s, with_file(f, COUNTED, "1\n2\n3\n4\n" + f.files[COUNTED]), e),
+        lambda s, f, e: (replace(s, steps_before_kill=0), f, e),
+        lambda s, f, e: (s, f, without(e, EventType.JOB_CLAIMED)),
+    ],
+    "every apply is done, or not at all": [
+        lambda s, f, e: (s, f, without(e, EventType.APPLY_ENDED)),
+        lambda s, f, e: (s, replace(f, open_applies=1), e),
+        lambda s, f, e: (s, replace(f, laid_out=["01M7"]), e),
+    ],
+    "branches, index, stash and uncommitted files stay": [
+        lambda s, f, e: (s, replace(f, damage="missing blob"), e),
+        lambda s, f, e: (s, replace(f, refs=f.refs + "refs/stash"), e),
+        lambda s, f, e: (s, with_file(f, "notes.txt", ""), e),
+    ],
+    "no sandbox and no ref of ours is left": [
+        lambda s, f, e: (s, replace(f, sandboxes=["01M7"]), e),
+        lambda s, f, e: (s, replace(f, refs=f.refs + "refs/cleveragents/base/01M7"), e),
+    ],
+}
+
+
+def test_the_plans_are_played_on_real_processes_and_each_promise_can_be_broken(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def say(what: str, *details: str) -> None:
+        told.extend([what, *details])
+
+    story = PlanStory()
+    with Container(demo_settings(tmp_path)) as container:
+        crew, doomed = (
+            WorkerProcess(name, container.settings, tmp_path / "log", "plans") for name in ("one", "two")
+        )
+        try:
+            PlanTroupe(container, story, say).play(crew, doomed)
+        finally:
+            codes = [worker.finish() for worker in (crew, doomed)]
+        found, evidence = gather_plans(container, story), gather(container)
+
+        def broken_now(story: PlanStory, found: PlanEvidence, evidence: Evidence) -> list[str]:
+            return [p.what for p in judge_plans(container, story, found, evidence) if not p.kept]
+
+        assert broken_now(story, found, evidence) == []
+        assert [p.what for p in judge_plans(container, story, found, evidence)] == list(PLAN_CASES)
+        for promise, doctored in PLAN_CASES.items():
+            for doctor in doctored:
+                assert promise in broken_now(*doctor(story, found, evidence))
+    assert codes == [0, -signal.SIGKILL]
+    assert max(map(len, told)) + 11 <= 80
+    assert {"+def mix(color, amount):", '  | VERSION = "1.1"', '  | VERSION = "2.0"'} <= set(told)

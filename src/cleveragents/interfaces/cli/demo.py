@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,10 @@ from cleveragents.interfaces.cli.output import Output, counted, format_option, p
 
 if TYPE_CHECKING:
     from cleveragents.application.ports.events import AuditRecord
-    from cleveragents.interfaces.demo.promises import Evidence, Promise
+    from cleveragents.interfaces.demo.patience import Say
+    from cleveragents.interfaces.demo.plan_promises import PlanEvidence
+    from cleveragents.interfaces.demo.promise import Promise
+    from cleveragents.interfaces.demo.promises import Evidence
     from cleveragents.interfaces.demo.story import Story
 
 __all__ = ["Performance", "conclude", "demo"]
@@ -36,9 +39,14 @@ _TELLING = ("worker", "attempt", "error", "reason", "failures", "graph", "length
 def demo(ctx: click.Context, verbose: bool, output: Output) -> None:
     """Show it all at work, offline, without touching your state.
 
+    Plans run at once on a sample repository. Two are applied to the same files, one is refused because you
+    edited the same line, one is undone, one cancelled, one killed with kill -9 and resumed.
+
     Three worker processes run LangGraph graphs as jobs. One job, whose processes ignore SIGTERM, is
-    cancelled. One worker is killed with kill -9 in the middle of a job, and a peer goes on with it. At the
-    end the audit log is verified and every promise is checked; the exit code is 0 only if all were kept.
+    cancelled. One worker is killed with kill -9 in the middle of a job, and a peer goes on with it.
+
+    At the end the audit log is verified and every promise is checked; the exit code is 0 only if all were
+    kept.
 
     \b
     Example:
@@ -49,8 +57,10 @@ def demo(ctx: click.Context, verbose: bool, output: Output) -> None:
     directory = Path(tempfile.mkdtemp(prefix="cleveragents-demo-"))
     began = time.monotonic()
 
-    def say(what: str) -> None:
+    def say(what: str, *details: str) -> None:
         progress(f"{time.monotonic() - began:5.1f} s  {what}")
+        for line in details:
+            progress(f"{'':11}{line}")
 
     try:
         performance = _play(directory, say)
@@ -70,6 +80,7 @@ class Performance:
 
     story: Story
     evidence: Evidence
+    plans: PlanEvidence | None
     promises: Sequence[Promise]
 
     @property
@@ -77,18 +88,22 @@ class Performance:
         return all(promise.kept for promise in self.promises)
 
 
-def _play(directory: Path, say: Callable[[str], None]) -> Performance:
+def _play(directory: Path, say: Say) -> Performance:
     from cleveragents.application.container import Container
     from cleveragents.infrastructure.logging import configure_logging
+    from cleveragents.interfaces.demo.plan_promises import gather_plans, judge_plans
     from cleveragents.interfaces.demo.promises import gather, judge
     from cleveragents.interfaces.demo.story import demo_settings, tell
 
     settings = demo_settings(directory)
-    configure_logging(settings)
+    # Deaths that the story tells of itself are no news.
+    configure_logging(settings.model_copy(update={"log": settings.log.model_copy(update={"level": "error"})}))
     with Container(settings) as container:
         story = tell(container, say)
         evidence = gather(container)
-        return Performance(story, evidence, judge(container, story, evidence))
+        plans = gather_plans(container, story.plans)
+        promises = judge_plans(container, story.plans, plans, evidence) + judge(container, story, evidence)
+        return Performance(story, evidence, plans, promises)
 
 
 def conclude(
@@ -106,12 +121,14 @@ def conclude(
 def _show(output: Output, performance: Performance, seconds: float, verbose: bool) -> None:
     events = _event_rows(performance)
     jobs = _job_rows(performance)
+    plans = _plan_rows(performance)
     promises = _promise_rows(performance)
     kept = performance.kept
     if output.for_programs:
         facts = {
             "kept": kept,
             "seconds": round(seconds, 1),
+            "plans": plans,
             "jobs": jobs,
             "promises": promises,
             "events": events,
@@ -122,6 +139,8 @@ def _show(output: Output, performance: Performance, seconds: float, verbose: boo
     part = f": the last {len(shown)} of {len(events)} events (`agents demo --verbose` shows all)"
     output.title(f"The audit log{part if len(shown) < len(events) else ''}")
     output.table(shown, ["position", "at", "event", "of", "facts"], empty="there are no events")
+    output.title("The plans")
+    output.table(plans, ["plan", "action", "state", "error"], empty="there are no plans")
     output.title("The jobs")
     output.table(jobs, ["job", "state", "attempts", "workers"], empty="there are no jobs")
     output.title("The promises")
@@ -142,6 +161,23 @@ def _job_rows(performance: Performance) -> list[dict[str, JsonValue]]:
             "id": job.id,
         }
         for job in evidence.jobs.values()
+    ]
+
+
+def _plan_rows(performance: Performance) -> list[dict[str, JsonValue]]:
+    if performance.plans is None:
+        return []
+    diffs = performance.story.plans.diffs
+    return [
+        {
+            "plan": label,
+            "action": plan.action,
+            "state": plan.state.value,
+            "error": plan.error,
+            "id": plan.id,
+            "diff": diffs.get(label),
+        }
+        for label, plan in performance.plans.plans.items()
     ]
 
 

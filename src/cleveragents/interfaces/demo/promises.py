@@ -1,4 +1,5 @@
-"""Did it all go as promised? Judged from what the database and the process table hold, not from the story."""
+"""Did the graphs and jobs go as promised? Judged from what the database and the process table hold, not from
+the story; `plan_promises` does the same for plans."""
 
 from __future__ import annotations
 
@@ -12,24 +13,16 @@ from cleveragents.domain.event import EventType
 from cleveragents.domain.job import Job, JobState
 from cleveragents.interfaces.cli.output import counted
 from cleveragents.interfaces.demo.graphs import BRANCHES, BROKEN_STRATEGY, MIGRATED
+from cleveragents.interfaces.demo.promise import Promise
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.ports.events import AuditRecord
     from cleveragents.interfaces.demo.story import Story
 
-__all__ = ["Evidence", "Promise", "gather", "judge"]
+__all__ = ["Evidence", "gather", "judge"]
 
 _ENDINGS = (EventType.JOB_SUCCEEDED, EventType.JOB_FAILED, EventType.JOB_CANCELLED)
-
-
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """Something promised, whether it was kept, and what shows it."""
-
-    what: str
-    kept: bool
-    shown_by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +158,7 @@ def _nothing_left(container: Container, story: Story, evidence: Evidence) -> Pro
         for fence in range(1, job.fence + 1)
         for pid in container.processes.alive(marker_of(job_id, fence))
     ]
-    others = [code for name, code in story.exit_codes.items() if name != story.killed_worker]
+    others = [code for name, code in story.exit_codes.items() if name not in story.killed_workers]
     kept = not left and set(others) == {0}
     shown = f"{counted(len(left), 'process', 'processes')}, {counted(len(others), 'worker')} ended cleanly"
     return Promise("nothing is left behind", kept, shown)

@@ -6,8 +6,7 @@ database and the process table hold at the end.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import Job, JobState, NewJob
-from cleveragents.errors import DeadlineExceeded, JobAlreadyEnded
+from cleveragents.errors import JobAlreadyEnded
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.cli.output import counted
+from cleveragents.interfaces.demo.patience import Say, until
+from cleveragents.interfaces.demo.plan_story import PlanStory, PlanTroupe
 from cleveragents.interfaces.demo.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
@@ -25,14 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Story", "demo_settings", "tell"]
 
-_WORKERS = 3
+_WORKERS = ("worker-1", "worker-2", "worker-3")
+_PLAN_WORKERS = ("plans-1", "plans-2")
 _REVIEWS_FIRST = 3
 _REVIEWS_LATER = 3
-_STEP_SECONDS = 60.0
-_LOOK_SECONDS = 0.02
 _KILL_AFTER_CHANGES = 4
-
-Say = Callable[[str], None]
 
 
 @dataclass
@@ -48,6 +46,12 @@ class Story:
     killed_worker: str = ""
     changes_before_kill: int = 0
     exit_codes: dict[str, int] = field(default_factory=dict)
+    plans: PlanStory = field(default_factory=PlanStory)
+
+    @property
+    def killed_workers(self) -> set[str]:
+        """Those that did not end by themselves."""
+        return {self.killed_worker, self.plans.killed_worker}
 
 
 def demo_settings(directory: Path) -> Settings:
@@ -61,6 +65,7 @@ def demo_settings(directory: Path) -> Settings:
                 "heartbeat_seconds": 0.5,
                 "poll_seconds": 0.1,
                 "cancel_grace_seconds": 1.0,
+                "concurrency": 6,
             },
         }
     )
@@ -70,30 +75,45 @@ def tell(container: Container, say: Say) -> Story:
     """Plays the whole story. `DeadlineExceeded` if a step does not come to pass."""
     story = Story()
     with ExitStack() as cleanup:
-        workers = _start_workers(container, say, cleanup)
-        _submit_reviews(container, story, _REVIEWS_FIRST)
-        say(f"{_REVIEWS_FIRST} reviews are graphs with three parallel branches each, run as jobs")
-        _cancel_the_stubborn(container, story, say)
-        _submit_reviews(container, story, _REVIEWS_LATER)
-        _kill_the_migrating(container, story, workers, say)
-        _until("the end of all jobs", lambda: _all_ended(container))
-        say("all jobs have ended; the workers finish")
+        # All at once, for the graphs' workers take a while to start; the plans are played meanwhile.
+        parts = dict.fromkeys(_PLAN_WORKERS, "plans") | dict.fromkeys(_WORKERS, "graphs")
+        started = _started(container, parts, cleanup)
+        crew, doomed, *workers = started
+        PlanTroupe(container, story.plans, say).play(crew, doomed)
+        _label_plans(container, story)
         for worker in workers:
-            story.exit_codes[worker.name] = worker.finish()
+            worker.wait_ready()
+        say(f"{len(workers)} workers run, with the pids {', '.join(str(w.pid) for w in workers)}")
+        _tell_jobs(container, story, workers, say)
+        for worker in started:
+            worker.retire()
+        story.exit_codes = {worker.name: worker.finish() for worker in started}
     return story
 
 
-def _start_workers(container: Container, say: Say, cleanup: ExitStack) -> Sequence[WorkerProcess]:
-    say(f"{_WORKERS} workers start, each a process of its own")
+def _label_plans(container: Container, story: Story) -> None:
+    for label, plan_id in story.plans.ids.items():
+        story.labels[plan_id] = label
+        story.labels[str(container.plan_parts.plans.get(plan_id).job_id)] = label
+
+
+def _tell_jobs(container: Container, story: Story, workers: Sequence[WorkerProcess], say: Say) -> None:
+    _submit_reviews(container, story, _REVIEWS_FIRST)
+    say(f"{_REVIEWS_FIRST} reviews are graphs with three parallel branches each, run as jobs")
+    _cancel_the_stubborn(container, story, say)
+    _submit_reviews(container, story, _REVIEWS_LATER)
+    _kill_the_migrating(container, story, workers, say)
+    until("the end of all jobs", lambda: _all_ended(container))
+    say("all jobs have ended; the workers finish")
+
+
+def _started(container: Container, parts: Mapping[str, str], cleanup: ExitStack) -> Sequence[WorkerProcess]:
+    """A process for each name; all are ended with `cleanup`, whatever happens."""
     workers: list[WorkerProcess] = []
     cleanup.callback(_stop_all, workers)
-    for number in range(1, _WORKERS + 1):
-        log = container.state_directory / f"worker-{number}.log"
-        worker = WorkerProcess(f"worker-{number}", container.settings, log)
-        workers.append(worker)
-    for worker in workers:
-        worker.wait_ready()
-    say(f"{_WORKERS} workers run: " + ", ".join(f"{w.name} (pid {w.pid})" for w in workers))
+    for name, part in parts.items():
+        log = container.state_directory / f"{name}.log"
+        workers += [WorkerProcess(name, container.settings, log, part)]
     return workers
 
 
@@ -122,12 +142,12 @@ def _cancel_the_stubborn(container: Container, story: Story, say: Say) -> None:
     job = _until_running(container, story.stubborn)
     marker = marker_of(job.id, job.fence)
     # The runner, its handler, two shells and a sleep in each.
-    _until("the stubborn processes", lambda: len(container.processes.alive(marker)) >= 4)
+    until("the stubborn processes", lambda: len(container.processes.alive(marker)) >= 4)
     story.stubborn_fence = job.fence
     story.stubborn_pids = tuple(container.processes.alive(marker))
     say(f"stubborn-1 runs in {len(story.stubborn_pids)} processes and ignores SIGTERM; it is cancelled")
     container.jobs.request_cancel(job.id, "shown in the demo", now=container.clock.now())
-    _until("the end of the stubborn job", lambda: container.jobs.get(job.id).state.ended)
+    until("the end of the stubborn job", lambda: container.jobs.get(job.id).state.ended)
     left = container.processes.alive(marker)
     say(f"stubborn-1 is {container.jobs.get(job.id).state.value}; {len(left)} of its processes are alive")
     try:
@@ -143,7 +163,7 @@ def _kill_the_migrating(
     story.migration = _submit(container, story, "migrate")
     owner = _until_running(container, story.migration).owner
     assert owner is not None
-    _until("a few changes", lambda: _changes(container, story.migration) >= _KILL_AFTER_CHANGES)
+    until("a few changes", lambda: _changes(container, story.migration) >= _KILL_AFTER_CHANGES)
     worker = next(one for one in workers if one.pid == owner.pid)
     worker.kill()
     story.killed_worker = worker.name
@@ -164,17 +184,9 @@ def _until_running(container: Container, job_id: str, *, not_by: str = "") -> Jo
         job = container.jobs.get(job_id)
         return job.owner is not None and job.owner.id != not_by
 
-    _until(f"job {job_id} to run", runs)
+    until(f"job {job_id} to run", runs)
     return container.jobs.get(job_id)
 
 
 def _all_ended(container: Container) -> bool:
     return not container.jobs.list(states=(JobState.QUEUED, JobState.RUNNING))
-
-
-def _until(what: str, holds: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + _STEP_SECONDS
-    while not holds():
-        if time.monotonic() >= give_up:
-            raise DeadlineExceeded(what, _STEP_SECONDS)
-        time.sleep(_LOOK_SECONDS)

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -24,7 +25,7 @@ _FINISH_SECONDS = 30.0
 class WorkerProcess:
     """One worker in a process of its own. Not thread-safe: used by the thread that tells the story."""
 
-    def __init__(self, name: str, settings: Settings, log: Path) -> None:
+    def __init__(self, name: str, settings: Settings, log: Path, part: str = "graphs") -> None:
         self.name = name
         with log.open("ab") as errors:
             # A session of its own: a Ctrl-C is the demo's to interpret.
@@ -37,7 +38,7 @@ class WorkerProcess:
             )
         self._input = _pipe(self._process.stdin)
         self._output = _pipe(self._process.stdout)
-        self._input.write(f"{name}\n{settings.model_dump_json()}\n".encode())
+        self._input.write(f"{name}\n{settings.model_dump_json()}\n{part}\n".encode())
         self._input.flush()
 
     @property
@@ -50,6 +51,11 @@ class WorkerProcess:
         if not readable or self._output.readline() != b"ready\n":
             raise DeadlineExceeded(f"starting {self.name}", _READY_SECONDS)
 
+    def assign(self, plans: Sequence[str]) -> None:
+        """Says which plans it is to run."""
+        self._input.write(f"{' '.join(plans)}\n".encode())
+        self._input.flush()
+
     def kill(self) -> None:
         """kill -9: no clean-up of its own will run."""
         self._process.send_signal(signal.SIGKILL)
@@ -59,10 +65,14 @@ class WorkerProcess:
         """Asks it to end now, giving its jobs back; does not wait. Harmless once it has ended."""
         self._process.terminate()
 
-    def finish(self) -> int:
-        """Lets it complete what it runs; returns its exit code. One that hangs is killed."""
+    def retire(self) -> None:
+        """Lets it complete what it runs, and end; does not wait. Twice is harmless."""
         with suppress(BrokenPipeError):
             self._input.close()
+
+    def finish(self) -> int:
+        """Lets it complete what it runs; returns its exit code. One that hangs is killed."""
+        self.retire()
         try:
             return self._process.wait(_FINISH_SECONDS)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,29 @@
+"""How the demo waits: it looks again and again, and gives up at some time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from cleveragents.errors import DeadlineExceeded
+
+__all__ = ["Say", "until"]
+
+_STEP_SECONDS = 60.0
+_LOOK_SECONDS = 0.02
+
+
+class Say(Protocol):
+    """Tells whoever watches what happens; details are shown below it, a line each."""
+
+    def __call__(self, what: str, *details: str) -> None: ...
+
+
+def until(what: str, holds: Callable[[], bool]) -> None:
+    """Returns when it holds. `DeadlineExceeded` if that does not come to pass."""
+    give_up = time.monotonic() + _STEP_SECONDS
+    while not holds():
+        if time.monotonic() >= give_up:
+            raise DeadlineExceeded(what, _STEP_SECONDS)
+        time.sleep(_LOOK_SECONDS)
