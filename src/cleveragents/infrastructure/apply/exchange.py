@@ -26,6 +26,7 @@ ABSENT = ""
 _NOREPLACE, _EXCHANGE = 1, 2
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES = 1 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Place = tuple[int, str]
@@ -41,6 +42,14 @@ class Sight:
     blob: str = ""
     permissions: int = 0
     written: tuple[int, int] = (0, 0)
+
+    @property
+    def is_regular(self) -> bool:
+        return self.fingerprint.startswith("100")
+
+    @property
+    def is_link(self) -> bool:
+        return self.fingerprint.startswith("120000")
 
     @property
     def is_directory(self) -> bool:
@@ -148,24 +157,40 @@ def look(place: Place, hash_like: str = "") -> Sight:
         if error.errno != errno.ELOOP:
             raise
         target = os.fsencode(os.readlink(name, dir_fd=directory))
-        blob = _blob_digest(len(target), hash_like)
-        blob.update(target)
-        return Sight(f"120000:{hashlib.sha256(target).hexdigest()}", blob.hexdigest())
+        return Sight("120000:" + hashlib.sha256(target).hexdigest(), _blob(target, hash_like))
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return Sight(f"{stat.S_IFMT(status.st_mode):o}:")
-        digest = hashlib.sha256()
-        blob = _blob_digest(status.st_size, hash_like)
-        while chunk := os.read(descriptor, 1 << 20):
-            digest.update(chunk)
-            if hash_like:
-                blob.update(chunk)
+        digest, blob = _digests(descriptor, status.st_size, hash_like)
     finally:
         os.close(descriptor)
-    kind = "100755" if status.st_mode & stat.S_IXUSR else "100644"
+    kind = "100755:" if status.st_mode & stat.S_IXUSR else "100644:"
     written = (status.st_mtime_ns, status.st_size)
-    return Sight(f"{kind}:{digest.hexdigest()}", blob.hexdigest(), stat.S_IMODE(status.st_mode), written)
+    return Sight(kind + digest, blob, stat.S_IMODE(status.st_mode), written)
+
+
+def _digests(descriptor: int, size: int, hash_like: str) -> tuple[str, str]:
+    """Of all bytes that the file holds: its SHA-256, and git's name."""
+    # One byte more than there should be, so that a small file is read whole, and seen to be, at once.
+    chunk = os.read(descriptor, min(size, _CHUNK_BYTES) + 1)
+    digest = hashlib.sha256(chunk)
+    if len(chunk) == size:
+        return digest.hexdigest(), _blob(chunk, hash_like)
+    blob = _blob_digest(size, hash_like)
+    while chunk:
+        blob.update(chunk)
+        chunk = os.read(descriptor, _CHUNK_BYTES)
+        digest.update(chunk)
+    return digest.hexdigest(), blob.hexdigest()
+
+
+def _blob(content: bytes, hash_like: str) -> str:
+    if not hash_like:
+        return ""
+    digest = _blob_digest(len(content), hash_like)
+    digest.update(content)
+    return digest.hexdigest()
 
 
 def _blob_digest(size: int, like: str) -> hashlib._Hash:

@@ -139,7 +139,7 @@ class Mover:
     def _ensure_nobody_wrote(self) -> None:
         """A writer that had opened a file before it was swapped out writes into what we keep."""
         for number, file in enumerate(self._journal.files):
-            if file.was == ABSENT or file.was.startswith("120000"):
+            if file.was == ABSENT or file.was.startswith("120000:"):
                 continue
             kept = self._old.place(str(number)) if file.becomes == ABSENT else self._new.place(file.path)
             directory, name = kept

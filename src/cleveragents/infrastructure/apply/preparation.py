@@ -28,10 +28,10 @@ from cleveragents.infrastructure.apply.moves import FileChanged, Mover
 from cleveragents.infrastructure.apply.presence import Presence
 from cleveragents.infrastructure.apply.recovery import Recovery
 from cleveragents.infrastructure.apply.staging import (
+    Staging,
     emptied_by,
     made_by,
     see,
-    stage,
     staging_directory,
     strange_content,
 )
@@ -94,7 +94,6 @@ class TreePreparation:
             paths = tuple(conflict.path for conflict in self._merge.conflicts)
             raise ApplyConflict(self._wish.plan_id, paths, _details(self._merge.conflicts))
         self._usable = False
-        seen = self._looked_again()
         entry = Entry(
             self._engine.identifiers.new(),
             self._wish.plan_id,
@@ -106,30 +105,24 @@ class TreePreparation:
         if not self._merge.changes and commit is None:
             self._engine.journal.record_empty(replace(entry, state=DONE))
             return Applied(entry.id, {})
-        return self._applied(entry, seen, commit)
+        return self._applied(entry, commit)
 
     def _looked_again(self) -> dict[str, Sight]:
-        """The files that are to change, as they are; whatever the user did meanwhile is in the merge."""
-        presence, merge = self._presence, self._merge
-        # First the bytes, then the tree: who edits in between is seen in the tree, who edits later is found
-        # out when the bytes are swapped out.
-        seen = see(presence.resource, merge.changes)
-        ours = presence.capture()
-        if ours != merge.ours:
-            again = presence.merge(merge.base, ours, merge.theirs)
-            if again.conflicts or again.changes != merge.changes:
-                raise self._changed_since(sorted({*merge.changes, *again.changes}))
-            self._merge = again
-        strange = strange_content(presence, merge.changes, seen)
-        if strange:
+        """The files that are to change, as they are: byte for byte what was merged, or `ApplyConflict`.
+
+        What the user did to other files since the merge is no part of it, and is not touched.
+        """
+        seen = see(self._presence.resource, self._merge.changes)
+        strange = strange_content(self._presence, self._merge.changes, seen)
+        if strange:  # guard: whoever edits later than this is found out when the bytes are swapped out
             raise self._changed_since(strange)
         return seen
 
-    def _applied(self, entry: Entry, seen: Mapping[str, Sight], commit: CommitRequest | None) -> Applied:
+    def _applied(self, entry: Entry, commit: CommitRequest | None) -> Applied:
         engine = self._engine
         entry = self._begun(entry, commit)
         try:
-            entry = self._staged(entry, seen, commit)
+            entry = self._staged(entry, commit)
             self._reach("journal.before")
             engine.journal.prepare(entry)
             entry = replace(entry, state=PREPARED)
@@ -166,20 +159,22 @@ class TreePreparation:
         self._engine.journal.begin(entry)
         return entry
 
-    def _staged(self, entry: Entry, seen: Mapping[str, Sight], commit: CommitRequest | None) -> Entry:
+    def _staged(self, entry: Entry, commit: CommitRequest | None) -> Entry:
         presence, changes = self._presence, self._merge.changes
         facts = None
+        staging = Path(entry.journal.staging)
         if commit is not None:
             scratch = Path(entry.journal.scratch)
             scratch.mkdir(parents=True)
             making = CommitMaking(entry.plan_id, presence, scratch)
             making.lock()
             facts = making.make(self._merge, commit.message)
-        presence.keep(self._merge)  # guard: an undo needs what the user may throw away
-        staging = Path(entry.journal.staging)
+        with Staging(presence, staging, changes) as arriving:
+            presence.keep(self._merge)  # guard: an undo needs what the user may throw away
+            files = arriving.finish(self._looked_again())
         journal = replace(
             entry.journal,
-            files=stage(presence, staging, changes, seen),
+            files=files,
             made=made_by(presence.resource, changes),
             emptied=emptied_by(presence.resource, changes),
             commit=facts,

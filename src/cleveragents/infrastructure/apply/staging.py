@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import TracebackType
 
 from cleveragents.domain.file_state import Difference, FileState
-from cleveragents.infrastructure.apply.exchange import ABSENT, Folder, Sight
+from cleveragents.infrastructure.apply.exchange import ABSENT, Folder, Sight, fingerprint, look
 from cleveragents.infrastructure.apply.journal import MovedFile
 from cleveragents.infrastructure.apply.moves import parents_of
 from cleveragents.infrastructure.apply.presence import Presence, names_of_content
 from cleveragents.infrastructure.git.git_directory import copy_index
 
-__all__ = ["emptied_by", "index_line_of", "made_by", "see", "stage", "staging_directory", "strange_content"]
+__all__ = ["Staging", "emptied_by", "index_line_of", "made_by", "see", "staging_directory", "strange_content"]
 
 
 def staging_directory(resource: Path, git_directory: Path | None, apply_id: str) -> Path:
@@ -38,45 +40,74 @@ def see(resource: Path, changes: Mapping[str, Difference]) -> dict[str, Sight]:
 def strange_content(
     presence: Presence, changes: Mapping[str, Difference], seen: Mapping[str, Sight]
 ) -> list[str]:
-    """Paths whose bytes are not what git took them for, and so not what was merged.
-
-    git believes an index that says "assume unchanged"; a file's user may have changed it all the same.
-    """
+    """Paths whose bytes are not those that were merged: changed since, or hidden from git by their user,
+    whose index may say "assume unchanged" of a file that is not."""
     doubtful: dict[str, str] = {}
     strange: list[str] = []
     for path, change in changes.items():
-        blob = change.before.content if change.before else ""
-        if (blob == "") != (seen[path].fingerprint == ABSENT):
+        sight, before = seen[path], change.before
+        if before is None or sight.fingerprint == ABSENT:
+            if (before is None) != (sight.fingerprint == ABSENT):
+                strange.append(path)
+        elif stat.S_ISLNK(before.mode) != sight.is_link or not (sight.is_link or sight.is_regular):
             strange.append(path)
-        elif seen[path].blob != blob and blob:
-            doubtful[path] = blob
+        elif sight.blob != before.content:
+            doubtful[path] = before.content
     # Not kept byte for byte: line ends are converted, or it was changed.
-    regular = [path for path in doubtful if seen[path].fingerprint.startswith("100")]
+    regular = [path for path in doubtful if seen[path].is_regular]
     names = names_of_content(presence.repository, presence.resource, regular)
     strange += [path for path, blob in doubtful.items() if names.get(path) != blob]
     return sorted(strange)
 
 
-def stage(
-    presence: Presence, directory: Path, changes: Mapping[str, Difference], seen: Mapping[str, Sight]
-) -> tuple[MovedFile, ...]:
-    """The new contents are in `directory`; what each path is and becomes."""
-    new = directory / "new"
-    new.mkdir(mode=0o700, parents=True)
-    (directory / "old").mkdir(mode=0o700)
-    # Whoever looks at the resource meanwhile does not take this for a part of it.
-    (directory / ".gitignore").write_text("*\n", encoding="ascii")
-    _check_out(presence, new, changes)
-    files = []
-    with Folder(new) as folder:
-        for path in sorted(changes):
-            change = changes[path]
-            becomes = ABSENT
-            if change.after is not None:
-                _keep_permissions(folder, path, change, seen[path])
-                becomes = folder.fingerprint(path)
-            files.append(MovedFile(path, change.before, change.after, seen[path].fingerprint, becomes))
-    return tuple(files)
+class Staging:
+    """New contents on their way into `directory`, while something else is done.
+
+    Leaving the block waits for git, whatever happened in it. Not thread-safe: use it in the call that made
+    it.
+    """
+
+    def __init__(self, presence: Presence, directory: Path, changes: Mapping[str, Difference]) -> None:
+        self._new = directory / "new"
+        self._changes = changes
+        self._new.mkdir(mode=0o700, parents=True)
+        (directory / "old").mkdir(mode=0o700)
+        # Whoever looks at the resource meanwhile does not take this for a part of it.
+        (directory / ".gitignore").write_text("*\n", encoding="ascii")
+        index = directory / "index"
+        # The whole merged tree, for the attributes that its other files set for these.
+        copy_index(presence.index, index)
+        ordered = sorted(changes.items(), key=lambda item: item[1].after is not None)
+        feed = b"".join(index_line_of(path, change) for path, change in ordered)
+        presence.repository.git("update-index", "-z", "--index-info", index=index, feed=feed)
+        arriving = [os.fsencode(path) + b"\0" for path in sorted(changes) if changes[path].after is not None]
+        self._thread = ThreadPoolExecutor(1, "staging")
+        self._written = self._thread.submit(
+            presence.repository.git,
+            *("checkout-index", "-z", "--stdin"),
+            work_tree=self._new,
+            index=index,
+            feed=b"".join(arriving),
+        )
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown()
+
+    def finish(self, seen: Mapping[str, Sight]) -> tuple[MovedFile, ...]:
+        """The new contents are there; what each path was and becomes."""
+        self._written.result()
+        files = []
+        with Folder(self._new) as folder:
+            for path in sorted(self._changes):
+                change = self._changes[path]
+                becomes = ABSENT if change.after is None else _arrived(folder, path, change, seen[path])
+                files.append(MovedFile(path, change.before, change.after, seen[path].fingerprint, becomes))
+        return tuple(files)
 
 
 def made_by(resource: Path, changes: Mapping[str, Difference]) -> tuple[str, ...]:
@@ -98,24 +129,6 @@ def emptied_by(resource: Path, changes: Mapping[str, Difference]) -> dict[str, i
     return {path: stat.S_IMODE((resource / path).lstat().st_mode) for path in sorted(above)}
 
 
-def _check_out(presence: Presence, new: Path, changes: Mapping[str, Difference]) -> None:
-    arriving = [path for path in sorted(changes) if changes[path].after is not None]
-    if not arriving:
-        return
-    index = new.parent / "index"
-    # The whole merged tree, for the attributes that its other files set for these.
-    copy_index(presence.index, index)
-    gone: list[bytes] = []
-    come: list[bytes] = []
-    for path, change in changes.items():
-        (gone if change.after is None else come).append(index_line_of(path, change))
-    repository = presence.repository
-    repository.git("update-index", "-z", "--index-info", index=index, feed=b"".join(gone + come))
-    feed = b"".join(os.fsencode(path) + b"\0" for path in arriving)
-    repository.git("checkout-index", "-z", "--stdin", work_tree=new, index=index, feed=feed)
-    index.unlink()
-
-
 def index_line_of(path: str, change: Difference) -> bytes:
     """What the path is to be, as `git update-index -z --index-info` reads it."""
     state = change.after or FileState(0, _any_name(change))  # mode 0 takes an entry out
@@ -123,23 +136,22 @@ def index_line_of(path: str, change: Difference) -> bytes:
     return head.encode("ascii") + b"\t" + os.fsencode(path) + b"\0"
 
 
-def _keep_permissions(folder: Folder, path: str, change: Difference, seen: Sight) -> None:
-    """A file that only its user may read stays so."""
+def _arrived(folder: Folder, path: str, change: Difference, seen: Sight) -> str:
+    """The fingerprint of what was written; a file that only its user may read stays so."""
+    place = folder.place(path)
+    sight = look(place)
     before, after = change.before, change.after
-    if (
-        not seen.fingerprint.startswith("100")
-        or before is None
-        or after is None
-        or not stat.S_ISREG(after.mode)
-    ):
-        return
+    if before is None or after is None or not sight.is_regular or not seen.is_regular:
+        return sight.fingerprint
     permissions = seen.permissions & 0o777
     if after.mode & 0o100 and not permissions & 0o100:
         permissions |= (permissions & 0o444) >> 2
     elif not after.mode & 0o100 and before.mode & 0o100:
         permissions &= ~0o111
-    directory, name = folder.place(path)
-    os.chmod(name, permissions, dir_fd=directory)
+    if permissions == sight.permissions:
+        return sight.fingerprint
+    os.chmod(place[1], permissions, dir_fd=place[0])
+    return fingerprint(place)
 
 
 def _any_name(change: Difference) -> str:
