@@ -171,6 +171,7 @@ def test_an_interpreter_in_a_home_directory_works_and_shows_nothing_else(
     looked = runner.run(
         replace(command, argv=("sh", "-c", f"ls -A {machine.home}; cat {prefix}/checkout/f")), stop
     )
+    assert looked.output.startswith("loaded\n")
     assert "hunter2" not in looked.output
     assert ".ssh" not in looked.output
     assert "project" not in looked.output
