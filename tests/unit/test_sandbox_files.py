@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.errors import GitFailed, SandboxRefused, ToolRefused
-from cleveragents.infrastructure.git.index_file import IndexSummary, summary_of
+from cleveragents.infrastructure.git.index_file import IndexSummary, holds_attributes, summary_of
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit, user_environment
-from cleveragents.infrastructure.git.user_repository import look_at
+from cleveragents.infrastructure.git.user_repository import look_at, pin, pinned_in, unpin
 from cleveragents.infrastructure.sandbox.copying import copy_content
 from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
 from cleveragents.infrastructure.sandbox.paths import disk_use, empty, remove_all
@@ -160,7 +162,8 @@ def test_an_index_is_read_as_git_wrote_it(tmp_path: Path, object_format: str) ->
     index = repository / ".git" / "index"
     name_bytes = 20 if object_format == "sha1" else 32
     total = sum(range(1, 40))
-    assert summary_of(index, name_bytes=name_bytes) == IndexSummary(39, total, (), attributes=False)
+    assert summary_of(index, name_bytes=name_bytes) == IndexSummary(39, total, ())
+    assert not holds_attributes(index)
     commit = git(repository, "rev-parse", "HEAD").decode().strip()
     git(repository, "update-index", "--add", "--cacheinfo", f"160000,{commit},späce d/sub")
     write(repository, {"d/.gitattributes": "a", "later": "12345"})
@@ -168,7 +171,7 @@ def test_an_index_is_read_as_git_wrote_it(tmp_path: Path, object_format: str) ->
     git(repository, "add", "-N", "later")  # which makes it version 3
     found = summary_of(index, name_bytes=name_bytes)
     assert found.gitlinks == ("späce d/sub",)
-    assert found.attributes
+    assert holds_attributes(index)
     assert found.files == 42
     assert summary_of(tmp_path / "missing", name_bytes=20).files == 0
     git(repository, "update-index", "--index-version", "4")
@@ -209,3 +212,58 @@ def test_alternates_that_lead_in_a_circle_end(tmp_path: Path) -> None:
     write(other, {".git/objects/info/alternates": "../../../r/.git/objects\n"})
     stores = look_at(resource).object_stores
     assert stores == (resource / ".git/objects", other / ".git/objects")
+
+
+def shim(place: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    """A `git` that fails so many times to add, as the real one does when a file vanishes, before it works."""
+    real = shutil.which("git")
+    program = (
+        "#!/bin/sh\n"
+        f'case "$*" in *" add "*) if [ "$(cat {place}/failures)" -gt 0 ]; then\n'
+        f"  echo $(($(cat {place}/failures) - 1)) > {place}/failures\n"
+        "  echo \"fatal: unable to stat '4913': No such file or directory\" >&2; exit 128; fi;; esac\n"
+        f'exec {real} "$@"\n'
+    )
+    write(place, {"git": program, "failures": f"{failures}\n"})
+    (place / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+
+
+def test_a_file_that_vanishes_while_git_looks_does_not_spoil_a_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n"})
+    expected = git(resource, "rev-parse", "HEAD^{tree}").decode().strip()
+    shim(tmp_path / "bin", monkeypatch, failures=2)
+    engine = PrivateRepository(resource / ".git")
+    assert engine.capture(resource, tmp_path / "index") == expected
+    write(tmp_path / "bin", {"failures": "100\n"})
+    with pytest.raises(GitFailed, match="unable to stat"):
+        engine.capture(resource, tmp_path / "index")
+
+
+def test_a_pin_waits_for_nobody_and_a_lock_that_a_killed_process_left_is_taken_away(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n"})
+    repository = look_at(resource)
+    assert repository.head is not None
+    pin(repository, "plan-1", repository.head)
+    refs = resource / ".git" / "refs" / "cleveragents" / "base"
+    assert (refs / "plan-1").read_text() == f"{repository.head}\n"
+    (refs / "plan-2.lock").touch()
+    with pytest.raises(GitFailed, match="lock"):
+        pin(repository, "plan-2", repository.head)
+    unpin(repository.common_dir, "plan-2")
+    pin(repository, "plan-2", repository.head)
+    assert pinned_in(resource)[1] == {"plan-1": repository.head, "plan-2": repository.head}
+    assert not list((resource / ".git").glob("logs/**/plan-*"))
+    for plan_id in ("plan-1", "plan-2", "plan-2"):
+        unpin(repository.common_dir, plan_id)
+    assert pinned_in(resource)[1] == {}
+
+
+def test_a_pin_where_refs_are_not_files_is_left_to_git(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n"})
+    repository = replace(look_at(resource), settings={"extensions.refstorage": "other"})
+    assert repository.head is not None
+    pin(repository, "plan-1", repository.head)
+    assert pinned_in(resource)[1] == {"plan-1": repository.head}

@@ -13,22 +13,26 @@ from pathlib import Path
 from cleveragents.domain.file_state import GITLINK
 from cleveragents.errors import GitFailed
 
-__all__ = ["IndexSummary", "summary_of"]
+__all__ = ["IndexSummary", "holds_attributes", "summary_of"]
 
 _EXTENDED = 0x4000
-_ATTRIBUTES = b".gitattributes"
+# Each name ends with a NUL.
+_ATTRIBUTES = b".gitattributes\0"
 _STAT_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """`size_bytes` is what its files take together; `gitlinks` are the paths of submodules; `attributes`:
-    whether a .gitattributes file is among its files."""
+    """`size_bytes` is what its files take together; `gitlinks` are the paths of submodules."""
 
     files: int
     size_bytes: int
     gitlinks: tuple[str, ...]
-    attributes: bool
+
+
+def holds_attributes(path: Path) -> bool:
+    """Whether a .gitattributes file is in the index; perhaps also if only a like name is."""
+    return _ATTRIBUTES in path.read_bytes()
 
 
 def summary_of(path: Path, *, name_bytes: int) -> IndexSummary:
@@ -36,13 +40,12 @@ def summary_of(path: Path, *, name_bytes: int) -> IndexSummary:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return IndexSummary(0, 0, (), attributes=False)
+        return IndexSummary(0, 0, ())
     signature, version, count = struct.unpack_from(">4sII", data)
     if signature != b"DIRC" or version not in (2, 3):
         raise GitFailed("index", f"{path} is of version {version}, which is not one that we write")
     gitlinks: list[str] = []
     total = 0
-    attributes = False
     position = 12
     fixed = _STAT_BYTES + name_bytes + 2
     mode_and_size = struct.Struct(">I8xI")
@@ -54,8 +57,6 @@ def summary_of(path: Path, *, name_bytes: int) -> IndexSummary:
         total += size
         if mode == GITLINK:
             gitlinks.append(os.fsdecode(data[start:end]))
-        elif data.endswith(_ATTRIBUTES, start, end):
-            attributes = True
         # Each entry is padded with one to eight NULs to a multiple of eight.
         position += (end - position + 8) & ~7
-    return IndexSummary(count, total, tuple(gitlinks), attributes)
+    return IndexSummary(count, total, tuple(gitlinks))

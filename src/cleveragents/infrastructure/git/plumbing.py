@@ -37,6 +37,7 @@ _NEUTRAL = {
 # Words of git's, which are not translated: LC_ALL is set above.
 _EMBEDDED = "adding embedded git repository"
 _NO_COMMIT = "does not have a commit checked out"
+_VANISHED = "No such file or directory"
 _DOOR = ".cleveragents-door"
 # Programs that configuration could name; the command line has the last word.
 _HARMLESS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
@@ -201,18 +202,20 @@ class PrivateRepository:
         nested = [name[:-1] for name in os.fsdecode(listed).split("\0") if name.endswith("/")]
         return [name for name in nested if name not in spared]
 
-    def _add(self, work_tree: Path, index: Path, spared: Sequence[str]) -> bool:
+    def _add(self, work_tree: Path, index: Path, spared: Sequence[str], *, patience: int = 5) -> bool:
         """Whether it was all ordinary: no repository was met that is not a submodule."""
         pathspecs = [b".", *(b":(exclude,literal)" + os.fsencode(path) for path in spared)]
         options = ("--pathspec-from-file=-", "--pathspec-file-nul")
         with self.start("add", "--all", *options, work_tree=work_tree, index=index) as running:
             try:
-                _, words = running.finish(b"\0".join(pathspecs))
+                return _EMBEDDED not in running.finish(b"\0".join(pathspecs))[1]
             except GitFailed as error:
                 if _NO_COMMIT in error.problem:
                     return False
-                raise
-        return _EMBEDDED not in words
+                if _VANISHED not in error.problem or not patience:
+                    raise
+        # An editor's or a build's file that was there when git looked, and not when it read.
+        return self._add(work_tree, index, spared, patience=patience - 1)
 
     def commit(self, tree: str, *parents: str) -> str:
         """A commit of that tree, for the plumbing that takes commits only; no ref names it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from cleveragents.errors import GitFailed, SandboxRefused
 from cleveragents.infrastructure.git.plumbing import RunningGit, run_git, user_environment
 
-__all__ = ["UserRepository", "content_of", "look_at", "pinned_in", "unpin"]
+__all__ = ["UserRepository", "content_of", "look_at", "pin", "pinned_in", "unpin"]
 
 _FACTS = (
     "--is-bare-repository",
@@ -29,6 +29,7 @@ _FACTS = (
 )
 _PIN = "refs/cleveragents/base/"
 _DEEPEST_ALTERNATES = 6
+_REF_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,21 @@ class UserRepository:
         value = self.settings.get(name)
         return otherwise if value is None else value.lower() not in ("false", "no", "off", "0")
 
-    def user_file(self, name: str, default: str) -> bytes:
+    @property
+    def user_exclude(self) -> bytes:
+        """What the user ignores in every repository."""
+        return self._user_file("core.excludesfile", "ignore")
+
+    @property
+    def user_attributes(self) -> bytes:
+        """The attributes that the user gives files in every repository."""
+        return self._user_file("core.attributesfile", "attributes")
+
+    def _user_file(self, name: str, default: str) -> bytes:
         """The content of the file that a setting names, or of git's default in the user's configuration."""
         home = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
         named = self.settings.get(name)
         return content_of(Path(named).expanduser() if named else home / "git" / default)
-
-    def pin(self, plan_id: str, commit: str) -> RunningGit:
-        """Starts to keep that commit from being pruned, until `unpin`."""
-        arguments = ("update-ref", _pin_name(plan_id), commit)
-        return RunningGit(*arguments, environment=_refs_environment(self.common_dir))
 
 
 def look_at(resource: Path) -> UserRepository:
@@ -120,6 +126,20 @@ def _pin_name(plan_id: str) -> str:
     return f"{_PIN}{plan_id}"
 
 
+def pin(repository: UserRepository, plan_id: str, commit: str) -> None:
+    """Keeps that commit from being pruned, until `unpin`.
+
+    Written as git writes a ref, lock and all, where refs are files: a process for it is a tenth of what
+    making a sandbox costs. Nobody else writes a ref of this name.
+    """
+    name = _pin_name(plan_id)
+    if "extensions.refstorage" not in repository.settings and _write_ref(
+        repository.common_dir / name, commit
+    ):
+        return
+    run_git("update-ref", name, commit, environment=_refs_environment(repository.common_dir))
+
+
 def pinned_in(resource: Path) -> tuple[Path, dict[str, str]]:
     """The common directory of the repository, and each plan whose base is pinned in it, with the commit."""
     environment = user_environment()
@@ -136,7 +156,27 @@ def unpin(common_dir: Path, plan_id: str) -> None:
     """Lets go of the plan's base. A repository that is gone, or a pin that is, is nothing to do."""
     if not (common_dir / "objects").is_dir():
         return
-    run_git("update-ref", "-d", _pin_name(plan_id), environment=_refs_environment(common_dir))
+    name = _pin_name(plan_id)
+    # A process of ours may have been killed while it held it; nobody else locks a ref of this name for long.
+    Path(f"{common_dir / name}.lock").unlink(missing_ok=True)
+    run_git("update-ref", "-d", name, environment=_refs_environment(common_dir))
+
+
+def _write_ref(path: Path, commit: str) -> bool:
+    """Whether it could be written: git removes directories of refs that it finds empty, at any moment."""
+    lock = Path(f"{path}.lock")
+    for _ in range(_REF_ATTEMPTS):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with lock.open("x", encoding="ascii") as file:
+                file.write(f"{commit}\n")
+            lock.rename(path)
+            return True
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+    return False
 
 
 def _refs_environment(common_dir: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from cleveragents.domain.file_state import EXECUTABLE, GITLINK, REGULAR, SYMLINK
 from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.content_merge import merged_content
 from cleveragents.infrastructure.git.git_directory import copy_index
-from cleveragents.infrastructure.git.index_file import summary_of
+from cleveragents.infrastructure.git.index_file import holds_attributes
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, index_line
 from cleveragents.infrastructure.sandbox.conversions import untouched
@@ -217,11 +217,7 @@ class GitSandbox:
             if os.path.lexists(self.root / directory / _ATTRIBUTES):
                 return False
             directory = f"{directory}/{part}" if directory else part
-        return not summary_of(self._place.index, name_bytes=self._name_bytes).attributes
-
-    @property
-    def _name_bytes(self) -> int:
-        return 20 if self._facts.object_format == "sha1" else 32
+        return not holds_attributes(self._place.index)
 
     def _state_at(self, directory: int, name: str) -> FileState | None:
         try:

@@ -18,7 +18,7 @@ from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.git_directory import GitDirectory, copy_index
 from cleveragents.infrastructure.git.index_file import summary_of
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit
-from cleveragents.infrastructure.git.user_repository import UserRepository, content_of, look_at, unpin
+from cleveragents.infrastructure.git.user_repository import UserRepository, content_of, look_at, pin, unpin
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 from cleveragents.infrastructure.sandbox.included import bring_included
@@ -45,7 +45,7 @@ class PrivateClone:
         place = SandboxPlace(directory)
         place.tree.mkdir(parents=True)
         place.lock.touch()
-        _write_directories(repository, place)
+        _write_engine(repository, place)
         making = _Making(request, repository, place, self._faults)
         try:
             facts = making.run()
@@ -115,15 +115,15 @@ class _Making:
         head, head_tree = self.repository.head, self.repository.head_tree
         engine = PrivateRepository(self.place.engine)
         index = self.place.scratch("index")
+        if head:
+            pin(self.repository, self.request.plan_id, head)
+        self.faults.reach("sandbox.create.after-ref")
         with contextlib.ExitStack() as running:
-            pin = running.enter_context(self.repository.pin(self.request.plan_id, head)) if head else None
             checkout = None
             if head_tree:
                 checkout = running.enter_context(self._start_checkout(index, head_tree))
-            base = head_tree if self.request.from_head else self._capture(engine)
-            if pin:
-                pin.finish()
-            self.faults.reach("sandbox.create.after-ref")
+            _write_visible(self.repository, self.place)
+            base = head_tree if self._is_only_what_is_committed(engine) else self._capture(engine)
             if checkout:
                 checkout.finish()
         base = base or engine.text("mktree")
@@ -138,11 +138,32 @@ class _Making:
         engine = PrivateRepository(self.place.engine)
         return engine.start("read-tree", "--reset", "-u", tree, work_tree=self.place.tree, index=index)
 
+    def _is_only_what_is_committed(self, engine: PrivateRepository) -> bool:
+        """Whether the base is HEAD's tree: asked for, or because the user's files are nothing else."""
+        if self.request.from_head:
+            return True
+        if self.repository.head is None or self._shared_indexes():
+            return False
+        # Reads the user's index where it is: locks are off, so that nothing is written back.
+        options = (
+            "--porcelain",
+            "-z",
+            "--no-renames",
+            "--ignore-submodules=none",
+            "--untracked-files=normal",
+        )
+        index = self.repository.git_dir / "index"
+        return not engine.git("status", *options, work_tree=self.request.resource, index=index)
+
+    def _shared_indexes(self) -> list[Path]:
+        """What a split index is the difference to; git looks for it in its own directory."""
+        return list(self.repository.git_dir.glob("sharedindex.*"))
+
     def _capture(self, engine: PrivateRepository) -> str:
         """The tree of the user's files as they are; new objects go to our store."""
         index = self.place.scratch("index")
         copy_index(self.repository.git_dir / "index", index)
-        for shared in self.repository.git_dir.glob("sharedindex.*"):
+        for shared in self._shared_indexes():
             copy_index(shared, self.place.engine / shared.name)
         try:
             nested = engine.stage(self.request.resource, index)
@@ -161,17 +182,13 @@ class _Making:
         engine.git("pack-objects", "--revs", "-q", str(pack), feed=feed)  # guard: see above
 
 
-def _write_directories(repository: UserRepository, place: SandboxPlace) -> None:
-    """Ours, and the one that commands see."""
-    exclude = content_of(repository.common_dir / "info" / "exclude")
-    attributes = content_of(repository.common_dir / "info" / "attributes")
-    user_exclude = repository.user_file("core.excludesfile", "ignore")
-    user_attributes = repository.user_file("core.attributesfile", "attributes")
-    shallow = content_of(repository.common_dir / "shallow")
-    stores = (repository.common_dir / "objects",)
+def _write_engine(repository: UserRepository, place: SandboxPlace) -> None:
+    """Our git directory."""
     GitDirectory(
         object_format=repository.object_format,
         faithful=repository.settings,
+        # What is uncommitted is what differs from this.
+        head=repository.head or "ref: refs/heads/none",
         settings={
             "core.bare": "true",
             "core.excludesfile": str(place.engine / "user-exclude"),
@@ -180,27 +197,33 @@ def _write_directories(repository: UserRepository, place: SandboxPlace) -> None:
             "core.splitindex": "false",
             "merge.directoryrenames": "false",
         },
-        borrowed=stores,
-        exclude=exclude,
-        attributes=attributes,
-        shallow=shallow,
+        borrowed=(repository.common_dir / "objects",),
+        exclude=content_of(repository.common_dir / "info" / "exclude"),
+        attributes=content_of(repository.common_dir / "info" / "attributes"),
+        shallow=content_of(repository.common_dir / "shallow"),
     ).write(place.engine)
-    (place.engine / "user-exclude").write_bytes(user_exclude)
-    (place.engine / "user-attributes").write_bytes(user_attributes)
+    (place.engine / "user-exclude").write_bytes(repository.user_exclude)
+    (place.engine / "user-attributes").write_bytes(repository.user_attributes)
+
+
+def _write_visible(repository: UserRepository, place: SandboxPlace) -> None:
+    """The git directory that commands see. The files that the user's settings name are not there for them, so
+    their content is."""
     settings = repository.settings
     author = {name: settings[name] for name in ("user.name", "user.email") if name in settings}
     head, branch = repository.head, repository.branch
+    info = repository.common_dir / "info"
     GitDirectory(
         object_format=repository.object_format,
-        faithful=repository.settings,
+        faithful=settings,
         settings={"core.bare": "false", "core.logallrefupdates": "true", **author},
         head=f"ref: {branch}" if branch else str(head),
         refs={branch: head} if branch and head else {},
-        borrowed=(*stores, place.engine / "objects"),
+        borrowed=(repository.common_dir / "objects", place.engine / "objects"),
         # The lower in rank first: a later pattern has the last word.
-        exclude=user_exclude + b"\n" + exclude,
-        attributes=user_attributes + b"\n" + attributes,
-        shallow=shallow,
+        exclude=repository.user_exclude + b"\n" + content_of(info / "exclude"),
+        attributes=repository.user_attributes + b"\n" + content_of(info / "attributes"),
+        shallow=content_of(repository.common_dir / "shallow"),
     ).write(place.tree / ".git")
 
 
@@ -210,7 +233,7 @@ def _is_plain(repository: UserRepository) -> bool:
         and repository.flag("core.filemode", otherwise=True)
         and repository.flag("core.symlinks", otherwise=True)
         and not content_of(repository.common_dir / "info" / "attributes").strip()
-        and not repository.user_file("core.attributesfile", "attributes").strip()
+        and not repository.user_attributes.strip()
     )
 
 

@@ -1,0 +1,209 @@
+"""Threads that make, remove and mend the same sandboxes: one wins, the others are told, nothing is broken."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest
+from cleveragents.errors import CleverAgentsError, SandboxBusy, SandboxMissing
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from tests.sandbox_resources import git, make_repository
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with open_database(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def resource(tmp_path: Path) -> Path:
+    return make_repository(tmp_path / "resource", {"a": "1\n", "d/b": "2\n"})
+
+
+class PauseAt:
+    """Stops whoever reaches `name`, until the test says go on."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.reached = threading.Event()
+        self.go_on = threading.Event()
+
+    def reach(self, name: str) -> None:
+        if name == self._name:
+            self.reached.set()
+            assert self.go_on.wait(30)
+
+
+def registry_of(database: Database, tmp_path: Path, faults: FaultPoints | None = None) -> SandboxRegistry:
+    return SandboxRegistry(database, tmp_path / "sandboxes", faults=faults)
+
+
+def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    came: list[object] = []
+
+    def run() -> None:
+        try:
+            came.append(work())
+        except CleverAgentsError as error:
+            came.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, came
+
+
+@pytest.mark.parametrize("point", ["before", "after-ref", "after-checkout", "after"])
+def test_while_one_is_made_nobody_else_makes_removes_or_mends_it(
+    database: Database, resource: Path, tmp_path: Path, point: str
+) -> None:
+    """anthropics/claude-code#55724: 8 of 13 agents lost their work to a lock failure and a cleanup."""
+    pause = PauseAt(f"sandbox.create.{point}")
+    thread, came = in_thread(
+        lambda: registry_of(database, tmp_path, pause).create(SandboxRequest("plan-1", resource))
+    )
+    assert pause.reached.wait(30)
+    other = registry_of(database, tmp_path)
+    with pytest.raises(SandboxBusy):
+        other.create(SandboxRequest("plan-1", resource))
+    with pytest.raises(SandboxBusy):
+        other.remove("plan-1")
+    with pytest.raises(SandboxMissing):
+        other.open("plan-1")
+    assert other.leftovers() == []
+    assert other.mend() == []
+    pause.go_on.set()
+    thread.join(30)
+    (sandbox,) = came
+    assert not isinstance(sandbox, BaseException)
+    assert other.open("plan-1").scan() == {}
+    other.remove("plan-1")
+
+
+@pytest.mark.parametrize("point", ["before", "after-ref", "after"])
+def test_while_one_is_removed_nobody_else_gets_at_it(
+    database: Database, resource: Path, tmp_path: Path, point: str
+) -> None:
+    pause = PauseAt(f"sandbox.remove.{point}")
+    registry = registry_of(database, tmp_path, pause)
+    sandbox = registry.create(SandboxRequest("plan-1", resource))
+    thread, came = in_thread(lambda: registry.remove("plan-1"))
+    assert pause.reached.wait(30)
+    other = registry_of(database, tmp_path)
+    for attempt in (
+        lambda: other.create(SandboxRequest("plan-1", resource)),
+        lambda: other.remove("plan-1"),
+        lambda: sandbox.writing().__enter__(),
+    ):
+        with pytest.raises(SandboxBusy):
+            attempt()
+    assert other.mend() == []
+    pause.go_on.set()
+    thread.join(30)
+    assert came == [None]
+    with pytest.raises(SandboxMissing), sandbox.writing():
+        raise AssertionError("wrote in what was removed")
+    assert registry.rows() == []
+
+
+def test_of_many_that_make_the_same_plans_sandbox_all_get_the_one_or_are_told(
+    database: Database, resource: Path, tmp_path: Path
+) -> None:
+    registry = registry_of(database, tmp_path)
+    ready = threading.Barrier(6)
+
+    def make() -> Sandbox:
+        ready.wait(30)
+        return registry.create(SandboxRequest("plan-1", resource))
+
+    working = [in_thread(make) for _ in range(6)]
+    for thread, _ in working:
+        thread.join(60)
+    kinds = Counter(type(came[0]).__name__ for _, came in working)
+    assert kinds["GitSandbox"] >= 1
+    assert set(kinds) <= {"GitSandbox", "SandboxBusy"}
+    assert registry.open("plan-1").scan() == {}
+
+
+def test_making_and_removing_one_plan_over_and_over_leaves_it_whole_or_gone(
+    database: Database, resource: Path, tmp_path: Path
+) -> None:
+    registry = registry_of(database, tmp_path)
+    ready = threading.Barrier(4)
+    broken: list[object] = []
+
+    def make() -> None:
+        ready.wait(30)
+        for _ in range(12):
+            try:
+                sandbox = registry.create(SandboxRequest("plan-1", resource))
+                with sandbox.writing(timeout_seconds=0):
+                    # While we hold it, nobody takes it away.
+                    if sandbox.scan() != {} or not (sandbox.root / "d/b").exists():
+                        broken.append("not whole")
+            except (SandboxBusy, SandboxMissing):
+                continue
+
+    def remove() -> None:
+        ready.wait(30)
+        for _ in range(12):
+            try:
+                registry.remove("plan-1")
+            except SandboxBusy:
+                continue
+
+    working = [in_thread(work) for work in (make, make, remove, remove)]
+    for thread, came in working:
+        thread.join(60)
+        assert came == [None]
+    assert broken == []
+    registry.remove("plan-1")
+    assert registry.rows() == []
+    assert list(registry.directory.iterdir()) == []
+    assert git(resource, "for-each-ref", "refs/cleveragents") == b""
+
+
+def test_the_user_works_in_the_repository_while_sandboxes_come_and_go(
+    database: Database, resource: Path, tmp_path: Path
+) -> None:
+    """Commits, branches, a stash and a gc of the user's neither fail nor break a sandbox."""
+    registry = registry_of(database, tmp_path)
+    done = threading.Event()
+    sandboxes: list[Sandbox] = []
+
+    def make() -> None:
+        number = 0
+        while not done.is_set() or number < 4:
+            number += 1
+            sandboxes.append(registry.create(SandboxRequest(f"plan-{number}", resource)))
+
+    thread, came = in_thread(make)
+    try:
+        for number in range(6):
+            (resource / "a").write_text(f"{number}\n")
+            git(resource, "commit", "-q", "-am", f"commit {number}")
+            git(resource, "branch", "-f", "other")
+            (resource / "a").write_text("to be stashed\n")
+            git(resource, "stash", "-q")
+            git(resource, "stash", "drop", "-q")
+        git(resource, "gc", "-q", "--prune=now")
+    finally:
+        done.set()
+        thread.join(60)
+    assert came == [None]
+    git(resource, "reflog", "expire", "--expire=now", "--all")
+    git(resource, "gc", "-q", "--prune=now")
+    for sandbox in sandboxes:
+        (sandbox.root / "d/b").unlink()
+        found = sandbox.scan()
+        assert set(found) == {"d/b"}
+        sandbox.restore({path: step.before for path, step in found.items()})
+        sandbox.diff(sandbox.tree({"d/b": None}))
+    git(resource, "fsck", "--strict")
