@@ -168,9 +168,9 @@ def test_an_interpreter_in_a_home_directory_works_and_shows_nothing_else(
     command = Command(("tool",), machine.root, machine.root)
     stop = CancellationToken().view()
     assert runner.run(command, stop).output == "loaded\n"
-    looked = runner.run(
-        replace(command, argv=("sh", "-c", f"ls -A {machine.home}; cat {prefix}/checkout/f")), stop
-    )
+    monkeypatch.setenv("PATH", f"{prefix}/bin:/usr/bin:/bin")
+    script = f"lang; ls -A {machine.home}; cat {prefix}/checkout/f"
+    looked = runner.run(replace(command, argv=("sh", "-c", script)), stop)
     assert looked.output.startswith("loaded\n")
     assert "hunter2" not in looked.output
     assert ".ssh" not in looked.output
