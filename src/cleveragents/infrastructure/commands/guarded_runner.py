@@ -182,8 +182,9 @@ class GuardedCommandRunner:
             if report is None:
                 cause = "order" if ordered else None if guard.lost else "timeout"
                 report = {"code": guard.end_by_marker(), "cause": cause, "refused": None}
-                tail.append(_LOST)
             tail.append(guard.rest())
+            if guard.report is None:
+                tail.append(_LOST)
         return report
 
 
