@@ -16,7 +16,7 @@ from cleveragents.application.ports.plans import CallStore, NewPlan, PlanFacts, 
 from cleveragents.application.ports.processes import ProcessSupervisor
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.application.services.plan_rewriting import PlanRewriting
-from cleveragents.application.services.plan_run import ATTEMPTS, kind_of_plan
+from cleveragents.application.services.plan_run import ATTEMPTS, is_to_be_run, kind_of_plan
 from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
 from cleveragents.domain.tool import CallState, ToolCall
@@ -58,7 +58,7 @@ class PlanLifecycle:
         if plan.phase is Phase.APPLY:
             again = f"apply it again: `agents plan apply {plan.id}`"
             raise PlanError(plan.id, f"it is {plan.state.value}; {again}")
-        if plan.state.running:
+        if is_to_be_run(plan):
             return self._taken_up(plan)
         if plan.state is PlanState.WAITING and self.asking(plan) is not None:
             raise PlanError(plan.id, "it waits for your answer; `agents plan approve` or `agents plan deny`")
@@ -70,9 +70,7 @@ class PlanLifecycle:
     def is_worked_on(self, plan: Plan) -> bool:
         """Whether a living process runs it; one that is not known to be dead counts as alive."""
         job = self._job(plan)
-        if job is None or job.state is not JobState.RUNNING or job.owner is None:
-            return False
-        return self.processes.is_alive(job.owner) is not False
+        return job is not None and self._is_at_work(job)
 
     def asking(self, plan: Plan) -> ToolCall | None:
         """The call that waits for leave, if one does."""
@@ -119,7 +117,7 @@ class PlanLifecycle:
                 self.jobs.request_cancel(job.id, reason, now=self.clock.now())
             self._end_of_dead_owner(self.jobs.get(job.id))
             plan = self.reconciled(self.plans.get(plan.id))
-            if plan.state is PlanState.CANCELLED or (plan.state.running and self._owned(plan)):
+            if plan.state is PlanState.CANCELLED or (plan.state.running and self.is_worked_on(plan)):
                 return plan
         error = f"cancelled: {reason}"
         return self.plans.move(
@@ -128,10 +126,13 @@ class PlanLifecycle:
 
     def reconciled(self, plan: Plan) -> Plan:
         """The plan, moved to where its job's end has left it, if the job could not do that itself."""
-        if not plan.state.running or plan.phase is Phase.APPLY:
+        if plan.phase is Phase.APPLY:
             return plan
         job = self._job(plan)
-        if job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
+        if not is_to_be_run(plan):
+            self._let_go(job)
+            return plan
+        if not plan.state.running or job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
             return self.plans.get(plan.id)
         cancelled = job.state is JobState.CANCELLED
         state = PlanState.CANCELLED if cancelled else PlanState.ERRORED
@@ -171,18 +172,23 @@ class PlanLifecycle:
         except UnknownJob:
             return None
 
-    def _owned(self, plan: Plan) -> bool:
-        """Whether somebody is, or will be, at work on it."""
-        job = self._job(plan)
-        if job is None or job.state.ended:
+    def _let_go(self, job: Job | None) -> None:
+        """Ends a job of a plan that needs none, unless its owner is about to report it."""
+        if job is None or job.state.ended or self._is_at_work(job):
+            return
+        with suppress(JobAlreadyEnded):
+            job = self.jobs.request_cancel(job.id, "its plan is done with it", now=self.clock.now())
+            self._end_of_dead_owner(job)
+
+    def _is_at_work(self, job: Job) -> bool:
+        """Whether its owner lives; one that is not known to be dead does."""
+        if job.state is not JobState.RUNNING or job.owner is None:
             return False
-        return job.owner is None or self.processes.is_alive(job.owner) is not False
+        return self.processes.is_alive(job.owner) is not False
 
     def _end_of_dead_owner(self, job: Job) -> None:
         """Ends what a dead owner left running, and takes its job away."""
-        if job.state is not JobState.RUNNING or job.owner is None:
-            return
-        if self.processes.is_alive(job.owner) is not False:
+        if job.state is not JobState.RUNNING or self._is_at_work(job):
             return
         self.processes.end(marker_of(job.id, job.fence), grace_seconds=self.grace_seconds)
         try:

@@ -38,7 +38,7 @@ from cleveragents.errors import (
     StoreFull,
 )
 
-__all__ = ["ATTEMPTS", "MakeStrategy", "OpenExecution", "PlanRun", "kind_of_plan"]
+__all__ = ["ATTEMPTS", "MakeStrategy", "OpenExecution", "PlanRun", "is_to_be_run", "kind_of_plan"]
 
 ATTEMPTS = 3
 _PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy)
@@ -80,7 +80,7 @@ class PlanRun:
         """Takes the plan as far as it goes without a person; returns where it stands then."""
         plan = self.plans.get(str(job.payload["plan_id"]))
         held = _Held(self.plans, self.clock, plan)
-        if plan.job_id == job.id and _is_to_be_run(plan):  # guard: no other job's plan, nor what is done
+        if plan.job_id == job.id and is_to_be_run(plan):  # guard: no other job's plan, nor what is done
             self._run(held, job)
             self._heed_cancel(held, job)
         plan = held.plan
@@ -209,7 +209,7 @@ class _Held:
         self.plan = self.plans.move(self.plan, (phase, state), facts, now=self.clock.now())
 
 
-def _is_to_be_run(plan: Plan) -> bool:
+def is_to_be_run(plan: Plan) -> bool:
     """Whether it was left before the end of what a job does: between its two phases, too."""
     if plan.phase is Phase.APPLY:
         return False

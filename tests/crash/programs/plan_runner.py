@@ -1,0 +1,81 @@
+"""`python -m tests.crash.programs.plan_runner`: a whole plan in a process of its own, which dies where told.
+
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
+forks, so that the imports are paid for once, and answers with the child's exit status; without a `point`,
+with the names of all fault points that were reached.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import structlog
+
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.strategy import Strategy
+from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from tests.plan_bench import PlanBench, check, command, plan_bench, write
+
+STEPS = (
+    write("made.txt", "made\n"),
+    command("echo ran >> runs.log; echo more >> b.txt; mv folder/c.txt moved.txt"),
+)
+CHECKS = (check("grep -q more b.txt"),)
+
+
+def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
+    """A plan from its creation to the user's files, however often it was begun and killed before."""
+    with plan_bench(home, faults=faults) as bench:
+        bench.parts.apply.settle()
+        plans = bench.parts.plans.list()
+        plan = taken_up(bench, plans[0]) if plans else bench.plan(*STEPS, checks=CHECKS)
+        if plan.phase is not Phase.APPLY:
+            plan = bench.work(plan)
+        if not plan.state.ended:
+            plan = bench.apply(plan)
+        return plan
+
+
+def taken_up(bench: PlanBench, plan: Plan) -> Plan:
+    """As `agents plan resume` does it."""
+    bench.strategies[plan.id] = Strategy(STEPS, CHECKS, profile="full-auto")
+    plan = bench.parts.lifecycle.reconciled(plan)
+    if plan.phase is Phase.APPLY or plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+        return plan
+    return bench.parts.lifecycle.resume(plan)
+
+
+def _child(order: dict[str, object]) -> None:
+    home = Path(str(order["home"]))
+    if "point" in order:
+        carried_through(home, CrashAt(str(order["point"]), int(str(order["nth"]))))
+        return
+    recorded = RecordFaultPoints()
+    carried_through(home, recorded)
+    (home / "points.json").write_text(json.dumps(recorded.reached))
+
+
+def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _child(json.loads(line))
+            except BaseException as error:
+                sys.stderr.write(f"{type(error).__name__}: {error}\n")
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

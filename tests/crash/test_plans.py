@@ -1,0 +1,157 @@
+"""A plan whose process is killed at every durable step, from its creation to the user's files.
+
+Whoever comes next settles what was left, resumes the plan and applies it: nothing is lost, nothing is done,
+recorded or applied twice, and nothing is left lying about.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.services.job_attempt import marker_of
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from tests.applying import git, snapshot
+from tests.crash.programs.plan_runner import carried_through
+from tests.plan_bench import FILES, PlanBench, plan_bench
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.plan_runner"]
+RESULT = {
+    **{path: text for path, text in FILES.items() if path != "folder/c.txt"},
+    "b.txt": "alpha\nmore\n",
+    "made.txt": "made\n",
+    "moved.txt": "gamma\n",
+}
+RECORDED = [("create", "made.txt"), ("modify", "b.txt"), ("rename", "moved.txt")]
+
+
+class Runner:
+    """Runs plans in processes that are killed where it says."""
+
+    def __init__(self, home: Path) -> None:
+        self._template = home / "template"
+        with plan_bench(self._template) as bench:
+            assert bench.parts.plans.list() == []
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        self._process = subprocess.Popen(
+            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def home(self, path: Path) -> Path:
+        """A repository and an empty database."""
+        shutil.copytree(self._template, path, symlinks=True)
+        return path
+
+    def run(self, home: Path, **order: object) -> int:
+        """The exit code of the process that carried a plan through, or did not."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    made = Runner(tmp_path_factory.mktemp("runner"))
+    yield made
+    made.close()
+
+
+def distinct(reached: list[str]) -> list[tuple[str, int]]:
+    """Every point with its count, less those that nothing durable separates from the one before.
+
+    That is a commit announced right after the one before it, and a step announced right after its commit.
+    """
+    seen: Counter[str] = Counter()
+    kept: list[tuple[str, int]] = []
+    before = ""
+    for name in reached:
+        seen[name] += 1
+        after_commit = before == "store.write.after_commit"
+        same = name == "store.write.before_commit" or (after_commit and name.endswith(".after"))
+        if not same or os.environ.get("CLEVERAGENTS_EVERY_FAULT_POINT"):
+            kept.append((name, seen[name]))
+        before = name
+    return kept
+
+
+def test_a_plan_that_is_killed_anywhere_loses_nothing_and_does_nothing_twice(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """sipyourdrink-ltd/bernstein#3376: a kill threw away the state that a resume needs."""
+    whole = runner.home(tmp_path / "whole")
+    assert runner.run(whole) == 0
+    ensure_whole(whole)
+    points = distinct(json.loads((whole / "points.json").read_text()))
+    assert {name.partition(".")[0] for name, _ in points} == {"store", "job", "sandbox", "tool", "apply"}
+    for name, nth in points:
+        home = runner.home(tmp_path / "killed")
+        assert runner.run(home, point=name, nth=nth) == -signal.SIGKILL, (name, nth)
+        done = finished_calls(home)
+        try:
+            plan = carried_through(home)
+            assert plan.standing == (Phase.APPLY, PlanState.APPLIED), plan
+            ensure_whole(home)
+            runs = (next((home / "state/sandboxes").iterdir()) / "tree" / "runs.log").read_text()
+            assert runs in ({"ran\n"} if "2" in done else {"ran\n", "ran\nran\n"})
+        except BaseException as error:
+            error.add_note(f"killed at {name}, the {nth}th time")
+            raise
+        shutil.rmtree(home)
+
+
+def finished_calls(home: Path) -> set[str]:
+    """The steps whose result was kept when the process died."""
+    with plan_bench(home) as bench:
+        return {
+            str(call.step)
+            for plan in bench.parts.plans.list()
+            for call in bench.calls(plan)
+            if call.state.value in ("ending", "ended")
+        }
+
+
+def ensure_whole(home: Path) -> None:
+    """The result is there, once; and nothing else is."""
+    with plan_bench(home) as bench:
+        [plan] = bench.parts.plans.list()
+        root = bench.repository
+        found = {path: text for path, (kind, text) in snapshot(root).items() if kind.startswith("file")}
+        assert found == {path: text.encode() for path, text in RESULT.items()}
+        changes = [change.entry for change in bench.parts.history.changes(plan.id)]
+        assert [(entry.kind.value, entry.path) for entry in changes] == RECORDED
+        bench.ensure_consistent(plan)
+        ensure_tidy(bench, plan)
+
+
+def ensure_tidy(bench: PlanBench, plan: Plan) -> None:
+    root = bench.repository
+    known = {row.plan_id for row in bench.parts.sandboxes.rows()}
+    assert {path.name for path in bench.parts.sandboxes.directory.iterdir()} == known == {plan.id}
+    assert git(root, "for-each-ref", "--format=%(refname)") == (
+        f"refs/cleveragents/base/{plan.id}\nrefs/heads/main"
+    )
+    assert git(root, "stash", "list") == ""
+    assert list(root.rglob("*.lock")) == []
+    assert not (root / ".git" / "cleveragents").exists()
+    assert [path.name for path in root.parent.iterdir()].count(root.name) == 1
+    for job in bench.container.jobs.list():
+        assert job.state.ended, job
+        for fence in range(1, job.fence + 1):
+            assert bench.container.processes.alive(marker_of(job.id, fence)) == []
+    assert [call.state.value for call in bench.calls(plan)] == ["ended", "ended"]
+    git(root, "fsck", "--strict")
