@@ -204,16 +204,18 @@ class LiveOutput:
         if len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest)
             self._rest = b""
-        for line in lines:
-            self._show(line)
+        if lines:
+            self._show(lines)
 
     def finish(self) -> None:
         """Shows what came after the last end of a line."""
         rest, self._rest = self._rest, b""
         if rest:
-            self._show(rest)
+            self._show([rest])
 
-    def _show(self, line: bytes) -> None:
+    def _show(self, lines: list[bytes]) -> None:
         # Of a line that was written over, as progress bars are, the last state counts.
-        last = _ESCAPES.sub(b"", line).rstrip(b"\r").rpartition(b"\r")[2]
-        progress(f"  {last.decode('utf-8', 'backslashreplace')}")
+        last = [_ESCAPES.sub(b"", line).rstrip(b"\r").rpartition(b"\r")[2] for line in lines]
+        text = redact_text(b"\n".join(last).decode("utf-8", "backslashreplace"))
+        for line in text.split("\n"):
+            progress(f"  {line}")
