@@ -205,6 +205,27 @@ def test_the_tree_of_all_states_is_what_the_files_are(made: Made, tmp_path: Path
     assert b"README" not in one
 
 
+def test_the_changes_of_a_tree_are_those_that_made_it(made: Made) -> None:
+    change_everything(made.sandbox.root)
+    found = made.sandbox.scan()
+    assert made.sandbox.changes_of(made.sandbox.tree({p: step.after for p, step in found.items()})) == found
+    assert made.sandbox.changes_of(made.sandbox.base) == {}
+
+
+def test_contents_are_merged_unless_they_conflict(made: Made) -> None:
+    names = []
+    for text in ("1\n2\n3\n4\n5\n", "one\n2\n3\n4\n5\n", "1\n2\n3\n4\nfive\n", "uno\n2\n3\n4\n5\n"):
+        (made.sandbox.root / "x").write_text(text)
+        state = made.sandbox.state_of("x")
+        assert state is not None
+        names.append(state.content)
+    ancestor, ours, theirs, other = names
+    merged = made.sandbox.merge_content(ancestor, ours, theirs)
+    assert merged is not None
+    assert made.sandbox.content(merged) == b"one\n2\n3\n4\nfive\n"
+    assert made.sandbox.merge_content(ancestor, ours, other) is None
+
+
 def test_a_file_may_come_where_a_directory_was_and_the_other_way_round(made: Made) -> None:
     root = made.sandbox.root
     (root / "src/main.py").unlink()

@@ -19,7 +19,7 @@ from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningG
 from cleveragents.infrastructure.git.user_repository import look_at, pin, pinned_in, unpin
 from cleveragents.infrastructure.sandbox.copying import copy_content
 from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
-from cleveragents.infrastructure.sandbox.paths import disk_use, empty, remove_all
+from cleveragents.infrastructure.sandbox.paths import delete_file, disk_use, empty, make_writable, remove_all
 from tests.sandbox_resources import fingerprint, git, make_repository, write
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -267,3 +267,24 @@ def test_a_pin_where_refs_are_not_files_is_left_to_git(tmp_path: Path) -> None:
     assert repository.head is not None
     pin(repository, "plan-1", repository.head)
     assert pinned_in(resource)[1] == {"plan-1": repository.head}
+
+
+def test_directories_that_were_shut_are_opened_and_links_left_alone(tmp_path: Path) -> None:
+    write(tmp_path / "outside", {"x": ""})
+    (tmp_path / "outside").chmod(0o755)
+    write(tmp_path / "d", {"shut/deep/x": ""})
+    (tmp_path / "d/link").symlink_to(tmp_path / "outside")
+    (tmp_path / "d/shut/deep").chmod(0)
+    (tmp_path / "d/shut").chmod(0)
+    make_writable(tmp_path / "d")
+    modes = [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("d/shut", "d/shut/deep", "outside")]
+    assert modes == [0o700, 0o700, 0o755]
+
+
+def test_deleting_takes_a_file_and_what_that_empties_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path, {"a/b/c": "", "a/other": "", "file": ""})
+    for path in ("a", "a/b", "missing", "missing/x", "file/x"):
+        delete_file(tmp_path, path)
+    assert fingerprint(tmp_path).keys() == {"a", "a/b", "a/b/c", "a/other", "file"}
+    delete_file(tmp_path, "a/b/c")
+    assert fingerprint(tmp_path).keys() == {"a", "a/other", "file"}

@@ -159,6 +159,7 @@ def test_no_program_of_the_users_configuration_runs_while_a_sandbox_is_made(
     )
     (resource / ".git/hooks/reference-transaction").chmod(0o755)
     sandbox = PrivateClone().create(SandboxRequest("plan-2", resource), tmp_path / "second")
+    assert any("filters" in note for note in sandbox.notes)
     write(sandbox.root, {"a": "changed\n"})
     sandbox.scan()
     PrivateClone().remove("plan-2", resource, tmp_path / "second")

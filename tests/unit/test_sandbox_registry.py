@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from cleveragents.errors import GitFailed, QuotaExceeded, SandboxBusy, SandboxMi
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.tables import outbox
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
-from cleveragents.infrastructure.sandbox.leftovers import Leftover
+from cleveragents.infrastructure.sandbox.leftovers import Leftover, mend_leftovers
 from cleveragents.infrastructure.sandbox.locking import locked
+from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from cleveragents.infrastructure.sandbox.sandbox_rows import SandboxRow
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
 from tests.sandbox_resources import git, make_repository, write
@@ -159,19 +162,83 @@ def test_one_that_a_living_process_is_making_is_not_made_by_another(
 def test_whoever_waited_for_a_sandbox_that_was_removed_does_not_get_one(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
-    with pytest.raises(SandboxMissing), locked(lock, "plan-1"):
-        # As a peer does that removed and made it anew between our opening and our getting the lock.
-        raise _replaced_while_waiting(lock)
+    came: list[type] = []
 
+    def wait() -> None:
+        try:
+            with locked(lock, "plan-1", timeout_seconds=30):
+                came.append(object)
+        except SandboxMissing:
+            came.append(SandboxMissing)
 
-def _replaced_while_waiting(lock: Path) -> Exception:
-    lock.rename(lock.with_name("old"))
+    with locked(lock, "plan-1"):
+        waiting = [threading.Thread(target=wait) for _ in range(2)]
+        for thread in waiting:
+            thread.start()
+        while _holders(lock) < 3:
+            threading.Event().wait(0.001)
+        # As a peer does that removes it and makes it anew.
+        lock.unlink()
+    waiting[0].join(30)
     lock.touch()
-    try:
-        with locked(lock.with_name("missing"), "plan-1"):
-            return AssertionError("locked what is not there")
-    except SandboxMissing as error:
-        return error
+    waiting[1].join(30)
+    assert came == [SandboxMissing] * 2
+
+
+def _holders(path: Path) -> int:
+    """How often this process has the file open."""
+    links = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+    return links.count(str(path))
+
+
+class MeanwhilePeer:
+    """A strategy during whose choice a peer does something, as may happen at any moment."""
+
+    name = PrivateClone.name
+
+    def __init__(self, deed: Callable[[], object]) -> None:
+        self._deed = deed
+        self._inner = PrivateClone()
+
+    def suits(self, resource: Path) -> bool:
+        self._deed()
+        return True
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def test_one_that_a_peer_made_meanwhile_is_not_made_again(
+    registry: SandboxRegistry, database: Database, resource: Path
+) -> None:
+    def peer() -> None:
+        write(registry.create(SandboxRequest("plan-1", resource)).root, {"a": "the peer's work\n"})
+
+    late = SandboxRegistry(database, registry.directory, strategies=[MeanwhilePeer(peer)])
+    assert set(late.create(SandboxRequest("plan-1", resource)).scan()) == {"a"}
+    assert events(database) == [("sandbox.created", "plan-1")]
+
+
+class MovingRows:
+    """A registry in which a row appears between two looks."""
+
+    def __init__(self, directory: Path, row: SandboxRow) -> None:
+        self.directory = directory
+        self._looks = iter([[], [row]])
+
+    def rows(self) -> list[SandboxRow]:
+        return next(self._looks)
+
+    def remove(self, plan_id: str) -> None:
+        raise AssertionError("not a row")
+
+
+def test_a_remnant_that_became_a_sandbox_while_we_looked_is_not_removed(tmp_path: Path) -> None:
+    write(tmp_path / "sandboxes" / "plan-1", {"tree/a": "1\n", "lock": ""})
+    now = later(hours=2).now()
+    row = SandboxRow("plan-1", "private_clone", tmp_path, "making", tmp_path, 0, now)
+    assert mend_leftovers(MovingRows(tmp_path / "sandboxes", row), now) == []
+    assert (tmp_path / "sandboxes/plan-1/tree/a").exists()
 
 
 def test_fault_points_are_announced_in_order(database: Database, resource: Path, tmp_path: Path) -> None:

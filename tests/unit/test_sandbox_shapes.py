@@ -233,6 +233,7 @@ def test_submodules_are_left_empty_and_never_changed(tmp_path: Path, make: Make)
     assert state is not None
     assert state.mode == GITLINK
     (sandbox.root / "deps/lib").rmdir()
+    assert sandbox.scan() == {}
     (sandbox.root / "deps").rmdir()
     assert sandbox.scan() == {}, "a submodule is not deleted with its empty directory"
     # As `git submodule update --init` would leave it, at another commit.
@@ -300,13 +301,19 @@ def test_ignored_files_come_along_only_when_named(tmp_path: Path, make: Make) ->
 
 def test_included_files_of_a_sandbox_from_head_are_only_ignored_ones(tmp_path: Path, make: Make) -> None:
     resource = make_repository(tmp_path / "r", {".gitignore": "*.env\n", "d": "a file in HEAD\n"})
+    write(resource, {"e.env/x": "a directory in HEAD\n"})
+    git(resource, "add", "-f", "e.env")
+    commit_all(resource)
     (resource / "d").unlink()
-    write(resource, {"x.env": "1\n", "untracked.cfg": "2\n", "d/y.env": "3\n"})
+    (resource / "e.env/x").unlink()
+    (resource / "e.env").rmdir()
+    write(resource, {"x.env": "1\n", "untracked.cfg": "2\n", "d/y.env": "3\n", "e.env": "4\n"})
     sandbox = make(resource, from_head=True, include=("*.env", "*.cfg"))
     assert (sandbox.root / "x.env").read_text() == "1\n"
     assert not (sandbox.root / "untracked.cfg").exists()
     assert (sandbox.root / "d").read_text() == "a file in HEAD\n"
-    assert any("d/y.env" in note for note in sandbox.notes)
+    assert (sandbox.root / "e.env/x").read_text() == "a directory in HEAD\n"
+    assert sandbox.notes == ("ignored files that could not be brought along: d/y.env",)
     assert sandbox.scan() == {}
 
 
@@ -558,3 +565,13 @@ def test_find_resource_passes_on_why_git_refuses_a_repository(tmp_path: Path) ->
     (resource / ".git" / "config").write_text("[core\n")
     with pytest.raises(SandboxRefused, match="bad config"):
         find_resource(resource)
+
+
+def test_sandboxes_inside_the_repository_are_refused_unless_ignored(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "a\n"})
+    request = SandboxRequest("plan-1", resource)
+    with pytest.raises(SandboxRefused, match=r"inside it, in state"):
+        PrivateClone().create(request, resource / "state" / "plan-1")
+    write(resource, {".gitignore": "/state/\n"})
+    sandbox = PrivateClone().create(request, resource / "state" / "plan-2")
+    assert files_of(sandbox.root) == {"a", ".gitignore"}

@@ -19,8 +19,6 @@ __all__ = ["untouched"]
 
 def untouched(place: SandboxPlace, states: Mapping[str, FileState]) -> frozenset[str]:
     """The paths whose files are, byte for byte, what a checkout of these states gives."""
-    if not states:
-        return frozenset()
     engine = PrivateRepository(place.engine)
     index, export = place.scratch("index"), place.scratch("export")
     feed = b"".join(index_line(state.mode, state.content, path) for path, state in states.items())

@@ -87,7 +87,7 @@ def _ensure_possible(request: SandboxRequest, place: SandboxPlace) -> None:
         raise SandboxRefused(str(resource), "it is no repository, so there is no HEAD to start from")
     if place.directory.resolve().is_relative_to(resource):
         # A copy of itself, in itself, without end.
-        raise SandboxRefused(str(resource), "the sandboxes are kept inside it; set another state directory")
+        raise SandboxRefused(str(resource), "sandboxes are kept inside it; keep them elsewhere")
 
 
 def _copy(resource: Path, tree: Path) -> list[str]:

@@ -29,6 +29,7 @@ __all__ = ["GitSandbox"]
 _ATTRIBUTES = ".gitattributes"
 # Below what every kernel takes as one argument list.
 _ARGUMENT_BYTES = 100_000
+_ATTEMPTS = 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -236,7 +237,7 @@ class GitSandbox:
             os.close(descriptor)
 
     def _regular(self, descriptor: int) -> FileState | None:
-        while True:
+        for _ in range(_ATTEMPTS):
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return None
@@ -244,6 +245,7 @@ class GitSandbox:
             if name is not None:
                 return FileState(EXECUTABLE if status.st_mode & stat.S_IXUSR else REGULAR, name)
             os.lseek(descriptor, 0, os.SEEK_SET)
+        raise SandboxRefused(str(self.root), "a file is being written without end, and cannot be recorded")
 
     def _state_by_git(self, path: str) -> FileState | None:
         with self._index(self._place.index) as index:

@@ -53,7 +53,4 @@ def _copy(resource: Path, tree: Path, path: str) -> bool:
     with directory_of(resource, path) as source, directory_of(tree, path, make=True) as target:
         if source is None or target is None:
             return False
-        try:
-            return not copy_entry(source[0], target[0], source[1])
-        except FileExistsError:
-            return False
+        return not copy_entry(source[0], target[0], source[1])

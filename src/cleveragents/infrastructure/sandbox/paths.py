@@ -19,6 +19,7 @@ __all__ = [
     "disk_use",
     "empty",
     "is_repository_path",
+    "make_writable",
     "read_file",
     "remove_all",
 ]
@@ -119,7 +120,7 @@ def remove_all(directory: Path) -> None:
             # Made unwritable, or a dying process still writes here.
             if attempt == _ATTEMPTS - 1:
                 raise
-            _make_writable(directory)
+            make_writable(directory)
 
 
 def empty(directory: Path, *, but: str) -> None:
@@ -151,7 +152,8 @@ def disk_use(directory: Path) -> int:
     return total
 
 
-def _make_writable(directory: Path) -> None:
+def make_writable(directory: Path) -> None:
+    """Lets us into every directory below, so that it can be removed; those that are not ours stay shut."""
     with contextlib.suppress(OSError):
         directory.chmod(0o700)
     for place, names, _ in os.walk(directory):

@@ -46,6 +46,7 @@ class PrivateClone:
         place.tree.mkdir(parents=True)
         place.lock.touch()
         _write_engine(repository, place)
+        _ensure_apart(request.resource, place)
         making = _Making(request, repository, place, self._faults)
         try:
             facts = making.run()
@@ -95,6 +96,10 @@ class _Making:
                 f"submodules are left empty, and changes inside them are not recorded: "
                 f"{', '.join(summary.gitlinks)}"
             )
+        if self._uses_filters():
+            self.notes.append(
+                "filters such as git-lfs do not run in it: files that use them are as git stores them"
+            )
         return SandboxFacts(
             plan_id=self.request.plan_id,
             strategy=PrivateClone.name,
@@ -109,6 +114,10 @@ class _Making:
             readable=tuple(str(store) for store in (*repository.object_stores, place.engine / "objects")),
             notes=tuple(self.notes),
         )
+
+    def _uses_filters(self) -> bool:
+        known = any(name.startswith("filter.") for name in self.repository.settings)
+        return known and b"filter=" in content_of(self.place.tree / ".gitattributes")
 
     def _base_and_checkout(self) -> str:
         """The base's tree, checked out. What is committed is checked out while we look for what is not."""
@@ -149,7 +158,7 @@ class _Making:
             "--porcelain",
             "-z",
             "--no-renames",
-            "--ignore-submodules=none",
+            "--ignore-submodules=dirty",
             "--untracked-files=normal",
         )
         index = self.repository.git_dir / "index"
@@ -180,6 +189,20 @@ class _Making:
         pack = self.place.engine / "objects" / "pack" / "pack"
         feed = "\n".join(revisions).encode() + b"\n"
         engine.git("pack-objects", "--revs", "-q", str(pack), feed=feed)  # guard: see above
+
+
+def _ensure_apart(resource: Path, place: SandboxPlace) -> None:
+    """A sandbox inside the resource would be a part of the next one's base, unless it is ignored."""
+    if not place.directory.resolve().is_relative_to(resource.resolve()):
+        return
+    inside = str(place.directory.resolve().relative_to(resource.resolve()))
+    engine = PrivateRepository(place.engine)
+    said = engine.git("check-ignore", inside, work_tree=resource, index=place.index, succeeds=(0, 1))
+    if not said:
+        reason = (
+            f"sandboxes are kept inside it, in {Path(inside).parent}; ignore that, or keep them elsewhere"
+        )
+        raise SandboxRefused(str(resource), reason)
 
 
 def _write_engine(repository: UserRepository, place: SandboxPlace) -> None:

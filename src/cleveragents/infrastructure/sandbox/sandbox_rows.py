@@ -15,7 +15,9 @@ from cleveragents.infrastructure.persistence.tables import sandboxes
 
 __all__ = ["MAKING", "READY", "REMOVING", "SandboxRow", "all_rows", "drop", "find", "put", "set_state"]
 
-MAKING, READY, REMOVING = "making", "ready", "removing"
+MAKING = "making"
+READY = "ready"
+REMOVING = "removing"
 
 
 @dataclass(frozen=True, slots=True)
