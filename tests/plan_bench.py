@@ -94,11 +94,10 @@ class BenchParts(PlanParts):
 class PlanBench:
     """One process's parts, and its user's repository."""
 
-    def __init__(
-        self, home: Path, *, settings: Settings | None = None, faults: FaultPoints | None = None
-    ) -> None:
-        self.settings = settings or demo_settings(home / "state")
-        Path(self.settings.state.directory).mkdir(parents=True, exist_ok=True)
+    def __init__(self, home: Path, *, isolation: str = "auto", faults: FaultPoints | None = None) -> None:
+        facts = demo_settings(home / "state").model_dump()
+        self.settings = Settings.model_validate({**facts, "sandbox": {"isolation": isolation}})
+        (home / "state").mkdir(parents=True, exist_ok=True)
         self.repository = home / "repository"
         if not self.repository.exists():
             new_repository(self.repository)
