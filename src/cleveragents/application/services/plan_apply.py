@@ -41,6 +41,11 @@ from cleveragents.errors import (
 __all__ = ["PlanApply"]
 
 _MOST = 10_000
+_TOLD = {
+    CheckVerdict.FAILED: "failed",
+    CheckVerdict.NOT_RUN: "did not run",
+    CheckVerdict.VOID: "is void",
+}
 
 Told = Callable[[str], None]
 
@@ -160,9 +165,8 @@ class PlanApply:
         )
         for run in self.checks(ground.resource).run(strategy.checks, ground, progress=told):
             if run.required and run.verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
-                first = run.details.strip().splitlines()
-                problem = f"{run.verdict.value.replace('_', ' ')}: {first[0] if first else ''}"
-                raise CheckFailed(plan.id, run.name, problem)
+                first = run.details.strip().partition("\n")[0]
+                raise CheckFailed(plan.id, run.name, f"{_TOLD[run.verdict]}: {first}")
 
     def _move(self, plan: Plan, state: PlanState, facts: PlanFacts | None = None) -> Plan:
         return self.plans.move(plan, (Phase.APPLY, state), facts, now=self.clock.now())

@@ -83,7 +83,8 @@ class PlanChecks:
                 runs.append(passed[check.command])
                 continue
             if progress is not None:
-                progress(f"check {check.name}: {check.command}")
+                named = "" if check.name == check.command else f"{check.name}: "
+                progress(f"check {named}{check.command}")
             run = self._one(check, ground, tree)
             self.store.record(run)
             runs.append(run)

@@ -18,6 +18,7 @@ __all__ = ["ActionNamed", "ActionStrategist"]
 
 _SECONDS = 3600.0
 _STEPS = 1000
+_NAME = 60
 _COMMAND_ACTION = "builtin/command"
 
 
@@ -46,7 +47,7 @@ class ActionStrategist:
         rendered = action.render(arguments if isinstance(arguments, Mapping) else {})
         # What the user typed needs no further leave: it is what was asked for.
         granted = action.name == _COMMAND_ACTION
-        steps = tuple(_step(number, step, granted) for number, step in enumerate(rendered, start=1))
+        steps = tuple(_step(step, granted) for step in rendered)
         return Strategy(
             steps=steps,
             checks=(*action.checks, *_checks(request.get("checks"))),
@@ -61,15 +62,22 @@ class ActionStrategist:
         )
 
 
-def _step(number: int, step: Step, granted: bool) -> StrategyStep:
+def _step(step: Step, granted: bool) -> StrategyStep:
     return StrategyStep(
-        name=step.name or f"{number} {step.tool}",
+        name=step.name or _told(step),
         tool=step.tool,
         arguments=step.arguments,
         continue_on_failure=step.continue_on_failure,
         expect_exit=step.expect_exit,
         granted=granted,
     )
+
+
+def _told(step: Step) -> str:
+    """A step without a name, by what it does to what."""
+    words = _texts(step.arguments.get("argv")) or (str(step.arguments.get("path") or ""),)
+    told = " ".join([step.tool, *words]).strip()
+    return told if len(told) <= _NAME else f"{told[: _NAME - 1]}…"
 
 
 def _checks(commands: JsonValue) -> tuple[Check, ...]:
