@@ -1,0 +1,192 @@
+"""Several processes decide about one plan, or apply several to one repository, at the same moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.domain.plan import Plan, PlanState
+from cleveragents.errors import ApplyConflict
+from tests.plan_bench import PlanBench, command, edit, new_repository, plan_bench, write
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.races.plan_decider"]
+ROUNDS = 3
+
+
+class Deciders:
+    """Processes that decide at once about plans of this bench."""
+
+    def __init__(self, home: Path, bench: PlanBench) -> None:
+        self.bench = bench
+        self._home = home
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        self._process = subprocess.Popen(
+            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def decide(self, *deeds: tuple[str, Any]) -> list[str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"home": str(self._home), "deeds": deeds}) + "\n")
+        self._process.stdin.flush()
+        answers: list[str] = json.loads(self._process.stdout.readline())
+        assert not [answer for answer in answers if answer.startswith("broke")], answers
+        return answers
+
+    def both(self, one: str, other: str, plan: Plan) -> list[str]:
+        return self.decide((one, plan.id), (other, plan.id))
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def deciders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deciders]:
+    home = tmp_path_factory.mktemp("deciders")
+    with plan_bench(home) as bench:
+        made = Deciders(home, bench)
+        yield made
+        made.close()
+
+
+@pytest.fixture(params=range(ROUNDS))
+def bench(deciders: Deciders, tmp_path: Path) -> PlanBench:
+    deciders.bench.repository = new_repository(tmp_path / "repository")
+    return deciders.bench
+
+
+def test_of_two_that_apply_one_does(deciders: Deciders, bench: PlanBench) -> None:
+    plan = bench.done(edit("b.txt", "alpha", "alpha\nmore"))
+    answers = deciders.both("apply", "apply", plan)
+    assert sorted(answers)[1] == "applied"
+    assert sorted(answers)[0] in ("StalePlan", "IllegalPlanMove")
+    assert bench.now(plan).state is PlanState.APPLIED
+    assert bench.text("b.txt") == "alpha\nmore\n"
+
+
+@pytest.mark.parametrize("against", ["cancel", "reject"])
+def test_a_plan_is_applied_or_turned_down_and_never_both(
+    deciders: Deciders, bench: PlanBench, against: str
+) -> None:
+    plan = bench.done(write("x.txt", "x\n"))
+    applied, other = deciders.both("apply", against, plan)
+    state = bench.now(plan).state
+    assert (state is PlanState.APPLIED) == (applied == "applied") == (bench.repository / "x.txt").exists()
+    assert (state is PlanState.APPLIED) == (other in ("PlanError", "StalePlan", "IllegalPlanMove"))
+    assert state in (PlanState.APPLIED, PlanState.CANCELLED, PlanState.REJECTED)
+
+
+def test_a_plan_that_is_resumed_twice_makes_its_call_once(deciders: Deciders, bench: PlanBench) -> None:
+    """google/adk-python#4751: two that resumed at once corrupted the history for good."""
+    plan = bench.done(command("echo ran >> runs.log; echo x >> x.txt; test -e ready.log"))
+    (bench.sandbox(plan).root / "ready.log").touch()
+    answers = deciders.both("resume", "resume", plan)
+    assert "complete" in answers
+    assert set(answers) <= {"complete", "StalePlan", "PlanError"}
+    assert (bench.sandbox(plan).root / "runs.log").read_text() == "ran\nran\n"
+    assert (bench.sandbox(plan).root / "x.txt").read_text() == "x\n"
+    bench.ensure_consistent(plan)
+
+
+def test_a_cancel_beats_a_resume_whenever_it_comes(deciders: Deciders, bench: PlanBench) -> None:
+    plan = bench.done(command("test -e ready.log"))
+    (bench.sandbox(plan).root / "ready.log").touch()
+    _, cancelled = deciders.both("resume", "cancel", plan)
+    assert cancelled in ("cancelled", "queued", "processing")
+    over = bench.parts.lifecycle.reconciled(bench.now(plan))
+    assert over.state is PlanState.CANCELLED
+
+
+def test_two_cancels_are_one(deciders: Deciders, bench: PlanBench) -> None:
+    plan = bench.done(write("x.txt", ""))
+    assert deciders.both("cancel", "cancel", plan) == ["cancelled", "cancelled"]
+    assert bench.now(plan).version == plan.version + 1
+
+
+def test_a_question_gets_one_answer(deciders: Deciders, bench: PlanBench) -> None:
+    plan = bench.done(write("x.txt", ""), profile="manual")
+    answers = deciders.both("approve", "deny", plan)
+    assert sorted(answers) == ["PlanError", "queued"]
+    [call] = bench.calls(plan)
+    assert call.approval == ("granted" if answers[0] == "queued" else "denied")
+    assert bench.work(plan).state is (PlanState.COMPLETE if answers[0] == "queued" else PlanState.ERRORED)
+
+
+def test_an_applied_plan_is_undone_once(deciders: Deciders, bench: PlanBench) -> None:
+    plan = bench.apply(bench.done(edit("b.txt", "alpha", "beta")))
+    answers = deciders.both("undo", "undo", plan)
+    assert sorted(answers)[1] == "undone"
+    assert sorted(answers)[0] in ("ApplyRefused", "PlanError", "StalePlan")
+    assert bench.text("b.txt") == "alpha\n"
+
+
+def test_what_is_applied_is_what_is_recorded_when_somebody_rolls_back(
+    deciders: Deciders, bench: PlanBench
+) -> None:
+    plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
+    deciders.both("apply", "rollback", plan)
+    bench.ensure_consistent(plan)
+    if bench.now(plan).state is not PlanState.APPLIED:
+        bench.apply(plan)
+    shown = set(bench.diff(plan, "--name-only").split())
+    assert shown == {name for name in ("1.txt", "2.txt") if (bench.repository / name).exists()}
+
+
+def test_a_plan_that_is_deleted_while_it_is_resumed_is_gone_or_runs(
+    deciders: Deciders, bench: PlanBench
+) -> None:
+    plan = bench.done(command("exit 1"))
+    _, deleted = deciders.both("resume", "delete", plan)
+    known = {one.id for one in bench.parts.plans.list(limit=1000)}
+    if deleted == "errored":
+        assert plan.id not in known
+    else:
+        assert bench.now(plan).state in (PlanState.ERRORED, PlanState.COMPLETE)
+        bench.ensure_consistent(plan)
+
+
+def test_two_plans_on_different_places_of_a_file_are_both_applied(bench: PlanBench) -> None:
+    """bdfinst/agentic-dev-team#1571, griffinwork40/agent-afk#2028: one agent's edits took back another's."""
+    first, second = bench.done(edit("a.txt", "one", "1")), bench.done(edit("a.txt", "seven", "7"))
+    bench.apply(first)
+    bench.apply(second)
+    assert bench.text("a.txt") == "1\ntwo\nthree\nfour\nfive\nsix\n7\n"
+
+
+def test_of_two_plans_on_the_same_place_the_second_is_refused(deciders: Deciders, bench: PlanBench) -> None:
+    plans = [bench.done(edit("a.txt", "four", word)) for word in ("4", "vier")]
+    answers = deciders.decide(*(("apply", plan.id) for plan in plans))
+    assert sorted(answers) == ["ApplyConflict", "applied"]
+    winner = answers.index("applied")
+    assert bench.text("a.txt").splitlines()[3] == ("4", "vier")[winner]
+    loser = plans[1 - winner]
+    assert bench.now(loser).state is PlanState.CONSTRAINED
+    with pytest.raises(ApplyConflict):
+        bench.apply(loser)
+
+
+def test_eight_plans_at_once_on_one_repository_each_end_right(tmp_path: Path) -> None:
+    lines = [f"word{number}" for number in range(80)]
+    with plan_bench(tmp_path) as bench:
+        (bench.repository / "shared.txt").write_text("\n".join(lines) + "\n")
+        many = Deciders(tmp_path, bench)
+        try:
+            wishes = [
+                {"pattern": f"word{number}\n", "replacement": f"WORD{number}\n", "glob": "shared.txt"}
+                for number in range(5, 80, 10)
+            ]
+            assert many.decide(*(("replace", wish) for wish in wishes)) == ["applied"] * 8
+        finally:
+            many.close()
+        wanted = [line.upper() if number % 10 == 5 else line for number, line in enumerate(lines)]
+        assert bench.text("shared.txt").splitlines() == wanted
+        for plan in bench.parts.plans.list():
+            bench.ensure_consistent(plan)
