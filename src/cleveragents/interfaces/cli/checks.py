@@ -65,11 +65,12 @@ _NO_PLACE_FOR_FILES = {
 
 
 class Verdict(str, Enum):
-    """`warn`: it works, less well than it could. `fail`: something will not work."""
+    """`warn`: it works, less well than it could. `fail`: something will not work. `mended`: it was amiss."""
 
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
+    MENDED = "mended"
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ def _show(output: Output, performance: Performance, seconds: float, verbose: boo
     output.title("The jobs")
     output.table(jobs, ["job", "state", "attempts", "workers"], empty="there are no jobs")
     output.title("The promises")
-    output.table(promises, ["promise", "kept", "shown_by"], empty="")
+    output.table(promises, ["kept", "promise", "shown_by"], empty="")
     verdict = f"{counted(len(promises), 'promise')} kept" if kept else "NOT every promise was kept"
     verified = "verified" if not performance.evidence.problems else "NOT verified"
     click.echo(f"{counted(len(events), 'event')}, {verified}; {verdict}; {seconds:.1f} s")

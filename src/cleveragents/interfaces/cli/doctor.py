@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -18,29 +21,37 @@ from cleveragents.interfaces.cli.checks import (
     sqlite,
     state_directory,
 )
+from cleveragents.interfaces.cli.leftovers import findings_of
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.state_checks import state_findings
+from cleveragents.interfaces.cli.stray_leftovers import setup_drafts, temporary_directories
 
 __all__ = ["doctor"]
 
 
 @click.command()
+@click.option("--mend", is_flag=True, help="Mend what was left over, and say what was done.")
 @format_option
 @pass_session
 @click.pass_context
-def doctor(ctx: click.Context, session: Session, output: Output) -> None:
+def doctor(ctx: click.Context, session: Session, mend: bool, output: Output) -> None:
     """Check that everything needed is there and sound.
 
     Each check is ok, warn (it works, less well than it could) or fail, with what to do about it. Exits with
     1 if any check failed.
 
+    What crashes left over is found, too: half-done applies, sandboxes, refs, processes, temporary
+    directories. Nothing is changed unless you say --mend, and even then nothing that holds changes, that
+    somebody uses, or that belongs to another.
+
     \b
     Example:
       agents doctor
+      agents doctor --mend
       agents doctor --format json
     """
-    findings = list(_findings(session))
+    findings = list(_findings(session, mend))
     rows = [
         {"check": c.name, "verdict": c.verdict.value, "finding": c.finding, "remedy": c.remedy}
         for c in findings
@@ -52,7 +63,7 @@ def doctor(ctx: click.Context, session: Session, output: Output) -> None:
         ctx.exit(1)
 
 
-def _findings(session: Session) -> Iterator[Check]:
+def _findings(session: Session, mend: bool) -> Iterator[Check]:
     yield perform("python", python)
     yield perform("git", git)
     yield perform("sqlite", sqlite)
@@ -64,7 +75,12 @@ def _findings(session: Session) -> Iterator[Check]:
     directory = Path(session.configuration().settings.state.directory)
     yield perform("state directory", lambda: state_directory(directory))
     yield perform("disk space", lambda: disk_space(directory))
-    yield from state_findings(session.container())
+    yield from state_findings(session.container(), mend=mend)
+    now = time.time()
+    drafts = partial(setup_drafts, directory / "setups", now)
+    yield from findings_of("setup cache", drafts, mend=mend)
+    temporary = partial(temporary_directories, Path(tempfile.gettempdir()), now)
+    yield from findings_of("temporary files", temporary, mend=mend)
 
 
 def _configuration(session: Session) -> Check:

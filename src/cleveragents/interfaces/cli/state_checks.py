@@ -1,28 +1,44 @@
-"""What `agents doctor` looks at inside the state: the database, the audit log, jobs and their processes.
+"""What `agents doctor` looks at inside the state: the database, the audit log, jobs, plans
+and what was left over of them.
 
 A database that is not there yet is fine and stays that way: looking must not make one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.job import JobState
-from cleveragents.errors import AuditLogBroken, UnknownJob
-from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
+from cleveragents.errors import AuditLogBroken
 from cleveragents.interfaces.cli.checks import Check, Verdict, obstacle, perform
+from cleveragents.interfaces.cli.leftovers import Leftover, findings_of
+from cleveragents.interfaces.cli.plan_leftovers import half_done_applies, interrupted_plans
+from cleveragents.interfaces.cli.sandbox_leftovers import lost_refs, lost_sandboxes
+from cleveragents.interfaces.cli.stray_leftovers import stray_processes
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
 
 __all__ = ["state_findings"]
 
+# Processes before sandboxes: what still runs in one is to end before somebody looks at it.
+_SURVEYS: Mapping[str, Callable[[Container], Sequence[Leftover]]] = {
+    "applies": half_done_applies,
+    "plans": interrupted_plans,
+    "processes": stray_processes,
+    "sandboxes": lost_sandboxes,
+    "refs": lost_refs,
+}
 
-def state_findings(container: Container) -> Iterator[Check]:
-    """The findings about the database and, if that can be used, about what is in it."""
+
+def state_findings(container: Container, *, mend: bool = False) -> Iterator[Check]:
+    """The findings about the database and, if that can be used, about what is in it and what was left over.
+
+    Only `mend` changes anything.
+    """
     url = container.settings.database.url
     database = perform("database", lambda: _missing_database(url) or _database(container))
     yield database
@@ -30,7 +46,8 @@ def state_findings(container: Container) -> Iterator[Check]:
         return
     yield perform("audit log", lambda: _audit_log(container))
     yield perform("jobs", lambda: _jobs(container))
-    yield perform("processes", lambda: _processes(container))
+    for name, survey in _SURVEYS.items():
+        yield from findings_of(name, partial(survey, container), mend=mend)
 
 
 def _missing_database(url: str) -> Check | None:
@@ -91,31 +108,3 @@ def _jobs(container: Container) -> Check:
         finding += f"; the workers of {len(dead)} died: {', '.join(job.id for job in dead[:5])}"
         return Check("jobs", Verdict.WARN, finding, "start a worker: it takes them over by itself")
     return Check("jobs", Verdict.OK, finding)
-
-
-def _processes(container: Container) -> Check:
-    left = [f"{pid} of job {marker}" for pid, marker in _marked() if _is_left_over(container, marker)]
-    if not left:
-        return Check("processes", Verdict.OK, "none is left over")
-    remedy = "a worker ends those of the jobs it takes over; end the others with kill"
-    return Check("processes", Verdict.WARN, f"left over: {', '.join(left[:10])}", remedy)
-
-
-def _marked() -> Iterator[tuple[int, str]]:
-    """Processes of this machine that were started for a job, and for which attempt."""
-    import psutil
-
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            marker = process.environ().get(MARKER_VARIABLE)
-            if marker:
-                yield process.pid, marker
-
-
-def _is_left_over(container: Container, marker: str) -> bool:
-    job_id, _, fence = marker.rpartition(":")
-    try:
-        job = container.jobs.get(job_id)
-    except UnknownJob:
-        return False  # of somebody else's database
-    return job.state is not JobState.RUNNING or str(job.fence) != fence

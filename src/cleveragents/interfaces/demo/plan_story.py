@@ -96,10 +96,6 @@ class PlanStory:
     steps_before_kill: int = 0
     freed: int = 0
 
-    def label_of(self, plan_id: str) -> str | None:
-        """What the story calls the plan."""
-        return next((label for label, known in self.ids.items() if known == plan_id), None)
-
 
 def sample_of(container: Container) -> SampleRepository:
     """The repository of the story."""
