@@ -17,8 +17,10 @@ FILES = {
     "src/version.py": '"""Says what was released."""\n\nNAME = "paint shop"\n\nVERSION = "1.0"\n',
     "README.md": "# Paint shop\n\nAll about paint, version 1.0.\n",
 }
-NOTES, NOTES_TEXT = "notes.txt", "remember the brushes\n"
+NOTES = "notes.txt"
 """What the user has written and not committed."""
+
+NOTES_TEXT = "remember the brushes\n"
 
 _AUTHOR = {
     "GIT_CONFIG_NOSYSTEM": "1",
