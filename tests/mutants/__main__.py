@@ -68,6 +68,12 @@ STORE = [
     f"{RACES}group_commit.py",
 ]
 
+RUNNING = [
+    f"{UNIT}plan_running.py",
+    f"{UNIT}plan_decisions.py",
+    f"{UNIT}plan_rewriting.py",
+    f"{UNIT}plan_checking.py",
+]
 PLANS = [f"{CONTRACTS}plan_records.py", f"{CONTRACTS}plan_store.py", f"{RACES}plan_store.py"]
 
 # Quick ones first: a mutant is over at its first failure.
@@ -82,10 +88,17 @@ TESTS: dict[str, list[str]] = {
     "application/services/job_lease.py": WORKER,
     "application/services/job_outcome.py": WORKER,
     "application/services/job_recovery.py": WORKER,
+    "application/services/plan_apply.py": [*reversed(RUNNING)],
+    "application/services/plan_checks.py": [f"{UNIT}plan_checking.py"],
+    "application/services/plan_cleanup.py": [f"{UNIT}plan_decisions.py"],
     "application/services/plan_execution_context.py": CHANGESETS,
+    "application/services/plan_lifecycle.py": [f"{UNIT}plan_decisions.py", *RUNNING],
+    "application/services/plan_rewriting.py": [f"{UNIT}plan_rewriting.py"],
+    "application/services/plan_run.py": RUNNING,
     "application/services/service_thread.py": WORKER,
     "application/services/strategy_execution.py": PIPELINE,
     "application/services/strategy_threads.py": PIPELINE,
+    "application/services/tool_execution.py": RUNNING,
     "domain/change.py": CHANGESETS,
     "domain/job_moves.py": STORE,
     "infrastructure/events/dispatch.py": EVENTS,

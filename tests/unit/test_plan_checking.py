@@ -10,7 +10,7 @@ from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.domain.action import Setup
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import ApplyConflict, CheckFailed, NeedsHuman
+from cleveragents.errors import ApplyConflict, CheckFailed, NeedsHuman, ToolRefused
 from cleveragents.infrastructure.commands.own_checkout import imports_from
 from tests.plan_bench import PlanBench, check, command, edit, write
 
@@ -47,6 +47,15 @@ def test_only_a_pass_is_a_pass(plans: PlanBench, text: str, verdict: CheckVerdic
     plan = plans.now(plan)
     assert plan.standing == (Phase.APPLY, PlanState.CONSTRAINED)
     assert said in str(plan.error)
+
+
+def test_a_check_that_could_not_be_started_did_not_run(plans: PlanBench) -> None:
+    def refused(*asked: object) -> None:
+        raise ToolRefused("command", "it cannot be isolated")
+
+    plans.parts.own_checkout = refused
+    plan = plans.done(checks=[check("true")])
+    assert verdicts(plans, plan) == [CheckVerdict.NOT_RUN]
 
 
 def test_a_check_that_takes_too_long_has_failed(plans: PlanBench) -> None:

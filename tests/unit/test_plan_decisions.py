@@ -188,6 +188,42 @@ def test_a_plan_of_a_dead_worker_is_cancelled_from_here(plans: PlanBench) -> Non
     assert plans.container.jobs.get(str(plan.job_id)).state is JobState.CANCELLED
 
 
+def test_a_cancel_decided_on_an_older_sight_of_the_plan_is_still_a_cancel(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""))
+    plans.resume(plan)
+    assert plans.now(plan).version > plan.version
+    assert plans.parts.lifecycle.cancel(plan, "late").state is PlanState.CANCELLED
+
+
+def test_a_plan_that_moved_on_is_not_moved_back_by_who_saw_it_earlier(plans: PlanBench) -> None:
+    queued = plans.plan(write("x.txt", ""))
+    cancelled = plans.cancel(queued)
+    assert plans.parts.lifecycle.reconciled(queued) == cancelled
+
+
+def test_a_plan_whose_job_is_unknown_is_worked_on_by_nobody(plans: PlanBench) -> None:
+    plan = plans.plan(write("x.txt", ""))
+    assert not plans.parts.lifecycle.is_worked_on(replace(plan, job_id="no such job"))
+    assert plans.parts.lifecycle.asking(plan) is None
+
+
+def test_a_job_that_a_dead_worker_left_to_a_plan_that_is_done_is_ended(plans: PlanBench) -> None:
+    """bytedance/deer-flow#1087: jobs counted as running that nobody ran."""
+    plan = plans.plan(write("x.txt", ""))
+    claimed_by_the_dead(plans, plan)
+    for standing in (
+        (Phase.STRATEGIZE, PlanState.PROCESSING),
+        (Phase.STRATEGIZE, PlanState.COMPLETE),
+        (Phase.EXECUTE, PlanState.QUEUED),
+        (Phase.EXECUTE, PlanState.PROCESSING),
+        (Phase.EXECUTE, PlanState.COMPLETE),
+    ):
+        move(plans, plan, *standing)
+    done = plans.now(plan)
+    assert plans.parts.lifecycle.reconciled(done) == done
+    assert plans.container.jobs.get(str(plan.job_id)).state is JobState.CANCELLED
+
+
 def test_a_plan_that_ended_otherwise_is_not_cancelled_any_more(plans: PlanBench) -> None:
     plan = plans.apply(plans.done(write("x.txt", "")))
     with pytest.raises(PlanError, match="it is applied already"):

@@ -64,8 +64,6 @@ class PlanRewriting:
         """Has the call at which the plan failed made again: from the checkpoint before it, or, if somebody's
         edits were taken in since, on what is there now. None if the plan did not fail at a call. `NeedsHuman`
         when there are edits by hand that were not taken in."""
-        if plan.strategy is None:
-            return None
         self.history.ensure_taken_in(plan.id, self.sandboxes.open(plan.id))
         made = [call for call in self.history.calls(plan.id) if call.state is not CallState.REVERTED]
         last = next((call for call in reversed(made) if call.step is not None), None)

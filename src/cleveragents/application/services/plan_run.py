@@ -79,12 +79,12 @@ class PlanRun:
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Takes the plan as far as it goes without a person; returns where it stands then."""
         plan = self.plans.get(str(job.payload["plan_id"]))
+        if plan.job_id != job.id or not is_to_be_run(plan):  # guard: no other job's plan, nor what is done
+            return _told(plan)
         held = _Held(self.plans, self.clock, plan)
-        if plan.job_id == job.id and is_to_be_run(plan):  # guard: no other job's plan, nor what is done
-            self._run(held, job)
-            self._heed_cancel(held, job)
-        plan = held.plan
-        return freeze({"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value})
+        self._run(held, job)
+        self._heed_cancel(held, job)
+        return _told(held.plan)
 
     def _run(self, held: _Held, job: AsyncJob) -> None:
         try:
@@ -214,3 +214,7 @@ def is_to_be_run(plan: Plan) -> bool:
     if plan.phase is Phase.APPLY:
         return False
     return plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE)
+
+
+def _told(plan: Plan) -> JsonValue:
+    return freeze({"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value})
