@@ -11,9 +11,9 @@ __all__ = ["GitFailed", "QuotaExceeded", "SandboxBusy", "SandboxMissing", "Sandb
 
 @dataclass(eq=False)
 class SandboxRefused(InvalidRequest):
-    """No sandbox can be made from this resource, and why."""
+    """What is there cannot be a sandbox's, or made one of, and why."""
 
-    message = "cannot make a sandbox of {resource}: {reason}"
+    message = "{resource} cannot be used as it is: {reason}"
     resource: str
     reason: str
 
