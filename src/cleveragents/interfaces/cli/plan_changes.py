@@ -101,7 +101,7 @@ def review_plan(
         parts.result.review(plan, ReviewKind.PATH, path, accepted=not reject)
     for changeset in changesets:
         parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=not reject)
-    progress(f"to be applied: {summary_of(parts, plan)}")
+    progress(f"to be applied: {summary_of(parts, plan) if changes_of(parts, plan) else 'nothing'}")
     told_plan(output, parts, plan)
 
 
