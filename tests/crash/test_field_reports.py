@@ -1,0 +1,535 @@
+"""What users of other agent tools have reported, tried here from end to end: it must be impossible.
+
+Every test names its reports; `docs/explanation/field-reports.md` says what happened there, and leads here and
+to the tests of single parts. Processes are real, repositories are real, and so is `kill -9`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.container import Container
+from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.interfaces.demo.story import demo_settings
+from tests.command_trees import alive
+from tests.plan_bench import plan_bench, write
+from tests.sandbox_resources import fingerprint, git, make_repository
+from tests.sandbox_resources import write as write_files
+
+ROOT = Path(__file__).parents[2]
+AT_ONCE = [sys.executable, "-m", "tests.crash.programs.agents_at_once"]
+STATE_WRITER = [sys.executable, "-m", "tests.crash.programs.state_writer"]
+IDENTITY = {
+    f"GIT_{role}_{what}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Ada"), ("EMAIL", "ada@example.org"))
+}
+NEEDS_HUMAN = 3
+REFUSED = 2
+TRY_AGAIN = 75
+PIN = "refs/cleveragents/base/"
+LINES = [f"line {number}" for number in range(70)]
+isolates = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def id(self) -> str:
+        """The plan that a run was about."""
+        return self.err.split()[1].rstrip(":")
+
+
+@dataclass
+class Agents:
+    """The command line, in any number of processes at once, on one state directory and one repository."""
+
+    process: subprocess.Popen[str]
+    home: Path
+    repository: Path
+    more: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "CLEVERAGENTS_STATE_DIRECTORY": str(self.home / "state"),
+            **IDENTITY,
+            **self.more,
+        }
+
+    def at_once(self, *lines: tuple[str, ...], directory: Path | None = None) -> list[Ended]:
+        orders = [
+            {
+                "directory": str(directory or self.repository),
+                "environment": self.environment,
+                "arguments": line,
+            }
+            for line in lines
+        ]
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(orders) + "\n")
+        self.process.stdin.flush()
+        ended = [Ended(**answer) for answer in json.loads(self.process.stdout.readline())]
+        assert not [one for one in ended if "Traceback" in one.err], ended
+        return ended
+
+    def __call__(self, *line: str, directory: Path | None = None) -> Ended:
+        [ended] = self.at_once(line, directory=directory)
+        return ended
+
+    def container(self) -> Container:
+        return Container(load_configuration(self.environment, self.repository).settings)
+
+    def sandbox(self, plan_id: str) -> Path:
+        return self.home / "state" / "sandboxes" / plan_id / "tree"
+
+
+def shell(script: str, *options: str) -> tuple[str, ...]:
+    return ("run", "--action", "builtin/command", *options, "--", "sh", "-c", script)
+
+
+def codes(ended: list[Ended]) -> list[int]:
+    return [one.code for one in ended]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(AT_ONCE, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    yield process
+    process.communicate(timeout=60)
+
+
+@pytest.fixture
+def agents(server: subprocess.Popen[str], tmp_path: Path) -> Agents:
+    text = "\n".join(LINES) + "\n"
+    repository = make_repository(tmp_path / "repository", {"a": text, "b": text, "c": text})
+    return Agents(server, tmp_path, repository)
+
+
+# ── Edits ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_six_plans_that_edit_the_same_files_at_once_lose_nothing(agents: Agents) -> None:
+    """openai/codex#16195, bdfinst/agentic-dev-team#1571: agents in one tree reverted each other's files.
+    Aider-AI/aider#302, plandex-ai/plandex#202: commits at once failed, or raced for the index.
+
+    None begins before all have started from the same files, so each result is stale five times over.
+    """
+    numbers = range(6)
+    scripts = [f"sed -i 's/^line {5 + 10 * n}$/plan {n}/' a b c; echo {n} > new-{n}" for n in numbers]
+    ran = agents.at_once(*[shell(script, "--review") for script in scripts])
+    assert codes(ran) == [0] * 6, ran
+    commits = [("--commit", f"plan {n}") if n % 2 else () for n in numbers]
+    applied = agents.at_once(*[("plan", "apply", one.id, *commits[n]) for n, one in enumerate(ran)])
+    assert codes(applied) == [0] * 6, applied
+    wanted = [*LINES]
+    for n in numbers:
+        wanted[5 + 10 * n] = f"plan {n}"
+    for name in "abc":
+        assert (agents.repository / name).read_text().splitlines() == wanted
+    assert [(agents.repository / f"new-{n}").read_text() for n in numbers] == [f"{n}\n" for n in numbers]
+    _check_commits(agents.repository, {f"plan {n}": n for n in numbers if n % 2})
+
+
+def _check_commits(repository: Path, asked: dict[str, int]) -> None:
+    """Each holds its own plan's lines and nobody else's; the rest is there, uncommitted."""
+    subjects = git(repository, "log", "--format=%s").decode().splitlines()
+    assert sorted(subjects) == sorted([*asked, "a commit"])
+    for commit in git(repository, "log", "--format=%H", "-3").decode().split():
+        n = asked[git(repository, "log", "-1", "--format=%s", commit).decode().strip()]
+        shown = git(repository, "show", "--format=", "--unified=0", commit).decode().splitlines()
+        added = sorted(line for line in shown if line.startswith("+") and not line.startswith("+++"))
+        assert added == [f"+{n}", *[f"+plan {n}"] * 3]
+    left = git(repository, "diff", "--unified=0", "HEAD").decode().splitlines()
+    added = {line for line in left if line.startswith("+plan")}
+    assert added == {f"+plan {n}" for n in range(6) if n not in asked.values()}
+    assert git(repository, "diff", "--cached", "HEAD") == b""
+    git(repository, "fsck", "--strict")
+
+
+def test_a_plan_that_several_resume_at_once_is_resumed_by_one(agents: Agents) -> None:
+    """google/adk-python#4751: a concurrent resume corrupted the history for good."""
+    ran = agents(*shell("echo once >> a; test -e .git/allowed"))
+    assert ran.code == 1
+    (agents.sandbox(ran.id) / ".git/allowed").touch()
+    resumed = agents.at_once(*[("plan", "resume", ran.id)] * 4)
+    assert codes(resumed).count(NEEDS_HUMAN) == 1, resumed
+    assert {*codes(resumed)} <= {NEEDS_HUMAN, REFUSED, TRY_AGAIN}, resumed
+    with agents.container() as container:
+        parts = container.plan_parts
+        plan = parts.plans.get(ran.id)
+        assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), resumed
+        assert parts.history.differences(plan.id) == parts.sandboxes.open(plan.id).scan()
+        calls = parts.history.calls(plan.id)
+        assert [call.number for call in calls] == list(range(1, len(calls) + 1))
+        assert [call.state.value for call in calls if call.step is not None].count("ended") == 1
+    assert (agents.sandbox(ran.id) / "a").read_text().count("once") == 1
+
+
+# ── The user's repository ─────────────────────────────────────────────────────────────────────────
+
+
+def test_sandboxes_are_made_while_somebody_holds_every_lock_of_the_repository(agents: Agents) -> None:
+    """anthropics/claude-code#34645, Intrect-io/OpenSwarm#685: `could not lock config file` when worktrees are
+    added at once. Here the lock is never free, and sixteen sandboxes are made by as many processes."""
+    held = [
+        agents.repository / ".git" / f"{name}.lock" for name in ("config", "index", "HEAD", "packed-refs")
+    ]
+    for lock in held:
+        lock.touch()
+    failing = subprocess.run(
+        ["git", "config", "a.b", "c"], cwd=agents.repository, capture_output=True, text=True, check=False
+    )
+    assert "could not lock config file" in failing.stderr
+    before = fingerprint(agents.repository)
+    ran = agents.at_once(*[shell(f"echo {n} >> a; git config a.b {n}", "--review") for n in range(16)])
+    assert codes(ran) == [0] * 16, ran
+    with agents.container() as container:
+        for n, one in enumerate(ran):
+            assert git(agents.sandbox(one.id), "config", "a.b").decode() == f"{n}\n"
+            assert set(container.plan_parts.sandboxes.open(one.id).scan()) == {"a"}
+    assert without_pins(agents.repository) == before
+    pins = git(agents.repository, "for-each-ref", "--format=%(refname)", PIN).decode().split()
+    assert sorted(pins) == sorted(f"{PIN}{one.id}" for one in ran)
+    for lock in held:
+        lock.unlink()
+    git(agents.repository, "fsck", "--strict")
+
+
+def without_pins(repository: Path) -> dict[str, str]:
+    """The whole repository, less the refs that keep git from collecting what sandboxes borrow."""
+    return fingerprint(repository, but=(".git/refs/cleveragents",))
+
+
+def test_plans_that_stash_at_once_have_a_stash_each_and_the_users_stays(agents: Agents) -> None:
+    """kent-tokyo/chematic#218, mattpocock/skills#429: agents popped each other's stash, and the user's."""
+    repository = agents.repository
+    write_files(repository, {"a": "the user's\n"})
+    git(repository, "stash", "-q")
+    before = fingerprint(repository)
+    script = "echo {n} > a; git stash -q; git stash list | wc -l > count; git commit -q --amend -m {n}"
+    ran = agents.at_once(*[shell(script.format(n=n), "--review") for n in range(4)])
+    assert codes(ran) == [0] * 4, ran
+    for n, one in enumerate(ran):
+        root = agents.sandbox(one.id)
+        assert (root / "count").read_text().strip() == "1"
+        assert git(root, "show", "stash@{0}:a") == f"{n}\n".encode()
+        assert git(root, "log", "-1", "--format=%s") == f"{n}\n".encode()
+    assert without_pins(repository) == before
+    assert git(repository, "show", "stash@{0}:a") == b"the user's\n"
+
+
+def test_fifty_checkpoints_leave_no_object_in_the_users_repository(tmp_path: Path) -> None:
+    """openai/codex#29388: 102 GB of objects that only checkpoints needed, and refs that kept them."""
+    size = 100_000
+    with plan_bench(tmp_path) as bench:
+        root = bench.repository
+        before = objects_of(root)
+        refs = git(root, "for-each-ref")
+        chance = random.Random(5)
+        plan = bench.done(*[write("large.txt", chance.randbytes(size // 2).hex()) for _ in range(50)])
+        assert plan.state is PlanState.COMPLETE
+        assert len(bench.calls(plan)) == 50
+        bench.parts.rewriting.rollback(plan, 25)
+        bench.ensure_consistent(plan)
+        assert objects_of(root) == before
+        names = git(root, "for-each-ref", "--format=%(refname)").decode().split()
+        assert names == [f"{PIN}{plan.id}", "refs/heads/main"]
+        # Hexadecimal digits hold half a byte each; what is kept is compressed, and kept once.
+        assert bench.parts.sandboxes.measure(plan.id) < 50 * size * 0.7
+        bench.parts.cleanup.delete(bench.now(plan))
+        assert objects_of(root) == before
+        assert git(root, "for-each-ref") == refs
+        assert list(bench.parts.sandboxes.directory.iterdir()) == []
+
+
+def objects_of(repository: Path) -> tuple[bytes, bytes]:
+    every = git(repository, "cat-file", "--batch-all-objects", "--batch-check", "--unordered")
+    return git(repository, "count-objects", "-v"), b"".join(sorted(every.splitlines(keepends=True)))
+
+
+def test_a_plan_in_a_linked_worktree_is_committed_there_and_nowhere_else(agents: Agents) -> None:
+    """BloopAI/vibe-kanban#1897: a merge failed silently, because its branch was checked out elsewhere."""
+    linked = agents.repository.parent / "linked"
+    git(agents.repository, "worktree", "add", "-q", "-b", "dev", str(linked))
+    main = git(agents.repository, "rev-parse", "main")
+    status = fingerprint(agents.repository, but=(".git",))
+    ran = agents(*shell("echo more >> a", "--yes", "--commit", "Say more"), directory=linked)
+    assert ran.code == 0, ran
+    assert (linked / "a").read_text().endswith("more\n")
+    assert git(linked, "log", "-2", "--format=%s", "dev") == b"Say more\na commit\n"
+    assert git(linked, "status", "--porcelain") == b""
+    assert git(agents.repository, "rev-parse", "main") == main
+    assert fingerprint(agents.repository, but=(".git",)) == status
+    # The user may force one branch into two places; then git itself speaks of the other one as changed.
+    assert git(agents.repository, "status", "--porcelain") == b""
+
+
+# ── Commands that go astray ───────────────────────────────────────────────────────────────────────
+
+DESTROY = "git reset -q --hard; git clean -fdxq; echo spoilt > a; rm -rf untracked .git/refs; echo x > leak"
+
+
+@isolates
+@pytest.mark.parametrize("way", ["cd ..", "cd ../..", "cd $REPOSITORY", "cd /; cd $REPOSITORY; unset PWD"])
+def test_a_command_that_leaves_its_directory_does_not_reach_the_users(agents: Agents, way: str) -> None:
+    """anthropics/claude-code#52958: a directory leaked into the parent's checkout, and what was untracked
+    there was destroyed. anthropics/claude-code#48927: a clean-up took `.git` and the whole tree."""
+    repository = agents.repository
+    write_files(repository, {"untracked/thesis": "years of work\n", "a": "not committed\n"})
+    before = fingerprint(repository)
+    ensure_destructive(shutil.copytree(repository, agents.home / "copy"), before)
+    script = f"{way.replace('$REPOSITORY', str(repository))}; {{ {DESTROY}; }} 2>&1; true"
+    ran = agents("--set", "sandbox.isolation=require", *shell(script, "--review"))
+    assert ran.code == 0, ran
+    assert "nothing was changed" in ran.err
+    assert without_pins(repository) == before
+
+
+def ensure_destructive(copy: Path, before: dict[str, str]) -> None:
+    """Where nothing hinders it, it does what was reported."""
+    subprocess.run(["sh", "-c", DESTROY], cwd=copy, capture_output=True, check=True)
+    assert before.keys() - fingerprint(copy).keys() >= {"untracked/thesis", ".git/refs/heads/main"}
+
+
+def test_without_isolation_a_stray_git_finds_no_repository_and_a_stray_write_is_not_the_plans(
+    agents: Agents,
+) -> None:
+    """anthropics/claude-code#52958, where bubblewrap is missing. A command can write wherever its user can,
+    which is said; but it cannot do so by mistaking its directory, and what it wrote is not taken for ours."""
+    repository = agents.repository
+    write_files(repository, {"untracked/thesis": "years of work\n"})
+    plain = ("--set", "sandbox.isolation=off")
+    before = fingerprint(repository)
+    stray = agents(*plain, *shell("rm -rf .git; git clean -fdxq; cd ..; git clean -fdxq; true", "--review"))
+    assert stray.code == 0, stray
+    assert without_pins(repository) == before
+    ran = agents(*plain, *shell(f"echo plan > b; echo astray > {repository}/a", "--review"))
+    assert "changed" in ran.err
+    assert agents("plan", "diff", ran.id, "--name-only").out.split() == ["b"]
+    assert agents("plan", "apply", ran.id).code == 0
+    assert (repository / "b").read_text() == "plan\n"
+    assert agents("plan", "undo", ran.id).code == 0
+    # Nobody can bring it back: nothing of ours saw it happen.
+    assert (repository / "a").read_text() == "astray\n"
+
+
+@pytest.mark.parametrize("how", [("plan", "delete", "--yes"), ("gc", "--older-than", "0d")], ids="-".join)
+def test_removing_a_sandbox_follows_no_link_out_of_it(agents: Agents, how: tuple[str, ...]) -> None:
+    """anthropics/claude-code#48927, #55724: a clean-up deleted more than what it was to clean up."""
+    ran = agents(*shell("echo x > b", "--review"))
+    other = agents(*shell("echo y > c", "--review"))
+    assert agents("plan", "reject", ran.id).code == 0
+    root = agents.sandbox(ran.id)
+    (root / "out").symlink_to(agents.repository)
+    shutil.rmtree(root / ".git")
+    (root / ".git").symlink_to(agents.repository / ".git")
+    before = without_pins(agents.repository)
+    removed = agents(*how, *([ran.id] if how[0] == "plan" else []))
+    assert removed.code == 0, removed
+    assert not root.exists()
+    assert without_pins(agents.repository) == before
+    # The other one holds changes that nobody has decided about.
+    assert (agents.sandbox(other.id) / "c").read_text() == "y\n"
+
+
+# ── State ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ten_sessions_on_one_database_never_hear_of_a_lock(agents: Agents) -> None:
+    """anomalyco/opencode#21215, #33320, #47566: `database is locked` at ten sessions, because a writer held
+    it for longer than the five seconds that others waited. aaif-goose/goose#7624,
+    UiPath/uipath-langchain-python#222: connections that leaked, or came one per worker, and locked it.
+
+    Here somebody holds the database for longer than that while all ten begin.
+    """
+    assert agents("plan", "list").code == 0
+    database = agents.home / "state" / "state.db"
+    with closing(sqlite3.connect(database, check_same_thread=False, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(5.5, holder.rollback)
+        release.start()
+        began = time.monotonic()
+        try:
+            ran = agents.at_once(*[shell(f"echo {n} > new-{n}", "--yes") for n in range(10)])
+        finally:
+            release.join()
+    assert codes(ran) == [0] * 10, ran
+    assert time.monotonic() - began > 5.0
+    for n, one in enumerate(ran):
+        assert not [word for word in ("locked", "busy", "BUSY", "retry") if word in one.err], one
+        assert (agents.repository / f"new-{n}").read_text() == f"{n}\n"
+    verified = agents("events", "verify")
+    assert verified.code == 0, verified
+    check_database(database)
+
+
+def check_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def check_json(path: Path) -> None:
+    assert isinstance(json.loads(path.read_text()), dict)
+
+
+def check_settings(path: Path) -> None:
+    assert 1 <= tomllib.loads(path.read_text())["worker"]["concurrency"] <= 60
+
+
+def check_key(path: Path) -> None:
+    assert len(bytes.fromhex(path.read_text())) == 32
+
+
+def state_files(home: Path) -> Iterator[tuple[Path, Callable[[Path], None]]]:
+    """What must be complete, or absent, at every moment; and what says so."""
+    yield home / "config.toml", check_settings
+    yield home / "state" / "audit.head", check_json
+    yield home / "state" / "audit.key", check_key
+    for facts in (home / "state" / "sandboxes").glob("*/sandbox.json"):
+        yield facts, check_json
+
+
+def check_state_files(home: Path) -> set[str]:
+    """The names of those that were there, all of them complete."""
+    seen = set()
+    for path, check in state_files(home):
+        try:
+            check(path)
+        except FileNotFoundError:
+            continue
+        seen.add(path.name)
+    return seen
+
+
+def test_state_files_are_complete_or_absent_whoever_is_killed_while_writing_them(tmp_path: Path) -> None:
+    """anthropics/claude-code#28922, #29008: settings were written in place, and read half-written.
+
+    The files are read all the while, and what a reader sees is what a kill at that moment leaves.
+    """
+    resource = make_repository(tmp_path / "resource", {"a": "1\n"})
+    (tmp_path / "state").mkdir()
+    chance = random.Random(11)
+    writers = [start_writer(tmp_path, resource, f"w{number}") for number in range(5)]
+    seen: set[str] = set()
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            for _ in range(chance.randrange(4, 12)):
+                assert writer.stdout.readline() != "", "it ended by itself"
+                seen |= check_state_files(tmp_path)
+            writer.kill()
+            writer.wait()
+            check_state_files(tmp_path)
+            check_database(tmp_path / "state" / "state.db")
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+    assert seen == {"config.toml", "audit.head", "audit.key", "sandbox.json"}
+    with Container(demo_settings(tmp_path / "state")) as container:
+        assert container.audit.verify().ok
+        sandboxes = container.plan_parts.sandboxes
+        sandboxes.mend()
+        assert sandboxes.leftovers([resource]) == []
+    check_that_a_part_is_no_whole(tmp_path)
+
+
+def start_writer(home: Path, resource: Path, name: str) -> subprocess.Popen[str]:
+    words = [*STATE_WRITER, str(home), str(resource), name]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def check_that_a_part_is_no_whole(home: Path) -> None:
+    """The checks above would have seen a file that was cut short anywhere."""
+    for path, check in [*state_files(home)]:
+        content = path.read_bytes().rstrip()
+        for length in (0, len(content) // 2, len(content) - 1):
+            path.write_bytes(content[:length])
+            with pytest.raises((AssertionError, ValueError, KeyError)):
+                check(path)
+
+
+# ── Stopping ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_interrupt_stops_the_plan_in_front_and_no_other(agents: Agents) -> None:
+    """anthropics/claude-code#76807, #78151: stopping one thing ended all agents in the background.
+    anthropics/claude-agent-sdk-typescript#352: there was no way to stop what is in front alone.
+    strands-agents/harness-sdk#4419, OpenHands/OpenHands#5817: what was stopped was said to be done, or what
+    was said to be stopped ran on."""
+    script = "echo begun > b; until test -e .git/go; do sleep 0.02; done; echo done > c; : {token}"
+    token = secrets.randbelow(10**9) + 10**9
+    front = start_agents(agents, *shell(script.format(token=token), "--review"))
+    behind = start_agents(agents, *shell(script.format(token="other"), "--review"))
+    try:
+        ids = [plan_begun(agents, process) for process in (front, behind)]
+        front.send_signal(signal.SIGINT)
+        _, said = front.communicate(timeout=60)
+        assert front.returncode == 130, said
+        assert alive(token) == []
+        (agents.sandbox(ids[1]) / ".git/go").touch()
+        _, said = behind.communicate(timeout=60)
+        assert behind.returncode == 0, said
+    finally:
+        for process in (front, behind):
+            process.kill()
+            process.communicate()
+    with agents.container() as container:
+        states = [container.plan_parts.plans.get(plan_id).state for plan_id in ids]
+    assert states == [PlanState.CANCELLED, PlanState.COMPLETE]
+    assert (agents.sandbox(ids[1]) / "c").read_text() == "done\n"
+    assert (agents.sandbox(ids[0]) / "c").read_text() != "done\n"
+
+
+def start_agents(agents: Agents, *line: str) -> subprocess.Popen[str]:
+    program = "from cleveragents.interfaces.cli.main import run; run()"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *line],
+        cwd=agents.repository,
+        env=agents.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def plan_begun(agents: Agents, process: subprocess.Popen[str]) -> str:
+    """The plan's id, once its command runs."""
+    assert process.stderr is not None
+    plan_id = process.stderr.readline().split()[1].rstrip(":")
+    deadline = time.monotonic() + 30
+    mark = agents.sandbox(plan_id) / "b"
+    while not (mark.exists() and mark.read_text() == "begun\n"):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    return plan_id
