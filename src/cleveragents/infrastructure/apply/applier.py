@@ -76,7 +76,7 @@ class TreeApplier:
         waiting: Callable[[str], None] | None = None,
         timeout_seconds: float = 600.0,
     ) -> Iterator[Preparation]:
-        presence = _presence_of(sandbox)
+        presence = _presence_of(plan_id, sandbox)
         wish = Wish("apply", plan_id, sandbox.base, tree)
         with (
             resource_lock(presence.resource, waiting=waiting, timeout_seconds=timeout_seconds),
@@ -93,7 +93,7 @@ class TreeApplier:
         waiting: Callable[[str], None] | None = None,
         timeout_seconds: float = 600.0,
     ) -> Iterator[Preparation]:
-        presence = _presence_of(sandbox)
+        presence = _presence_of(plan_id, sandbox)
         with resource_lock(presence.resource, waiting=waiting, timeout_seconds=timeout_seconds):
             self._engine.recovery.recover_held(presence.resource)
             last = self._engine.journal.last_of_plan(plan_id)
@@ -132,10 +132,12 @@ class TreeApplier:
             presence.end()
 
 
-def _presence_of(sandbox: Sandbox) -> Presence:
+def _presence_of(plan_id: str, sandbox: Sandbox) -> Presence:
     if not isinstance(sandbox, EngineSandbox):
         raise TypeError(f"{type(sandbox).__name__} has no store of trees to apply from")
     resource = Path(sandbox.facts.resource)
+    if not resource.is_dir():
+        raise ApplyRefused(plan_id, f"{resource} is no directory any more")
     directory = None if sandbox.facts.common_dir is None else git_directory_of(resource)
     index = sandbox.repository.directory / f"apply-{secrets.token_hex(8)}.index"
     return Presence(resource, sandbox.repository, directory, index)

@@ -45,11 +45,11 @@ class Sight:
 
     @property
     def is_regular(self) -> bool:
-        return self.fingerprint.startswith("100")
+        return self.fingerprint.startswith(("100644:", "100755:"))
 
     @property
     def is_link(self) -> bool:
-        return self.fingerprint.startswith("120000")
+        return self.fingerprint.startswith("120000:")
 
     @property
     def is_directory(self) -> bool:

@@ -35,9 +35,7 @@ class Presence:
     @property
     def required_git_directory(self) -> Path:
         """For those who have made sure that there is one."""
-        if self.git_directory is None:
-            raise ValueError(f"{self.resource} is not a git repository")
-        return self.git_directory
+        return self.git_directory or self.resource / ".git"
 
     def ensure_no_other_journal(self, plan_id: str) -> None:
         """`ApplyRefused` when an apply was interrupted here of which our journal knows nothing."""

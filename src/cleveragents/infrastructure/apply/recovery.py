@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cleveragents.application.ports.applies import Recovered
 from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.errors import ApplyBusy
+from cleveragents.errors import ApplyBusy, GitFailed
 from cleveragents.infrastructure.apply.commit import is_committed, take_back_commit, wait_for_stragglers
 from cleveragents.infrastructure.apply.exchange import sync_filesystem
 from cleveragents.infrastructure.apply.index_lock import unlock_index
@@ -30,8 +30,19 @@ class Recovery:
 
     def recover(self) -> list[Recovered]:
         """Ends every entry whose resource nobody holds."""
-        found = [self._attempted(entry) for entry in self._journal.open_entries()]
+        found = [self._isolated(entry) for entry in self._journal.open_entries()]
         return [recovered for recovered in found if recovered is not None]
+
+    def _isolated(self, entry: Entry) -> Recovered | None:
+        """One that cannot be ended now stays open, and keeps nobody from ending the others."""
+        try:
+            return self._attempted(entry)
+        except (OSError, GitFailed) as error:
+            import structlog
+
+            log = structlog.get_logger()
+            log.warning("apply.recovery_failed", plan_id=entry.plan_id, apply_id=entry.id, error=str(error))
+            return None
 
     def recover_held(self, resource: Path) -> None:
         """Ends every entry of this resource, which the caller holds."""
@@ -89,6 +100,8 @@ class Recovery:
 
     def _decided(self, entry: Entry) -> Recovered:
         resource = Path(entry.resource)
+        if not Path(entry.journal.staging, "old").is_dir():
+            return self._lost(entry)
         commit = entry.journal.commit
         if commit is not None:
             complete = is_committed(commit, resource, entry.id)
@@ -98,6 +111,12 @@ class Recovery:
         left_alone = [] if complete else self._back(entry)
         self._end(entry, done=complete, left_alone=left_alone)
         return Recovered(entry.plan_id, entry.id, entry.kind, complete, tuple(left_alone))
+
+    def _lost(self, entry: Entry) -> Recovered:
+        """What was put aside is gone, so nothing can be moved any more: the files stay as they are."""
+        paths = tuple(file.path for file in entry.journal.files)
+        self._end(entry, done=False, left_alone=list(paths))
+        return Recovered(entry.plan_id, entry.id, entry.kind, False, paths)
 
     def _back(self, entry: Entry) -> list[str]:
         journal = entry.journal
