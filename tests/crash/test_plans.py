@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ import pytest
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from tests.applying import git, snapshot
-from tests.crash.programs.plan_runner import carried_through
+from tests.crash.programs.plan_runner import STEPS, carried_through
 from tests.plan_bench import FILES, PlanBench, plan_bench
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,7 @@ RESULT = {
     "made.txt": "made\n",
     "moved.txt": "gamma\n",
 }
+CHANGED = ["b.txt", "folder/c.txt", "made.txt", "moved.txt"]
 RECORDED = [("create", "made.txt"), ("modify", "b.txt"), ("rename", "moved.txt")]
 
 
@@ -112,6 +114,28 @@ def test_a_plan_that_is_killed_anywhere_loses_nothing_and_does_nothing_twice(
             error.add_note(f"killed at {name}, the {nth}th time")
             raise
         shutil.rmtree(home)
+
+
+def test_a_rollback_that_is_killed_anywhere_is_finished_or_was_never_made(
+    runner: Runner, tmp_path: Path
+) -> None:
+    for nth in count(1):
+        home = runner.home(tmp_path / f"{nth}")
+        with plan_bench(home) as bench:
+            bench.done(*STEPS)
+        status = runner.run(home, rollback=2, point="store.write.after_commit", nth=nth)
+        with plan_bench(home) as bench:
+            [plan] = bench.parts.plans.list()
+            assert bench.resume(plan).state is PlanState.COMPLETE
+            bench.ensure_consistent(plan)
+            # Once the rollback is known, it is finished, and the call is made again.
+            assert bench.states_of(plan) == ["ended", "reverted", "ended", "ended"]
+            assert sorted(bench.parts.history.differences(plan.id)) == CHANGED
+            assert (bench.sandbox(plan).root / "runs.log").read_text() == "ran\nran\n"
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+    assert nth > 4
 
 
 def finished_calls(home: Path) -> set[str]:

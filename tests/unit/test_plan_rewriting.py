@@ -135,6 +135,17 @@ def test_a_rollback_of_a_rollback_counts_what_the_first_had_taken_back(plans: Pl
     plans.ensure_consistent(plan)
 
 
+def test_a_question_that_was_taken_back_waits_for_no_answer(plans: PlanBench) -> None:
+    plan = plans.done(command("true", granted=True), write("x.txt", ""), profile="manual")
+    assert plan.state is PlanState.WAITING
+    plans.parts.rewriting.rollback(plan, 2)
+    assert plans.parts.lifecycle.asking(plan) is None
+    plan = plans.resume(plan)
+    assert plan.state is PlanState.WAITING
+    assert plans.states_of(plan) == ["ended", "reverted", "ended", "asked"]
+    assert plans.answer(plan, True).state is PlanState.COMPLETE
+
+
 def test_a_checkpoint_that_is_none_changes_nothing(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""))
     with pytest.raises(UnknownCheckpoint):

@@ -1,8 +1,9 @@
 """`python -m tests.crash.programs.plan_runner`: a whole plan in a process of its own, which dies where told.
 
-Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
-forks, so that the imports are paid for once, and answers with the child's exit status; without a `point`,
-with the names of all fault points that were reached.
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed; with
+`rollback`, it only takes the plan back to that checkpoint. For each it forks, so that the imports are paid
+for once, and answers with the child's exit status. Without a `point` it leaves the names of all fault points
+that were reached in the home.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -50,13 +53,21 @@ def taken_up(bench: PlanBench, plan: Plan) -> Plan:
     return bench.parts.lifecycle.resume(plan)
 
 
-def _child(order: dict[str, object]) -> None:
-    home = Path(str(order["home"]))
-    if "point" in order:
-        carried_through(home, CrashAt(str(order["point"]), int(str(order["nth"]))))
-        return
+def rolled_back(home: Path, checkpoint: int, faults: FaultPoints) -> None:
+    """`agents plan rollback`."""
+    with plan_bench(home, faults=faults) as bench:
+        [plan] = bench.parts.plans.list()
+        bench.parts.rewriting.rollback(plan, checkpoint)
+
+
+def _child(order: Mapping[str, Any]) -> None:
+    home = Path(order["home"])
     recorded = RecordFaultPoints()
-    carried_through(home, recorded)
+    faults = CrashAt(order["point"], order["nth"]) if "point" in order else recorded
+    if "rollback" in order:
+        rolled_back(home, order["rollback"], faults)
+    else:
+        carried_through(home, faults)
     (home / "points.json").write_text(json.dumps(recorded.reached))
 
 

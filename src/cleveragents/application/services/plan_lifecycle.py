@@ -74,7 +74,7 @@ class PlanLifecycle:
 
     def asking(self, plan: Plan) -> ToolCall | None:
         """The call that waits for leave, if one does."""
-        for call in self.calls.of_plan(plan.id):
+        for call in self.rewriting.history.calls(plan.id):
             if call.state is CallState.ASKED and call.approval is None:
                 return call
         return None

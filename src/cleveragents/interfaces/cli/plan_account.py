@@ -68,7 +68,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "checks": freeze(checks_of(parts, plan)),
         "calls": [
             {"number": call.number, "tool": call.tool, "state": call.state.value, "error": call.error}
-            for call in parts.calls.of_plan(plan.id)
+            for call in parts.history.calls(plan.id)
         ],
     }
 

@@ -109,7 +109,7 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
         return
     output.record(_heading(parts, plan, account, ago(plan.updated_at, container.clock.now())))
     _show_changes(output, account)
-    calls = [_short(call_fields(parts, call)) for call in parts.calls.of_plan(plan.id)]
+    calls = [_short(call_fields(parts, call)) for call in parts.history.calls(plan.id)]
     _section(output, "what it did", calls, ["number", "tool", "state", "changed", "what"], cut="what")
     checks = [_short(row) for row in _rows(account["checks"])]
     _section(output, "checks", checks, ["name", "verdict", "required", "what"], cut="what")
@@ -140,7 +140,7 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
 
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
-    rows = [call_fields(parts, call) for call in parts.calls.of_plan(plan.id)]
+    rows = [call_fields(parts, call) for call in parts.history.calls(plan.id)]
     if number is not None:
         one = [row for row in rows if row["number"] == number]
         if not one:
