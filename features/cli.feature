@@ -57,3 +57,11 @@ Feature: The command line
     When the command line runs "doctor --format json"
     Then the command line ends with 0
     And the command line prints a JSON list
+
+  Scenario: The doctor looks, and mends when it is asked to
+    When the command line runs "events verify"
+    And the command line runs "doctor"
+    Then the command line ends with 0
+    When the command line runs "doctor --mend --format json"
+    Then the command line ends with 0
+    And the command line prints a JSON list

@@ -326,7 +326,7 @@ def test_a_sandbox_that_was_half_made_is_removed_with_its_ref(home: Path) -> Non
     with plan_bench(home) as bench:
         directory = bench.parts.sandboxes.directory / plan.id
         reason = "it was making when its process ended"
-        what = f"the sandbox of plan {plan.id} ({directory}): {reason}"
+        what = f"the sandbox of plan {plan.id}: {reason}"
         before = snapshot(home)
         assert told(bench.container, "sandboxes") == [(WARN, what)]
         assert snapshot(directory) == {
@@ -348,7 +348,7 @@ def orphaned(bench: PlanBench) -> tuple[Plan, Path]:
 
 def test_a_clean_sandbox_whose_plan_is_gone_is_removed(bench: PlanBench) -> None:
     plan, directory = orphaned(bench)
-    what = f"the sandbox of plan {plan.id} ({directory}): its plan is gone"
+    what = f"the sandbox of plan {plan.id}: its plan is gone"
     assert told(bench.container, "sandboxes") == [(WARN, what)]
     assert directory.exists()
     [(verdict, said)] = told(bench.container, "sandboxes", mend=True)
@@ -434,8 +434,8 @@ def test_a_sandbox_of_which_the_database_knows_nothing_is_named_and_left(bench: 
     forget(bench, "sandboxes", plan)
     directory = bench.parts.sandboxes.directory / plan.id
     [found] = looked(bench.container, "sandboxes", mend=True)
-    assert (found.verdict, str(directory) in found.finding) == (WARN, True)
-    assert "look at its tree" in (found.remedy or "")
+    assert (found.verdict, plan.id in found.finding) == (WARN, True)
+    assert (found.remedy or "").startswith(f"{directory}: ")
     assert (directory / "tree" / "new.txt").exists()
 
 
@@ -565,6 +565,17 @@ def test_a_temporary_directory_that_is_used_or_young_or_no_directory_of_ours_sta
             user.kill()
             user.wait()
     assert len(list(temporary.iterdir())) == 6
+
+
+def test_a_temporary_directory_in_which_a_file_is_young_stays(temporary: Path) -> None:
+    place = make_directory()
+    made = place.stat().st_ctime
+    while time.time() < made + 0.05:
+        pass  # file systems tell time in steps
+    (place / "home" / "young").write_text("just written")
+    assert place.stat().st_ctime == made
+    assert temporary_directories(temporary, made + HOUR + 0.01) == []
+    assert len(temporary_directories(temporary, made + 2 * HOUR)) == 1
 
 
 def test_a_directory_that_is_taken_into_use_meanwhile_stays(temporary: Path) -> None:

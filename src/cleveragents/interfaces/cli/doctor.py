@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.checks import (
     Check,
     Verdict,
@@ -52,15 +53,24 @@ def doctor(ctx: click.Context, session: Session, mend: bool, output: Output) -> 
       agents doctor --format json
     """
     findings = list(_findings(session, mend))
-    rows = [
+    rows: list[dict[str, JsonValue]] = [
         {"check": c.name, "verdict": c.verdict.value, "finding": c.finding, "remedy": c.remedy}
         for c in findings
     ]
-    output.table(rows, ["check", "verdict", "finding", "remedy"], empty="")
+    if output.for_eyes:
+        # A column of its own for the remedy would leave no room for either.
+        rows = [{**row, "finding": _in_one(check)} for row, check in zip(rows, findings, strict=True)]
+        output.table(rows, ["check", "verdict", "finding"], empty="")
+    else:
+        output.table(rows, ["check", "verdict", "finding", "remedy"], empty="")
     failed = [c.name for c in findings if c.verdict is Verdict.FAIL]
     if failed:
         progress(f"{len(failed)} of {len(findings)} checks failed: {', '.join(failed)}")
         ctx.exit(1)
+
+
+def _in_one(check: Check) -> str:
+    return check.finding if check.remedy is None else f"{check.finding} → {check.remedy}"
 
 
 def _findings(session: Session, mend: bool) -> Iterator[Check]:

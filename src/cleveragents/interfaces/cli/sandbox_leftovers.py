@@ -38,16 +38,16 @@ def lost_sandboxes(container: Container) -> Sequence[Leftover]:
     found: list[Leftover] = []
     damaged = registry.leftovers()
     for left in damaged:
-        what = f"the sandbox of plan {left.plan_id} ({left.location}): {left.reason}"
+        what = f"the sandbox of plan {left.plan_id}: {left.reason}"
         precious = _is_precious(container, rows.get(left.plan_id))
         if left.removable and not precious:
             found.append(Leftover(what, partial(mending.mend, left)))
         else:
-            found.append(Leftover(what, advice=precious or left.advice))
+            found.append(Leftover(what, advice=precious or f"{left.location}: {left.advice}"))
     told = {left.plan_id for left in damaged}
     for plan_id, row in rows.items():
         if plan_id not in told and _plan(container, plan_id) is None:
-            what = f"the sandbox of plan {plan_id} ({row.directory}): its plan is gone"
+            what = f"the sandbox of plan {plan_id}: its plan is gone"
             advice = f"look at {row.directory / 'tree'}, then delete {row.directory}"
             found.append(Leftover(what, partial(_remove_clean, registry, row), advice))
     return found
@@ -105,9 +105,7 @@ def _is_precious(container: Container, row: SandboxRow | None) -> str | None:
 
 def _remove_clean(registry: SandboxRegistry, row: SandboxRow) -> str:
     try:
-        sandbox = registry.open(row.plan_id)
-        with sandbox.writing():
-            changed = sorted(sandbox.scan())
+        changed = sorted(registry.open(row.plan_id).scan())
         if changed:  # guard: nobody else has these changes
             raise KeptBack(f"it holds changes that are nowhere else ({', '.join(changed[:3])})")
         registry.remove(row.plan_id)
@@ -155,14 +153,11 @@ def _made_here(container: Container, plan_id: str) -> bool:
     """Whether it was a plan of this state, whatever became of it: the audit log forgets nothing."""
     from sqlalchemy import select
 
-    from cleveragents.infrastructure.persistence.tables import events, outbox
+    from cleveragents.infrastructure.persistence.tables import events
 
+    made = select(events.c.subject).where(events.c.subject == plan_id, events.c.event_type.in_(_MADE_HERE))
     with container.database.read() as connection:
-        for log in (events, outbox):
-            told = select(log.c.subject).where(log.c.subject == plan_id, log.c.event_type.in_(_MADE_HERE))
-            if connection.execute(told.limit(1)).first() is not None:
-                return True
-    return False
+        return connection.execute(made.limit(1)).first() is not None
 
 
 def _plan(container: Container, plan_id: str) -> Plan | None:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_run import kind_of_plan
 from cleveragents.domain.job import JobState
 from cleveragents.errors import AuditLogBroken
 from cleveragents.interfaces.cli.checks import Check, Verdict, obstacle, perform
@@ -103,7 +104,9 @@ def _jobs(container: Container) -> Check:
     running = container.jobs.list(states=[JobState.RUNNING], limit=10_000)
     queued = container.jobs.list(states=[JobState.QUEUED], limit=10_000)
     finding = f"{len(queued)} queued, {len(running)} running"
-    dead = [job for job in running if job.owner and container.processes.is_alive(job.owner) is False]
+    # What became of a plan's job is told with the plan: its remedy is another.
+    others = [job for job in running if not job.kind.startswith(kind_of_plan(""))]
+    dead = [job for job in others if job.owner and container.processes.is_alive(job.owner) is False]
     if dead:
         finding += f"; the workers of {len(dead)} died: {', '.join(job.id for job in dead[:5])}"
         return Check("jobs", Verdict.WARN, finding, "start a worker: it takes them over by itself")

@@ -112,10 +112,10 @@ def _is_abandoned(path: Path, limit: float, now: float) -> bool:
         facts = path.lstat()
         if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():  # guard: never another's
             return False
-        touched = (
-            Path(place, name).lstat() for place, below, files in os.walk(path) for name in (*below, *files)
-        )
-        return all(now - one.st_ctime > limit for one in (facts, *touched))
+        if now - facts.st_ctime <= limit:
+            return False
+        inside = (Path(place, name) for place, below, files in os.walk(path) for name in (*below, *files))
+        return all(now - one.lstat().st_ctime > limit for one in inside)
     except OSError:
         return False  # somebody is at it now
 
