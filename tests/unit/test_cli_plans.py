@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -101,28 +102,30 @@ def agents(
 
 
 class Breaking(StringIO):
-    """A stderr in which writing certain words is interrupted, once, as by a signal at that moment."""
+    """A stderr in which writing certain words is interrupted, once, or answered with a signal."""
 
-    def __init__(self, words: str, cause: BaseException, rest: TextIO) -> None:
+    def __init__(self, words: str, cause: BaseException | signal.Signals, rest: TextIO) -> None:
         super().__init__()
         self._words = words
-        self._cause: BaseException | None = cause
+        self._cause: BaseException | signal.Signals | None = cause
         self._rest = rest
 
     def write(self, text: str) -> int:
         if self._cause is not None and self._words in text:
             cause, self._cause = self._cause, None
-            raise cause
+            if isinstance(cause, BaseException):
+                raise cause
+            os.kill(os.getpid(), cause)
         return self._rest.write(text)
 
 
-Interrupt = Callable[[str, BaseException], AbstractContextManager[None]]
+Interrupt = Callable[[str, BaseException | signal.Signals], AbstractContextManager[None]]
 
 
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> Interrupt:
     @contextmanager
-    def interrupted(words: str, cause: BaseException) -> Iterator[None]:
+    def interrupted(words: str, cause: BaseException | signal.Signals) -> Iterator[None]:
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stderr", Breaking(words, cause, sys.stderr))
             yield
@@ -159,6 +162,7 @@ def test_yes_applies_and_undo_takes_it_back(agents: Agents, repository: Path) ->
     ran = agents(*REPLACE, "--yes")
     assert ran.code == 0
     assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+    assert f"agents plan undo {ran.id}" in agents("plan", "show", ran.id).out
     again = agents("plan", "apply", ran.id)
     assert (again.code, "it is applied already" in again.err) == (2, True)
     undone = agents("plan", "undo", ran.id)
@@ -206,8 +210,9 @@ def test_a_terminal_gives_leave(agents: Agents, repository: Path) -> None:
 
 
 def test_without_a_terminal_leave_is_asked_for_and_given_later(agents: Agents, repository: Path) -> None:
-    ran = agents(*REPLACE, "--profile", "manual")
+    ran = agents(*REPLACE, "--profile", "manual", "--commit", "Spell it")
     assert ran.code == 3
+    assert "the message is to be given again" in ran.err
     assert "execute/waiting" in ran.out
     assert f"agents plan approve {ran.id}" in ran.err
     assert "waits for  call 1 (replace) needs leave for edit" in agents("plan", "show", ran.id).out
@@ -290,6 +295,8 @@ def test_a_command_is_heard_recorded_and_applied(agents: Agents, repository: Pat
     assert "exit_code" in told
     assert "what it printed\n" in told
     assert "  no end\n" in told
+    assert json.loads(agents("plan", "log", ran.id, "1", "--format", "json").out)["result"]["exit_code"] == 0
+    assert agents("plan", "log", ran.id).out.splitlines()[1].split()[:4] == ["1", "command", "ended", "1"]
 
 
 def test_a_failed_command_fails_the_plan_and_can_be_tried_again(agents: Agents, repository: Path) -> None:
@@ -321,6 +328,20 @@ def test_ctrl_c_cancels_a_plan_whose_work_was_not_begun(agents: Agents, interrup
     assert "strategize/cancelled" in agents("plan", "show", plan_id).out
 
 
+def test_ctrl_c_ends_a_command_and_keeps_what_it_did(
+    agents: Agents, interrupt: Interrupt, repository: Path
+) -> None:
+    with interrupt("  up", signal.SIGINT):
+        stopped = agents(*COMMAND, "sh", "-c", "touch half.txt; echo up; sleep 1000")
+    assert stopped.code == 130
+    assert "interrupted: stopping the plan …" in stopped.err
+    assert "error: cancelled: interrupted by the user" in stopped.err
+    assert agents("plan", "diff", stopped.id, "--name-only").out == "half.txt\n"
+    failed = agents("plan", "log", stopped.id, "1").out
+    assert "error      cancelled: interrupted by the user" in failed
+    assert git(repository, "status", "--short") == ""
+
+
 def test_sigterm_names_the_way_on(agents: Agents, interrupt: Interrupt) -> None:
     with interrupt("plan ", SystemExit(143)):
         stopped = agents(*REPLACE)
@@ -339,6 +360,54 @@ def test_live_output_breaks_lines_that_never_end(capsys: pytest.CaptureFixture[s
     live(b"\xff\x1b]0;title\x07\n")
     live.finish()
     assert capsys.readouterr().err == f"  {'x' * 5000}\n  \\xff\n"
+
+
+def test_a_plan_at_work_is_cancelled_from_elsewhere(agents: Agents, repository: Path) -> None:
+    script = "touch half.txt; echo up; sleep 1000"
+    arguments = [sys.executable, "-m", "cleveragents", *COMMAND, "sh", "-c", script]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        plan_id = process.stderr.readline().split()[1].rstrip(":")
+        while process.stderr.readline() != "  up\n":
+            pass
+        at_work = agents("plan", "show", plan_id)
+        assert f"agents plan cancel {plan_id}" in at_work.out
+        assert "nobody" not in at_work.out
+        refused = agents("plan", "resume", plan_id)
+        assert (refused.code, "running already" in refused.err) == (2, True)
+        cancelled = agents("plan", "cancel", plan_id, "--reason", "enough")
+        assert cancelled.code == 0
+        assert "none of its processes is left" in cancelled.err
+        assert "cancelled: enough" in process.stderr.read()
+    assert process.returncode == 130
+    assert "created" in agents("plan", "show", plan_id).out
+    assert git(repository, "status", "--short") == ""
+
+
+def test_a_long_difference_goes_through_the_pager_of_a_terminal(
+    agents: Agents, repository: Path, tmp_path: Path
+) -> None:
+    (repository / "long.txt").write_text("colour\n" * 100)
+    ran = agents(*REPLACE, "--review")
+    environment = {**os.environ, "PAGER": f"sh -c 'cat > {tmp_path}/paged'", "TERM": "xterm", "LINES": "24"}
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "cleveragents", "plan", "diff", ran.id]
+    with subprocess.Popen(
+        command, env=environment, stdin=follower, stdout=follower, stderr=follower
+    ) as shown:
+        os.close(follower)
+        assert shown.wait(60) == 0
+    os.close(leader)
+    assert (tmp_path / "paged").read_text().splitlines().count("+color") == 100
+
+
+def test_a_short_difference_is_shown_as_it_is(
+    agents: Agents, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = agents(*REPLACE, "--review")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "+The color of it.\n" in agents("plan", "diff", ran.id, "--format", "plain").out
 
 
 # ── Looking ───────────────────────────────────────────────────────────────────────────────────────
@@ -435,6 +504,29 @@ def test_a_plan_is_found_by_either_end_of_its_id_or_the_doubt_is_told(agents: Ag
     assert (unknown.code, "agents plan list" in unknown.err) == (2, True)
     ambiguous = agents("plan", "show", ran.id[:2])
     assert (ambiguous.code, "write more of the id" in ambiguous.err) == (2, True)
+
+
+def test_many_files_are_counted_rather_than_listed(agents: Agents) -> None:
+    ran = agents(*COMMAND, "sh", "-c", "for n in $(seq 25); do touch new$n; done; rm README.md")
+    assert "  … and 6 more\n26 files changed, 1 line removed\n" in ran.err
+    told = json.loads(agents("run", "--action", "builtin/command", "--format", "json", "--", "true").out)
+    assert (told["state"], told["changes"]) == ("complete", [])
+
+
+def test_a_review_that_cannot_be_told_apart_is_told(agents: Agents, repository: Path) -> None:
+    steps = "[{tool: edit, with: {path: README.md, old: colour, new: colr}}, "
+    steps += "{tool: edit, with: {path: README.md, old: colr, new: color}}]"
+    (repository / "twice.yaml").write_text(f"name: my/twice\nexecute: {{steps: {steps}}}\n")
+    assert agents("action", "create", "--replace", "twice.yaml").code == 0
+    ran = agents("run", "--action", "my/twice", "--review")
+    first = json.loads(agents("plan", "log", ran.id, "--format", "json").out)[0]
+    agents("plan", "review", ran.id, "--changeset", first["changeset"])
+    shown = agents("plan", "show", ran.id)
+    assert shown.code == 0
+    assert "review" in shown.out
+    refused = agents("plan", "apply", ran.id)
+    assert refused.code != 0
+    assert git(repository, "status", "--short") == "?? twice.yaml\n"
 
 
 def test_secrets_in_what_was_asked_for_are_not_shown(agents: Agents) -> None:
