@@ -139,6 +139,24 @@ def test_a_file_that_is_edited_after_its_swap_is_left_when_the_rest_goes_back(bu
     assert world.files() == snapshot(world.home / "expected")
 
 
+@pytest.mark.parametrize("path", ["a", "n/new"])
+def test_an_edit_at_the_moment_of_the_way_back_is_not_lost(build: Build, path: str) -> None:
+    world = build()
+    world.plan("p", EDITS)
+
+    class FailsThenEdits:
+        def reach(self, name: str) -> None:
+            if name == "apply.done.before":
+                raise OSError(errno.EIO, "Input/output error")
+            if name == "recover.move.before" and (world.resource / path).exists():
+                world.write({path: b"mine\n"})
+
+    with pytest.raises(ApplyRefused, match="Input/output"):
+        world.with_faults(FailsThenEdits()).apply("p")
+    write(world.home / "expected", {**FILES, path: b"mine\n"})
+    assert world.files() == snapshot(world.home / "expected")
+
+
 def test_content_that_is_nowhere_else_is_kept_and_in_nobodys_way(build: Build) -> None:
     """Edited at the moment of its deletion, and made anew before it could be put back."""
     world = build()

@@ -40,7 +40,10 @@ __all__ = [
     "MovedFile",
 ]
 
-STAGING, PREPARED, DONE, UNDONE = "staging", "prepared", "done", "undone"
+STAGING = "staging"
+PREPARED = "prepared"
+DONE = "done"
+UNDONE = "undone"
 
 _INSERT = applies.insert()
 _PREPARE = (

@@ -39,13 +39,13 @@ class Presence:
 
     def ensure_no_other_journal(self, plan_id: str) -> None:
         """`ApplyRefused` when an apply was interrupted here of which our journal knows nothing."""
-        found = sorted(self.resource.glob(".cleveragents-*"))
+        found = sorted(self.resource.glob(".cleveragents-*/old"))
         if self.git_directory is not None:
-            found += sorted(self.git_directory.glob("cleveragents/*"))
+            found += sorted(self.git_directory.glob("cleveragents/*/old"))
         if found:  # guard: files in two states are no base for a merge
             raise ApplyRefused(
                 plan_id,
-                f"{found[0]} holds files that an interrupted apply had put aside and that are nowhere else; "
+                f"{found[0].parent} holds files that an interrupted apply had put aside and that are nowhere else; "
                 "let whoever began it run `agents doctor`, or look at them and remove the directory",
             )
 
