@@ -123,8 +123,6 @@ class PlanRun:
         held.end(PlanState.CANCELLED, f"cancelled: {reason}")
 
     def _strategize(self, held: _Held) -> None:
-        if held.plan.phase is Phase.ACTION:
-            held.move(Phase.STRATEGIZE, PlanState.QUEUED)
         if held.plan.phase is not Phase.STRATEGIZE:
             return
         if held.plan.state is not PlanState.COMPLETE:
