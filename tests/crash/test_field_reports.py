@@ -45,6 +45,8 @@ IDENTITY = {
 NEEDS_HUMAN = 3
 REFUSED = 2
 TRY_AGAIN = 75
+# Five seconds that others waited, and as long as ten processes may need to begin.
+HELD_SECONDS = 8.0
 PIN = "refs/cleveragents/base/"
 LINES = [f"line {number}" for number in range(70)]
 isolates = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -319,26 +321,41 @@ def ensure_destructive(copy: Path, before: dict[str, str]) -> None:
     assert before.keys() - fingerprint(copy).keys() >= {"untracked/thesis", ".git/refs/heads/main"}
 
 
-def test_without_isolation_a_stray_git_finds_no_repository_and_a_stray_write_is_not_the_plans(
+def test_without_isolation_a_sandbox_is_not_taken_for_a_part_of_the_repository_around_it(
     agents: Agents,
 ) -> None:
-    """anthropics/claude-code#52958, where bubblewrap is missing. A command can write wherever its user can,
-    which is said; but it cannot do so by mistaking its directory, and what it wrote is not taken for ours."""
+    """anthropics/claude-code#52958: git commands of an agent worked on the parent's checkout.
+
+    Many keep their home in git, and below it our state; a sandbox that has lost its own `.git` is no part of
+    that.
+    """
+    home = make_repository(agents.home / "home", {"profile": "old\n"})
+    write_files(home, {"profile": "not committed\n", "untracked": "x\n"})
+    agents.more["CLEVERAGENTS_STATE_DIRECTORY"] = str(home / "state")
+    before = {name: (home / name).read_text() for name in ("profile", "untracked")}
+    script = "rm -rf .git; git reset -q --hard; git clean -fdxq :/; git status > status 2>&1; true"
+    ran = agents("--set", "sandbox.isolation=off", *shell(script, "--review"))
+    assert ran.code == 0, ran
+    assert {name: (home / name).read_text() for name in before} == before
+    assert "not a git repository" in (home / "state/sandboxes" / ran.id / "tree/status").read_text()
+
+
+def test_without_isolation_what_a_command_writes_elsewhere_is_not_taken_for_the_plans(agents: Agents) -> None:
+    """anthropics/claude-code#52958, where bubblewrap is missing: a command can then write wherever its user
+    can. That is not prevented; but it is not recorded nor applied as the plan's, nor overwritten by it."""
     repository = agents.repository
-    write_files(repository, {"untracked/thesis": "years of work\n"})
-    plain = ("--set", "sandbox.isolation=off")
-    before = fingerprint(repository)
-    stray = agents(*plain, *shell("rm -rf .git; git clean -fdxq; cd ..; git clean -fdxq; true", "--review"))
-    assert stray.code == 0, stray
-    assert without_pins(repository) == before
-    ran = agents(*plain, *shell(f"echo plan > b; echo astray > {repository}/a", "--review"))
-    assert "changed" in ran.err
-    assert agents("plan", "diff", ran.id, "--name-only").out.split() == ["b"]
+    script = f"echo plan > b; echo plan >> c; echo astray > {repository}/a; echo astray > {repository}/b"
+    ran = agents("--set", "sandbox.isolation=off", *shell(script, "--review"))
+    assert agents("plan", "diff", ran.id, "--name-only").out.split() == ["b", "c"]
+    applied = agents("plan", "apply", ran.id)
+    assert applied.code == NEEDS_HUMAN
+    assert "changed by you" in applied.err
+    assert agents("plan", "review", ran.id, "--reject", "b").code == 0
     assert agents("plan", "apply", ran.id).code == 0
-    assert (repository / "b").read_text() == "plan\n"
+    assert (repository / "c").read_text().endswith("plan\n")
     assert agents("plan", "undo", ran.id).code == 0
-    # Nobody can bring it back: nothing of ours saw it happen.
-    assert (repository / "a").read_text() == "astray\n"
+    for name, text in {"a": "astray\n", "b": "astray\n", "c": "\n".join(LINES) + "\n"}.items():
+        assert (repository / name).read_text() == text
 
 
 @pytest.mark.parametrize("how", [("plan", "delete", "--yes"), ("gc", "--older-than", "0d")], ids="-".join)
@@ -374,7 +391,7 @@ def test_ten_sessions_on_one_database_never_hear_of_a_lock(agents: Agents) -> No
     database = agents.home / "state" / "state.db"
     with closing(sqlite3.connect(database, check_same_thread=False, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        release = threading.Timer(5.5, holder.rollback)
+        release = threading.Timer(HELD_SECONDS, holder.rollback)
         release.start()
         began = time.monotonic()
         try:
@@ -382,7 +399,7 @@ def test_ten_sessions_on_one_database_never_hear_of_a_lock(agents: Agents) -> No
         finally:
             release.join()
     assert codes(ran) == [0] * 10, ran
-    assert time.monotonic() - began > 5.0
+    assert time.monotonic() - began > HELD_SECONDS - 1
     for n, one in enumerate(ran):
         assert not [word for word in ("locked", "busy", "BUSY", "retry") if word in one.err], one
         assert (agents.repository / f"new-{n}").read_text() == f"{n}\n"
@@ -429,22 +446,44 @@ def check_state_files(home: Path) -> set[str]:
     return seen
 
 
-def test_state_files_are_complete_or_absent_whoever_is_killed_while_writing_them(tmp_path: Path) -> None:
-    """anthropics/claude-code#28922, #29008: settings were written in place, and read half-written.
+# After which the draft of a state file is written, and how that is called.
+POINTS = {
+    "config.write.before": ".config.toml.new",
+    "sandbox.create.after-checkout": "sandbox.json.new",
+    "audit.sequence.after_commit": "audit.new",
+}
 
-    The files are read all the while, and what a reader sees is what a kill at that moment leaves.
-    """
-    resource = make_repository(tmp_path / "resource", {"a": "1\n"})
-    (tmp_path / "state").mkdir()
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_state_file_whose_writer_ends_in_the_middle_is_the_old_one_or_none(
+    tmp_path: Path, resource: Path, point: str
+) -> None:
+    """anthropics/claude-code#28922, #29008: settings were written in place, and so read half-written."""
+    writer = start_writer(tmp_path, resource, "w", point)
+    said, _ = writer.communicate(timeout=60)
+    steps = ["config", "sandbox", "log"]
+    assert said.split() == steps + steps[: [*POINTS].index(point)]
+    # It noticed that not all was written, or had no time to.
+    assert writer.returncode in (-signal.SIGXFSZ, 1)
+    assert check_state_files(tmp_path) == {"config.toml", "audit.head", "audit.key", "sandbox.json"}
+    [part] = tmp_path.rglob(POINTS[point])
+    assert part.stat().st_size == 10
+    check_that_all_is_mended(tmp_path, resource)
+    check_that_a_part_is_no_whole(tmp_path)
+
+
+def test_writers_that_are_killed_at_any_moment_leave_whole_state_files(
+    tmp_path: Path, resource: Path
+) -> None:
+    """anthropics/claude-code#28922, #29008: 281 corrupt files in a day, from several writers at once."""
     chance = random.Random(11)
-    writers = [start_writer(tmp_path, resource, f"w{number}") for number in range(5)]
-    seen: set[str] = set()
+    writers = [start_writer(tmp_path, resource, f"w{number}") for number in range(3)]
     try:
         for writer in writers:
             assert writer.stdout is not None
             for _ in range(chance.randrange(4, 12)):
                 assert writer.stdout.readline() != "", "it ended by itself"
-                seen |= check_state_files(tmp_path)
+                check_state_files(tmp_path)
             writer.kill()
             writer.wait()
             check_state_files(tmp_path)
@@ -453,18 +492,27 @@ def test_state_files_are_complete_or_absent_whoever_is_killed_while_writing_them
         for writer in writers:
             writer.kill()
             writer.communicate()
-    assert seen == {"config.toml", "audit.head", "audit.key", "sandbox.json"}
-    with Container(demo_settings(tmp_path / "state")) as container:
+    check_that_all_is_mended(tmp_path, resource)
+
+
+def check_that_all_is_mended(home: Path, resource: Path) -> None:
+    check_database(home / "state" / "state.db")
+    with Container(demo_settings(home / "state")) as container:
         assert container.audit.verify().ok
         sandboxes = container.plan_parts.sandboxes
         sandboxes.mend()
         assert sandboxes.leftovers([resource]) == []
-    check_that_a_part_is_no_whole(tmp_path)
 
 
-def start_writer(home: Path, resource: Path, name: str) -> subprocess.Popen[str]:
-    words = [*STATE_WRITER, str(home), str(resource), name]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+@pytest.fixture
+def resource(tmp_path: Path) -> Path:
+    (tmp_path / "state").mkdir()
+    return make_repository(tmp_path / "resource", {"a": "1\n"})
+
+
+def start_writer(home: Path, resource: Path, *more: str) -> subprocess.Popen[str]:
+    words = [*STATE_WRITER, str(home), str(resource), *more]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def check_that_a_part_is_no_whole(home: Path) -> None:

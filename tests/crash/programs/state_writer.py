@@ -1,12 +1,15 @@
-"""Writes every state file we own, over and over, until it is killed: `home resource name`.
+"""Writes every state file we own, over and over, until it is killed: `home resource name [fault-point]`.
 
-A line on stdout after each step: `config`, `sandbox`, `log`, each for a write that is complete.
+A line on stdout after each step: `config`, `sandbox`, `log`, each for a write that is complete. The second
+time that the fault point is reached, the next file is written in part, and the kernel ends the process there.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import resource as limits
+import signal
 import sys
 from itertools import count
 from pathlib import Path
@@ -14,10 +17,29 @@ from pathlib import Path
 import structlog
 
 from cleveragents.application.container import Container
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.infrastructure.configuration.editing import set_value
 from cleveragents.infrastructure.configuration.settings import known_keys
+from cleveragents.infrastructure.events.audit import DurableAuditLog
 from cleveragents.interfaces.demo.story import demo_settings
+
+_FEW_BYTES = 10
+
+
+class CutShortAfter:
+    """From the second time on that `name` is reached, no file can grow beyond a few bytes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._seen = 0
+
+    def reach(self, name: str) -> None:
+        self._seen += name == self._name
+        if self._seen == 2:
+            # What fits is written; the attempt to write the rest is the end.
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            limits.setrlimit(limits.RLIMIT_FSIZE, (_FEW_BYTES, _FEW_BYTES))
 
 
 def say(line: str) -> None:
@@ -25,17 +47,19 @@ def say(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-def main(home: str, resource: str, name: str) -> None:
+def main(home: str, resource: str, name: str, *point: str) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    faults: FaultPoints = CutShortAfter(point[0]) if point else NoFaults()
     key = known_keys()["worker.concurrency"]
-    with Container(demo_settings(Path(home, "state"))) as container:
+    with Container(demo_settings(Path(home, "state")), faults=faults) as container:
         registry = container.plan_parts.sandboxes
+        log = DurableAuditLog(container.database, container.state_directory, faults=faults)
         for number in count():
-            set_value(Path(home, "config.toml"), key, str(1 + number % 60))
+            set_value(Path(home, "config.toml"), key, str(1 + number % 60), faults=faults)
             say("config")
             registry.create(SandboxRequest(f"{name}-{number}", Path(resource)))
             say("sandbox")
-            container.audit.sequence_pending()
+            log.sequence_pending()
             say("log")
             if number % 2:
                 registry.remove(f"{name}-{number}")
