@@ -22,7 +22,7 @@ class SandboxRefused(InvalidRequest):
 class SandboxMissing(InvalidRequest):
     """The plan's sandbox was removed, so what needs its files cannot be done."""
 
-    message = "the sandbox of plan {plan_id} is gone ({location}); start the plan anew"
+    message = "the sandbox of plan {plan_id} was removed ({location}), and this cannot be done without it"
     plan_id: str
     location: str
 

@@ -175,6 +175,8 @@ class GitSandbox:
     def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
         return self._engine.git(
             "--literal-pathspecs",
+            "-c",
+            "core.quotePath=false",  # names as people write them
             "diff",
             "--no-ext-diff",
             "--no-textconv",
