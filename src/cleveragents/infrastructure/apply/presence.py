@@ -45,8 +45,8 @@ class Presence:
         if found:  # guard: files in two states are no base for a merge
             raise ApplyRefused(
                 plan_id,
-                f"{found[0].parent} holds files that an interrupted apply had put aside and that are nowhere else; "
-                "let whoever began it run `agents doctor`, or look at them and remove the directory",
+                f"{found[0].parent} holds files that an interrupted apply had put aside and that are nowhere "
+                "else; let whoever began it run `agents doctor`, or look at them and remove the directory",
             )
 
     def begin(self) -> None:
