@@ -307,6 +307,15 @@ def test_a_ready_sandbox_is_no_leftover(registry: SandboxRegistry, resource: Pat
     assert registry.mend() == []
 
 
+def test_a_sandbox_that_lost_its_facts_keeps_its_files(registry: SandboxRegistry, resource: Path) -> None:
+    sandbox = registry.create(SandboxRequest("damaged", resource))
+    (sandbox.root / "work.txt").write_text("nowhere else")
+    (registry.directory / "damaged" / "sandbox.json").unlink()
+    assert names(registry.leftovers()) == [("row", "damaged", False)]
+    assert registry.mend() == []
+    assert (sandbox.root / "work.txt").read_text() == "nowhere else"
+
+
 def test_a_row_whose_directory_somebody_deleted_is_mended_with_its_pin(
     registry: SandboxRegistry, resource: Path
 ) -> None:

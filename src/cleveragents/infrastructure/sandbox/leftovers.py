@@ -84,10 +84,15 @@ def _rows(known: Iterable[SandboxRow]) -> Iterator[Leftover]:
             continue
         if row.state != READY:
             reason = f"it was {row.state} when its process ended"
-        elif not place.facts_file.exists():
-            reason = "its directory is gone"
-        else:
+        elif place.facts_file.exists():
             continue
+        elif place.tree.exists():  # guard: it was complete once, and may hold work
+            advice = "look at its tree, then delete the directory"
+            reason = "it is damaged, and its files are there"
+            yield Leftover("row", row.plan_id, str(row.directory), reason, removable=False, advice=advice)
+            continue
+        else:
+            reason = "its directory is gone"
         yield Leftover("row", row.plan_id, str(row.directory), reason, removable=True)
 
 
