@@ -290,7 +290,6 @@ def test_a_plan_in_a_linked_worktree_is_committed_there_and_nowhere_else(agents:
     assert git(linked, "status", "--porcelain") == b""
     assert git(agents.repository, "rev-parse", "main") == main
     assert fingerprint(agents.repository, but=(".git",)) == status
-    # The user may force one branch into two places; then git itself speaks of the other one as changed.
     assert git(agents.repository, "status", "--porcelain") == b""
 
 
@@ -360,7 +359,8 @@ def test_without_isolation_what_a_command_writes_elsewhere_is_not_taken_for_the_
 
 @pytest.mark.parametrize("how", [("plan", "delete", "--yes"), ("gc", "--older-than", "0d")], ids="-".join)
 def test_removing_a_sandbox_follows_no_link_out_of_it(agents: Agents, how: tuple[str, ...]) -> None:
-    """anthropics/claude-code#48927, #55724: a clean-up deleted more than what it was to clean up."""
+    """anthropics/claude-code#48927, #55724: a clean-up deleted more than what it was to clean up.
+    anthropics/claude-code#63087, #95644: what nobody needed any more was never cleaned up."""
     ran = agents(*shell("echo x > b", "--review"))
     other = agents(*shell("echo y > c", "--review"))
     assert agents("plan", "reject", ran.id).code == 0
@@ -532,7 +532,7 @@ def test_an_interrupt_stops_the_plan_in_front_and_no_other(agents: Agents) -> No
     """anthropics/claude-code#76807, #78151: stopping one thing ended all agents in the background.
     anthropics/claude-agent-sdk-typescript#352: there was no way to stop what is in front alone.
     strands-agents/harness-sdk#4419, OpenHands/OpenHands#5817: what was stopped was said to be done, or what
-    was said to be stopped ran on."""
+    was said to be stopped ran on; so did tools in langchain-ai/langgraph#5682, pydantic/pydantic-ai#3960."""
     script = "echo begun > b; until test -e .git/go; do sleep 0.02; done; echo done > c; : {token}"
     token = secrets.randbelow(10**9) + 10**9
     front = start_agents(agents, *shell(script.format(token=token), "--review"))
