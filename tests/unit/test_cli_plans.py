@@ -620,7 +620,7 @@ def test_a_second_cancel_says_so(agents: Agents) -> None:
     assert agents("plan", "resume", ran.id).code == 2
     assert agents("plan", "reject", ran.id).code == 2
     gone = agents("plan", "diff", ran.id)
-    assert (gone.code, "gone" in gone.err) == (2, True)
+    assert (gone.code, "was removed" in gone.err) == (2, True)
 
 
 def test_a_plan_that_nobody_runs_is_cancelled_at_once(

@@ -13,6 +13,17 @@ from cleveragents.domain.file_state import Difference
 __all__ = ["Applied", "Applier", "CommitRequest", "FileConflict", "Preparation", "Recovered"]
 
 
+_WORDS = {
+    "content": "both sides changed the same lines",
+    "binary": "both sides changed it, and it is binary",
+    "add/add": "both sides created it",
+    "modify/delete": "one side changed it and the other deleted it",
+    "rename/delete": "one side renamed it and the other deleted it",
+    "rename/rename": "the two sides renamed it differently",
+    "file/directory": "it is a file on one side and a directory on the other",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class FileConflict:
     """A file on which both sides changed the same place. `hunks` shows each place with both sides, as text;
@@ -22,6 +33,11 @@ class FileConflict:
     kind: str
     hunks: tuple[str, ...] = ()
     cause: str = ""
+
+    def __str__(self) -> str:
+        what = _WORDS.get(self.kind, self.kind)
+        cause = f"; the other change is by {self.cause}" if self.cause else ""
+        return "\n".join([f"{self.path}: {what}{cause}", *self.hunks])
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,10 +178,5 @@ def _states(changes: Mapping[str, Difference]) -> dict[str, FileState | None]:
 
 def _ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict]) -> None:
     if conflicts:
-        details = "\n".join(_told(conflict) for conflict in conflicts)
+        details = "\n".join(map(str, conflicts))
         raise ApplyConflict(plan_id, tuple(conflict.path for conflict in conflicts), details)
-
-
-def _told(conflict: FileConflict) -> str:
-    cause = f" (changed by {conflict.cause})" if conflict.cause else ""
-    return "\n".join([f"{conflict.path}: {conflict.kind}{cause}", *conflict.hunks])

@@ -103,6 +103,8 @@ class PlanRun:
             if job.attempt < ATTEMPTS:
                 raise  # the job is tried again, and goes on where this attempt stopped
             held.end(PlanState.ERRORED, str(error))
+        except PlanFailed as error:
+            held.end(PlanState.ERRORED, error.problem)
         except CleverAgentsError as error:
             held.end(PlanState.ERRORED, str(error))
         except Exception as error:

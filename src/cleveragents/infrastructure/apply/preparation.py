@@ -92,7 +92,7 @@ class TreePreparation:
             raise ApplyRefused(self._wish.plan_id, "its preparation is over; prepare it again")
         if self._merge.conflicts:
             paths = tuple(conflict.path for conflict in self._merge.conflicts)
-            raise ApplyConflict(self._wish.plan_id, paths, _details(self._merge.conflicts))
+            raise ApplyConflict(self._wish.plan_id, paths, "\n".join(map(str, self._merge.conflicts)))
         self._usable = False
         entry = Entry(
             self._engine.identifiers.new(),
@@ -220,11 +220,3 @@ class TreePreparation:
 
     def _reach(self, step: str) -> None:
         self._engine.faults.reach(f"{self._wish.kind}.{step}")
-
-
-def _details(conflicts: Sequence[FileConflict]) -> str:
-    lines = []
-    for conflict in conflicts:
-        lines.append(f"{conflict.path}: {conflict.kind}, changed by {conflict.cause}")
-        lines.extend(conflict.hunks)
-    return "\n".join(lines)

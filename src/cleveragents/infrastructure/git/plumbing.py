@@ -26,13 +26,6 @@ _NEUTRAL = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "LC_ALL": "C",
-    # Wrapping a tree in a commit must give the same name each time.
-    "GIT_AUTHOR_NAME": "CleverAgents",
-    "GIT_AUTHOR_EMAIL": "cleveragents@localhost",
-    "GIT_AUTHOR_DATE": "0 +0000",
-    "GIT_COMMITTER_NAME": "CleverAgents",
-    "GIT_COMMITTER_EMAIL": "cleveragents@localhost",
-    "GIT_COMMITTER_DATE": "0 +0000",
 }
 # Words of git's, which are not translated: LC_ALL is set above.
 _EMBEDDED = "adding embedded git repository"
@@ -216,11 +209,6 @@ class PrivateRepository:
                     raise
         # An editor's or a build's file that was there when git looked, and not when it read.
         return self._add(work_tree, index, spared, patience=patience - 1)
-
-    def commit(self, tree: str, *parents: str) -> str:
-        """A commit of that tree, for the plumbing that takes commits only; no ref names it."""
-        options = [option for parent in parents for option in ("-p", parent)]
-        return self.text("commit-tree", "-m", "cleveragents", *options, tree)
 
 
 def index_line(mode: int, name: str, path: str) -> bytes:

@@ -194,6 +194,7 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
 
     container = session.container()
     parts = container.plan_parts
+    parts.apply.settle()  # one whose applier died is not being applied any more
     before = found_plan(parts, plan_id)
     plan = parts.lifecycle.cancel(before, reason)
     if before.state is PlanState.CANCELLED:

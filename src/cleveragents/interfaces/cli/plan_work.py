@@ -79,7 +79,7 @@ def decide(
     if plan.state is PlanState.ERRORED:
         told_next(parts, plan)
         # The error may already say which plan failed.
-        problem = (plan.error or "it says no more").removeprefix(f"plan {plan.id} failed: ")
+        problem = plan.error or "it says no more"
         raise PlanFailed(plan.id, problem)
     if plan.state.running:
         progress("another process works on it now")
