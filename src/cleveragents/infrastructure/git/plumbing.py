@@ -8,32 +8,55 @@ system's configuration are not read unless asked for, and hooks are off.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 
-from cleveragents.domain.file_state import REGULAR
+from cleveragents.domain.file_state import GITLINK, REGULAR
 from cleveragents.errors import GitFailed, ToolRefused
+from cleveragents.infrastructure.git.program import git_program, search_path
 
 __all__ = ["PrivateRepository", "RunningGit", "index_line", "run_git", "user_environment"]
 
-_NEUTRAL = {
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": os.devnull,
+_QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_NO_REPLACE_OBJECTS": "1",
+    # A missing object is missing: a repository may say which program to run to fetch it. The second is for
+    # versions of git that do not know the first.
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
     "LC_ALL": "C",
 }
-# Words of git's, which are not translated: LC_ALL is set above.
-_EMBEDDED = "adding embedded git repository"
-_NO_COMMIT = "does not have a commit checked out"
-_VANISHED = "No such file or directory"
+_NEUTRAL = {
+    **_QUIET,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_NO_REPLACE_OBJECTS": "1",
+}
+# Words of git's, which are not translated: LC_ALL is set above. A file may be called like any of them, so it
+# counts where in a line they are.
+_EMBEDDED = re.compile(r"^warning: adding embedded git repository: ", re.MULTILINE)
+_NO_COMMIT = re.compile(r"^error: '.*' does not have a commit checked out$", re.MULTILINE)
+_VANISHED = re.compile(r": No such file or directory$", re.MULTILINE)
+# How an entry for a submodule begins to differ from all others, and what says that entries are elsewhere.
+_GITLINK_MODE = GITLINK.to_bytes(4, "big")
+_SPLIT = b"link"
 _DOOR = ".cleveragents-door"
-# Programs that configuration could name; the command line has the last word.
-_HARMLESS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0")
+# Programs that configuration could name, and warnings about line ends, which name files; the command line has
+# the last word.
+_HARMLESS = (
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "core.safecrlf=false",
+)
 
 
 def run_git(
@@ -59,9 +82,10 @@ class RunningGit:
         self, *arguments: str, environment: Mapping[str, str], directory: Path | None = None
     ) -> None:
         self._command = next((word for word in arguments if not word.startswith("-")), arguments[0])
+        program = git_program()
         try:
             self._process = subprocess.Popen(
-                ["git", *_HARMLESS, *arguments],
+                [program, *_HARMLESS, *arguments],
                 cwd=directory,
                 env=dict(environment),
                 stdin=subprocess.PIPE,
@@ -69,16 +93,28 @@ class RunningGit:
                 stderr=subprocess.PIPE,
             )
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise ToolRefused("git", "the git command is not installed, or the directory is gone") from error
+            raise ToolRefused("git", f"{program} or the directory {directory} is gone") from error
 
     def finish(self, feed: bytes = b"", *, succeeds: tuple[int, ...] = (0,)) -> tuple[bytes, str]:
         """What it wrote to stdout and to stderr. `GitFailed`."""
-        out, err = self._process.communicate(feed)
-        words = err.decode("utf-8", "backslashreplace").strip()
-        code = self._process.returncode
-        if code not in succeeds:
-            raise GitFailed(self._command, " ".join(words.split()) or f"exit code {code}")
+        out, words = self.end(feed)
+        if self._process.returncode not in succeeds:
+            raise self.failure(words)
         return out, words
+
+    def end(self, feed: bytes = b"") -> tuple[bytes, str]:
+        """The same, however it went; `failed` tells."""
+        out, err = self._process.communicate(feed)
+        return out, err.decode("utf-8", "backslashreplace").strip()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended with another exit code than 0."""
+        return self._process.returncode != 0
+
+    def failure(self, words: str) -> GitFailed:
+        """What to raise of it."""
+        return GitFailed(self._command, " ".join(words.split()) or f"exit code {self._process.returncode}")
 
     def __enter__(self) -> RunningGit:
         return self
@@ -93,7 +129,7 @@ class RunningGit:
 def user_environment() -> dict[str, str]:
     """The environment for reading the user's own repository: theirs, without git's variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    return kept | _QUIET | {"PATH": search_path()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +156,7 @@ class PrivateRepository:
 
     def start(self, *arguments: str, work_tree: Path | None = None, index: Path | None = None) -> RunningGit:
         """Starts git here; the caller finishes it."""
-        environment = {"PATH": os.environ.get("PATH", os.defpath), **_NEUTRAL, "GIT_DIR": str(self.directory)}
+        environment = {"PATH": search_path(), **_NEUTRAL, "GIT_DIR": str(self.directory)}
         if index is not None:
             environment["GIT_INDEX_FILE"] = str(index)
         if work_tree is not None:
@@ -135,15 +171,16 @@ class PrivateRepository:
         """The tree of all files in `work_tree` that are not ignored, as they are now.
 
         `index` remembers what was looked at, so that the next time only changed files are read. A repository
-        inside the work tree that is no submodule of it is left out.
+        inside the work tree that is no submodule of it is left out; of a submodule, its commit is taken.
         """
         self.stage(work_tree, index)
         return self.text("write-tree", index=index)
 
     def stage(
-        self, work_tree: Path, index: Path, *, spared: Sequence[str] = (), enter: bool = False
+        self, work_tree: Path, index: Path, *, spared: Sequence[str] | None = None, enter: bool = False
     ) -> tuple[str, ...]:
-        """The first half of `capture`: brings `index` up to date. Entries at `spared` stay as they are.
+        """The first half of `capture`: brings `index` up to date. Entries at `spared` stay as they are; if it
+        is not given, submodules get the commit that is checked out in them.
 
         Returns the repositories found inside that are not submodules. git would keep of each nothing but a
         commit's name; they are left out, or with `enter` their files are taken like any others.
@@ -153,16 +190,32 @@ class PrivateRepository:
         if index.exists():
             # git replaces an index and never writes into one, so a second name for it is a copy.
             before.hardlink_to(index)
+        # guard: adding a submodule runs git inside it, with what its own configuration says
+        submodules = self._gitlinks(index) if spared is None else ()
+        kept = submodules if spared is None else spared
         try:
-            if self._add(work_tree, index, spared):
-                return ()
-            # Seldom. What was staged so far may hold such a commit's name: begin again.
-            index.unlink(missing_ok=True)
-            if before.exists():
-                before.replace(index)
-            return self._stage_nested(work_tree, index, spared, enter=enter)
+            nested: tuple[str, ...] = ()
+            if not self._add(work_tree, index, kept):
+                # Seldom. What was staged so far may hold such a commit's name: begin again.
+                index.unlink(missing_ok=True)
+                if before.exists():
+                    before.replace(index)
+                nested = self._stage_nested(work_tree, index, kept, enter=enter)
         finally:
             before.unlink(missing_ok=True)
+        if submodules:
+            feed = b"".join(os.fsencode(path) + b"\0" for path in _reached(work_tree, submodules))
+            options = ("--add", "--remove", "--replace", "-z", "--stdin")
+            self.git("update-index", *options, work_tree=work_tree, index=index, feed=feed)
+        return nested
+
+    def _gitlinks(self, index: Path) -> tuple[str, ...]:
+        """The paths of submodules. git is asked only if the index looks as if it held any."""
+        data = index.read_bytes() if index.exists() else b""
+        if _GITLINK_MODE not in data and _SPLIT not in data:
+            return ()
+        listed = os.fsdecode(self.git("ls-files", "--stage", "-z", index=index)).split("\0")[:-1]
+        return tuple(entry.partition("\t")[2] for entry in listed if entry.startswith(f"{GITLINK:o} "))
 
     def _stage_nested(
         self, work_tree: Path, index: Path, spared: Sequence[str], *, enter: bool
@@ -197,16 +250,17 @@ class PrivateRepository:
 
     def _add(self, work_tree: Path, index: Path, spared: Sequence[str], *, patience: int = 5) -> bool:
         """Whether it was all ordinary: no repository was met that is not a submodule."""
-        pathspecs = [b".", *(b":(exclude,literal)" + os.fsencode(path) for path in spared)]
+        reached = _reached(work_tree, spared)
+        pathspecs = [b".", *(b":(exclude,literal)" + os.fsencode(path) for path in reached)]
         options = ("--pathspec-from-file=-", "--pathspec-file-nul")
         with self.start("add", "--all", *options, work_tree=work_tree, index=index) as running:
-            try:
-                return _EMBEDDED not in running.finish(b"\0".join(pathspecs))[1]
-            except GitFailed as error:
-                if _NO_COMMIT in error.problem:
-                    return False
-                if _VANISHED not in error.problem or not patience:
-                    raise
+            words = running.end(b"\0".join(pathspecs))[1]
+            if not running.failed:
+                return not _EMBEDDED.search(words)
+            if _NO_COMMIT.search(words):
+                return False
+            if not _VANISHED.search(words) or not patience:
+                raise running.failure(words)
         # An editor's or a build's file that was there when git looked, and not when it read.
         return self._add(work_tree, index, spared, patience=patience - 1)
 
@@ -214,3 +268,12 @@ class PrivateRepository:
 def index_line(mode: int, name: str, path: str) -> bytes:
     """An entry, as `update-index -z --index-info` reads it."""
     return f"{mode:o} {name}\t".encode() + os.fsencode(path) + b"\0"
+
+
+def _reached(work_tree: Path, paths: Sequence[str]) -> list[str]:
+    """Those that no symbolic link is on the way to; git takes the link instead of what was behind it."""
+    return [
+        path
+        for path in paths
+        if not any((work_tree / parent).is_symlink() for parent in PurePosixPath(path).parents[:-1])
+    ]
