@@ -340,6 +340,27 @@ def test_what_cannot_be_run_is_refused_with_the_reason(bench: Bench, tmp_path: P
         bench.run("true", directory=bench.root / "out")
 
 
+def test_a_pipe_is_no_program_and_is_not_waited_for(bench: Bench) -> None:
+    """Whoever opens one waits until somebody writes, whatever time-out there is."""
+    os.mkfifo(bench.root / "pipe")
+    (bench.root / "pipe").chmod(0o755)
+    (bench.root / "link").symlink_to("pipe")
+    (bench.root / "script").write_text(f"#!{bench.root.resolve()}/pipe\n")
+    (bench.root / "script").chmod(0o755)
+    begun = time.monotonic()
+    for name in ("./pipe", "./link", str(bench.root / "pipe")):
+        with pytest.raises(ToolRefused, match=r"is not a program but a pipe, a socket or a device"):
+            bench.run(name)
+    with pytest.raises(ToolRefused, match=r"there is no program 'pipe'"):
+        bench.run("pipe", environment={"PATH": str(bench.root)})
+    with pytest.raises(ToolRefused, match=r"'\./script' cannot be run"):
+        bench.run("./script", timeout_seconds=2.0)
+    with pytest.raises(ToolRefused, match=r"there is no program '\./xxx.*too long"):
+        bench.run("./" + "x" * 300)
+    assert bench.shell("exec 3<pipe", timeout_seconds=0.3).timed_out
+    assert time.monotonic() - begun < 30
+
+
 @pytest.mark.parametrize(
     "facts",
     [

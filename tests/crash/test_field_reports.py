@@ -320,19 +320,21 @@ def ensure_destructive(copy: Path, before: dict[str, str]) -> None:
     assert before.keys() - fingerprint(copy).keys() >= {"untracked/thesis", ".git/refs/heads/main"}
 
 
+@pytest.mark.parametrize("way", ["cd .", "cd ..", "cd ../..", "cd ../../.."])
 def test_without_isolation_a_sandbox_is_not_taken_for_a_part_of_the_repository_around_it(
-    agents: Agents,
+    agents: Agents, way: str
 ) -> None:
     """anthropics/claude-code#52958: git commands of an agent worked on the parent's checkout.
 
-    Many keep their home in git, and below it our state; a sandbox that has lost its own `.git` is no part of
-    that.
+    Many keep their home in git, and below it our state; neither a sandbox that has lost its own `.git` nor a
+    directory between the two is a part of that.
     """
     home = make_repository(agents.home / "home", {"profile": "old\n"})
     write_files(home, {"profile": "not committed\n", "untracked": "x\n"})
     agents.more["CLEVERAGENTS_STATE_DIRECTORY"] = str(home / "state")
     before = {name: (home / name).read_text() for name in ("profile", "untracked")}
-    script = "rm -rf .git; git reset -q --hard; git clean -fdxq :/; git status > status 2>&1; true"
+    destroy = "git reset -q --hard; git clean -fdxq :/"
+    script = f"rm -rf .git; {way}; {destroy}; git status > $OLDPWD/status 2>&1; true"
     ran = agents("--set", "sandbox.isolation=off", *shell(script, "--review"))
     assert ran.code == 0, ran
     assert {name: (home / name).read_text() for name in before} == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.environment import command_environment, is_inside, search_path
 from cleveragents.infrastructure.commands.output_tail import OutputTail
 from cleveragents.infrastructure.commands.private_directory import make_directory, remove_directory
-from cleveragents.infrastructure.commands.program_lookup import find_program
+from cleveragents.infrastructure.commands.program_lookup import find_program, look_up
+from cleveragents.infrastructure.commands.tool_directories import shebang, tool_directories
 
 
 def environment(inherited: dict[str, str], *allowed: str, **facts: object) -> dict[str, str]:
@@ -52,6 +54,64 @@ def test_programs_of_the_checkout_and_of_relative_places_are_not_found() -> None
     path = "/checkout/.venv/bin:.:/usr/bin::bin:/state/sandbox/bin:/usr/bin"
     assert environment({"PATH": path})["PATH"] == "/usr/bin:/state/sandbox/bin"
     assert environment({"PATH": "."})["PATH"] == environment({})["PATH"] == "/usr/local/bin:/usr/bin:/bin"
+
+
+def test_of_a_path_that_the_command_brings_only_absolute_places_count() -> None:
+    own = environment({}, environment={"PATH": ".:/checkout/bin::/opt/bin:bin:/opt/bin:"})
+    assert own["PATH"] == "/checkout/bin:/opt/bin"
+    assert environment({}, environment={"PATH": ":."})["PATH"] == "/usr/local/bin:/usr/bin:/bin"
+
+
+def test_what_lies_in_the_present_directory_is_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`PATH=$UNSET:$PATH` has an empty entry: then a sandbox's or a repository's `./git` would be run."""
+    (tmp_path / "tool-of-no-name").touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    assert look_up("tool-of-no-name", f":.:{tmp_path.name}::/usr/bin:") is None
+    assert look_up("tool-of-no-name", f":{tmp_path}") == tmp_path / "tool-of-no-name"
+    with pytest.raises(ToolRefused, match="no program 'tool-of-no-name'"):
+        find_program(Command(("tool-of-no-name",), tmp_path, tmp_path), ":.", ":.")
+
+
+def test_a_directory_or_a_pipe_or_a_mere_text_is_passed_over(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "tool").mkdir()
+    os.mkfifo(tmp_path / "b" / "tool", 0o777)
+    (tmp_path / "c" / "tool").touch(mode=0o644)
+    path = ":".join(str(tmp_path / name) for name in "abc")
+    assert look_up("tool", path) is None
+    (tmp_path / "d" / "tool").touch(mode=0o755)
+    assert look_up("tool", f"{path}:{tmp_path / 'd'}") == tmp_path / "d" / "tool"
+
+
+@pytest.mark.parametrize("looks_regular", [False, True])
+def test_a_pipe_is_never_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_regular: bool
+) -> None:
+    """Neither one that is there nor one that takes a file's place between the look and the opening."""
+    program = tmp_path / "bin" / "tool"
+    program.parent.mkdir()
+    for pipe in (program, tmp_path / "pyvenv.cfg"):
+        os.mkfifo(pipe, 0o777)
+    if looks_regular:
+        monkeypatch.setattr(Path, "is_file", lambda self: True)
+    assert shebang(program) is None
+    shown = tool_directories([program.parent], program, root=tmp_path, forbidden=())
+    assert shown == [] or looks_regular
+
+
+def test_git_looks_for_a_repository_neither_around_the_sandbox_nor_further_up(tmp_path: Path) -> None:
+    (tmp_path / "really").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "really")
+    root = tmp_path / "link" / "sandbox" / "tree"
+    root.mkdir(parents=True)
+    given_to_it = command_environment(Command(("true",), root, root), {}, home="/h", temporary="/t")
+    ceilings = given_to_it["GIT_CEILING_DIRECTORIES"].split(":")
+    for name in ("link", "really"):
+        assert {str(tmp_path / name / "sandbox"), str(tmp_path / name), str(tmp_path)} <= {*ceilings}
+    assert len(ceilings) == len({*ceilings})
 
 
 def test_a_sandbox_inside_a_hidden_place_keeps_its_own_programs() -> None:

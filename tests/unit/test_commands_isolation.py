@@ -92,6 +92,24 @@ def test_only_the_sandbox_can_be_written(machine: Machine) -> None:
 
 
 @needs_bubblewrap
+def test_nothing_of_the_machine_can_be_written_through_the_kernels_files_even_by_root(
+    machine: Machine,
+) -> None:
+    """Whoever writes `core_pattern`, or a binary format, names a program that the kernel runs outside."""
+    pattern = "/proc/sys/kernel/core_pattern"
+    written = machine.run(f'v=$(cat {pattern}) && printf %s "$v" > {pattern} && echo WRITTEN').output
+    assert "WRITTEN" not in written
+    assert ("Read-only file system" in written) or os.geteuid() != 0
+    looked = machine.run(
+        "find /proc -mindepth 1 -maxdepth 1 -name '[0-9]*' -prune -o -type f -writable -print;"
+        " find /proc/{sys,irq,bus,fs,acpi,scsi,driver} -type f -writable 2>/dev/null;"
+        " ls -A /proc/sys/fs/binfmt_misc 2>/dev/null"
+    )
+    assert looked.output == ""
+    assert machine.run("test -r /proc/sys/kernel/ostype && cat /proc/sys/kernel/ostype").output == "Linux\n"
+
+
+@needs_bubblewrap
 def test_what_is_readable_can_be_read_and_not_written(machine: Machine) -> None:
     """A sandbox borrows objects from the checkout, which is hidden otherwise."""
     objects = machine.checkout / "objects"
@@ -232,6 +250,21 @@ class TestWithoutBubblewrap:
     def test_where_isolation_is_required_nothing_runs(self, tmp_path: Path) -> None:
         with pytest.raises(ToolRefused, match="not installed; install bubblewrap"):
             self.run(BubblewrapProbe("no-such-bubblewrap"), tmp_path, "require")
+
+    @pytest.mark.parametrize("path", ["", ":", ".", "bin", ":bin:."])
+    def test_what_calls_itself_so_in_the_present_directory_is_not_even_tried(
+        self, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for place in (tmp_path, tmp_path / "bin"):
+            place.mkdir(exist_ok=True)
+            (place / "bwrap").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+            (place / "bwrap").chmod(0o755)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("PATH", path)
+        assert "not installed" in BubblewrapProbe().result().problem
+        monkeypatch.setenv("PATH", f"{path}:/usr/bin:/bin")
+        assert BubblewrapProbe().result().program in ("/usr/bin/bwrap", "/bin/bwrap", None)
+        assert not (tmp_path / "ran").exists()
 
     @pytest.mark.parametrize("script", ["echo no namespaces >&2; exit 1", "exec sleep 1000"])
     def test_one_that_is_installed_and_does_not_work_is_as_good_as_none(

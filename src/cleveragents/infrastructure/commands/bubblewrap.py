@@ -2,16 +2,16 @@
 
 The command sees the system's directories read-only, a home and a /tmp that are empty and its own, the
 programs of its PATH, what the caller says it may read, and the sandbox, which alone it can write. It has its
-own process numbers, and no network unless asked for.
+own process numbers, and no network unless asked for. What /proc shows of the machine it can read and not
+write, even as root.
 
-What is not kept from it: the kernel's interfaces themselves, processor time, memory and disk space; the names
+What is not kept from it: the kernel's other interfaces, processor time, memory and disk space; the names
 in /etc/passwd; with `network`, whatever listens on this machine, abstract sockets included.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from cleveragents.application.ports.commands import Command
 from cleveragents.infrastructure.commands.environment import installations, is_inside, search_path
+from cleveragents.infrastructure.commands.program_lookup import look_up
 from cleveragents.infrastructure.commands.tool_directories import tool_directories
 
 __all__ = ["HOME", "TEMPORARY", "BubblewrapProbe", "arguments_for", "shared_probe"]
@@ -36,6 +37,14 @@ _ETC = (
     *("java", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "maven"),
 )
 _NETWORK_ETC = ("resolv.conf",)
+# What belongs to the machine in /proc. Its files ask for root's number, not for a capability, and bubblewrap
+# covers only those whose directory looks writable.
+_MACHINE = (
+    *("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "asound", "driver", "dynamic_debug"),
+    *("mtrr", "pressure", "latency_stats", "timer_stats", "slabinfo"),
+)
+# Programs named there run outside. The directory may be one that is mounted, writable, when it is looked at.
+_FORMATS = "/proc/sys/fs/binfmt_misc"
 _PROBE_SECONDS = 10.0
 _REMEDY = "install bubblewrap and allow user namespaces, or set isolation to 'auto' or 'off'"
 
@@ -86,9 +95,10 @@ shared_probe = BubblewrapProbe()
 
 
 def _try(name: str) -> ProbeResult:
-    program = shutil.which(name)
-    if program is None:
+    found = look_up(name, os.environ.get("PATH", os.defpath))
+    if found is None:
         return ProbeResult(None, "bubblewrap (bwrap) is not installed")
+    program = str(found)
     options = [*_namespaces(network=False), *_system(network=False)]
     try:
         done = subprocess.run(
@@ -157,6 +167,10 @@ def _system(network: bool) -> Iterator[str]:
     for name in (*_ETC, *_NETWORK_ETC) if network else _ETC:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     yield from ("--proc", "/proc", "--dev", "/dev")
+    for name in _MACHINE:  # guard: root could have the kernel run a program outside (core_pattern)
+        yield from ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
+    if Path(_FORMATS).is_dir():
+        yield from ("--tmpfs", _FORMATS, "--remount-ro", _FORMATS)
     for path in (TEMPORARY, f"/var{TEMPORARY}", HOME):
         yield from ("--tmpfs", path)
 

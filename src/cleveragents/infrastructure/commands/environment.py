@@ -12,7 +12,14 @@ from pathlib import Path
 
 from cleveragents.application.ports.commands import Command
 
-__all__ = ["OWN_PREFIX", "command_environment", "installations", "is_inside", "search_path"]
+__all__ = [
+    "OWN_PREFIX",
+    "absolute_entries",
+    "command_environment",
+    "installations",
+    "is_inside",
+    "search_path",
+]
 
 OWN_PREFIX = "CLEVERAGENTS_"
 _HARMLESS = ("LANG", "LANGUAGE", "TZ", "USER", "LOGNAME")
@@ -50,7 +57,10 @@ def command_environment(
     hidden: tuple[Path, ...] = (),
     allowed_names: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """All that `command` gets. Its own `environment` wins over what we say, and its markers over all."""
+    """All that `command` gets. Its own `environment` wins over what we say, and its markers over all.
+
+    Of its own PATH, too, only absolute entries count.
+    """
     passed = {
         name: value
         for name, value in inherited.items()
@@ -58,8 +68,12 @@ def command_environment(
         or name.startswith("LC_")
         or (name in allowed_names and not name.startswith(OWN_PREFIX))  # guard: our token is no command's
     }
-    entries = search_path(inherited.get("PATH", _DEFAULT_PATH), hidden=hidden, root=command.root)
-    ceilings = dict.fromkeys([str(command.root.parent), os.path.realpath(command.root.parent)])
+    if "PATH" in command.environment:
+        entries = absolute_entries(command.environment["PATH"])
+    else:
+        entries = search_path(inherited.get("PATH", _DEFAULT_PATH), hidden=hidden, root=command.root)
+    places = (command.root, Path(os.path.realpath(command.root)))
+    ceilings = dict.fromkeys(str(parent) for place in places for parent in place.parents)
     return {
         "LANG": "C.UTF-8",
         "USER": "agent",
@@ -67,12 +81,12 @@ def command_environment(
         **{name: str(place) for name, place in installations(inherited).items()},
         **_IDENTITY,
         **_QUIET,
-        "PATH": os.pathsep.join(map(str, entries)) or _DEFAULT_PATH,
         "HOME": home,
         "TMPDIR": temporary,
-        # guard: a sandbox without a repository must not take the one around it for its own
+        # guard: neither a sandbox without a repository nor a directory above it belongs to one further up
         "GIT_CEILING_DIRECTORIES": os.pathsep.join(ceilings),
         **command.environment,
+        "PATH": os.pathsep.join(map(str, entries)) or _DEFAULT_PATH,
         **command.markers,
     }
 
@@ -87,15 +101,23 @@ def installations(inherited: Mapping[str, str]) -> dict[str, Path]:
 def search_path(path: str, *, hidden: Iterable[Path], root: Path) -> tuple[Path, ...]:
     """The directories of a PATH that a command may use, in order.
 
-    Relative ones mean another directory in every place, and those of a hidden place (the user's own checkout,
-    say) would run its programs on the sandbox: neither is kept. The sandbox's own are.
+    Those of a hidden place (the user's own checkout, say) would run its programs on the sandbox: they are not
+    kept. The sandbox's own are.
     """
-    kept = []
-    for word in path.split(os.pathsep):
-        entry = Path(word)
-        if entry.is_absolute() and (is_inside(entry, [root]) or not is_inside(entry, hidden)):
-            kept.append(entry)
-    return tuple(dict.fromkeys(kept))
+    hidden = tuple(hidden)
+    return tuple(
+        entry for entry in absolute_entries(path) if is_inside(entry, [root]) or not is_inside(entry, hidden)
+    )
+
+
+def absolute_entries(path: str) -> tuple[Path, ...]:
+    """The directories of a PATH that are the same from everywhere, in order, each once.
+
+    Relative and empty entries mean whatever directory one is in, a sandbox or a foreign repository: what lies
+    there must never be taken for a program of the system.
+    """
+    entries = (Path(word) for word in path.split(os.pathsep))
+    return tuple(dict.fromkeys(entry for entry in entries if entry.is_absolute()))  # guard: see above
 
 
 def is_inside(path: Path, places: Iterable[Path]) -> bool:

@@ -1,16 +1,21 @@
-"""Finds the program that a command names, the way its PATH would, and says why when there is none."""
+"""Finds the program that a command names, the way its PATH would, and says why when there is none.
+
+A program is a regular file that may be executed, in a directory that PATH names absolutely. Nothing is opened
+here: a named pipe would hold whoever opens it until somebody writes.
+"""
 
 from __future__ import annotations
 
 import difflib
 import os
-import shutil
+import stat
 from pathlib import Path
 
 from cleveragents.application.ports.commands import Command
 from cleveragents.errors import InvalidToolCall, OutsideSandbox, ToolRefused
+from cleveragents.infrastructure.commands.environment import absolute_entries
 
-__all__ = ["TOOL", "check_command", "find_program"]
+__all__ = ["TOOL", "check_command", "find_program", "look_up"]
 
 TOOL = "command"
 _MOST_SUGGESTIONS = 3
@@ -38,17 +43,17 @@ def check_command(command: Command) -> None:
 
 
 def find_program(command: Command, path: str, user_path: str) -> Path:
-    """The file that will be run. `ToolRefused`: missing, a directory, not executable.
+    """The file that will be run. `ToolRefused`: missing, a directory or a device, not executable.
 
     `path` is the command's PATH; the user's own may have more, and a program that is only there is named.
     """
     name = command.argv[0]
     if "/" in name:
         return _checked(command.directory / name, name)
-    found = shutil.which(name, path=path)
+    found = look_up(name, path)
     if found is not None:
-        return Path(found)
-    elsewhere = shutil.which(name, path=user_path)
+        return found
+    elsewhere = look_up(name, user_path)
     if elsewhere is not None:
         raise ToolRefused(TOOL, f"{name!r} is only at {elsewhere}, which commands in a sandbox do not see")
     near = difflib.get_close_matches(name, _programs(path), n=_MOST_SUGGESTIONS)
@@ -56,11 +61,24 @@ def find_program(command: Command, path: str, user_path: str) -> Path:
     raise ToolRefused(TOOL, f"there is no program {name!r} on the command's PATH ({path}){hint}")
 
 
+def look_up(name: str, path: str) -> Path | None:
+    """The first program of that name in the absolute directories of `path`; None if there is none."""
+    for entry in absolute_entries(path):
+        program = entry / name
+        if os.access(program, os.X_OK) and program.is_file():
+            return program
+    return None
+
+
 def _checked(program: Path, name: str) -> Path:
-    if program.is_dir():
+    try:
+        mode = program.stat().st_mode
+    except OSError as error:
+        raise ToolRefused(TOOL, f"there is no program {name!r} ({error.strerror})") from error
+    if stat.S_ISDIR(mode):
         raise ToolRefused(TOOL, f"{name!r} is a directory")
-    if not program.exists():
-        raise ToolRefused(TOOL, f"there is no program {name!r}")
+    if not stat.S_ISREG(mode):  # guard: a pipe or a device may hold for ever whoever opens it
+        raise ToolRefused(TOOL, f"{name!r} is not a program but a pipe, a socket or a device")
     if not os.access(program, os.X_OK):
         raise ToolRefused(TOOL, f"{name!r} is not executable; `chmod +x` makes it so")
     return program
@@ -68,9 +86,9 @@ def _checked(program: Path, name: str) -> Path:
 
 def _programs(path: str) -> list[str]:
     names: set[str] = set()
-    for directory in path.split(os.pathsep):
+    for directory in absolute_entries(path):
         try:
-            names |= {entry.name for entry in Path(directory).iterdir()}
+            names |= {entry.name for entry in directory.iterdir()}
         except OSError:
             continue
     return sorted(names)

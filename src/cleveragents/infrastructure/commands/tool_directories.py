@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ _SIGNS_OF_A_PREFIX = ("pyvenv.cfg", "conda-meta", "lib", "versions", "installs",
 _INTERPRETERS = ("python", "python3", "node", "ruby")
 _SECRETS = (".ssh", ".aws", ".azure", ".config", ".docker", ".gnupg", ".kube", ".mozilla", ".password-store")
 _MOST_LINKS = 16
+_SHEBANG_BYTES = 512
+_CONFIGURATION_BYTES = 65536
 _SHEBANG = re.compile(rb"#!\s*(/\S+)")
 
 
@@ -94,12 +97,11 @@ def _interpreter_prefix(directory: Path | None) -> Iterator[Path]:
 
 def _home_of_environment(environment: Path) -> Path | None:
     """Where the interpreter of a virtual environment really is."""
-    configuration = environment / "pyvenv.cfg"
-    if configuration.is_file():
-        for line in configuration.read_text("utf-8", "replace").splitlines():
-            name, _, value = line.partition("=")
-            if name.strip() == "home":
-                return Path(value.strip())
+    configuration = _beginning(environment / "pyvenv.cfg", _CONFIGURATION_BYTES)
+    for line in configuration.decode("utf-8", "replace").splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "home":
+            return Path(value.strip())
     return None
 
 
@@ -115,9 +117,23 @@ def _links(program: Path) -> Iterator[Path]:
 
 def shebang(program: Path) -> Path | None:
     """The interpreter that the file's first line names, if it is a script."""
-    try:
-        with program.open("rb") as file:
-            found = _SHEBANG.match(file.read(512))
-    except OSError:
-        return None
+    found = _SHEBANG.match(_beginning(program, _SHEBANG_BYTES))
     return Path(os.fsdecode(found.group(1))) if found else None
+
+
+def _beginning(path: Path, most: int) -> bytes:
+    """So many bytes of a regular file; none of anything else, or of what cannot be read.
+
+    Whoever writes in the sandbox can put a pipe there at any time, which would hold us with no time-out.
+    """
+    try:
+        if not path.is_file():  # guard: to open a device can set it to work
+            return b""
+        with open(path, "rb", opener=_without_waiting) as file:
+            return file.read(most) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+    except OSError:
+        return b""
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)  # guard: it may be a pipe by now
