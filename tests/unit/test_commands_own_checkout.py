@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -172,13 +173,89 @@ def test_a_real_editable_install_is_found(world: World) -> None:
     assert str(project) in str(world.ask())
 
 
-def test_where_no_interpreter_answers_nothing_is_claimed(world: World) -> None:
+def stand_in(world: World, script: str) -> None:
+    world.bin = world.directory / "bin"
+    world.bin.mkdir(exist_ok=True)
+    (world.bin / "python").write_text(f"#!/bin/sh\n{script}\n")
+    (world.bin / "python").chmod(0o755)
+
+
+def test_where_no_interpreter_is_there_nothing_is_claimed(world: World) -> None:
+    """A version manager leaves a stand-in that says, as a shell does, that there is none."""
     world.bin = world.directory / "bin"
     world.bin.mkdir()
     assert world.ask(PATH=str(world.bin)) is None
-    (world.bin / "python").write_text("#!/bin/sh\necho nonsense\n")
-    (world.bin / "python").chmod(0o755)
+    stand_in(world, "echo python: command not found >&2; exit 127")
     assert world.ask(PATH=str(world.bin)) is None
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo nonsense", r"nonsense \(exit code 0\)"),
+        ("exit 1", r"it said nothing \(exit code 1\)"),
+        ("echo cleveragents-imports:nonsense", r"cleveragents-imports:nonsense \(exit code 0\)"),
+        ("echo 'cleveragents-imports:[1, 2]'", r"\[1, 2\] \(exit code 0\)"),
+        ("exec /bin/sleep 1000", "it took too long"),
+    ],
+)
+def test_an_interpreter_that_is_there_and_does_not_answer_is_told_of(
+    world: World, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    """Else whatever hinders the question would pass for: it is not the user's checkout."""
+    monkeypatch.setattr("cleveragents.infrastructure.commands.own_checkout._ASK_SECONDS", 1.0)
+    stand_in(world, script)
+    told = world.ask(PATH=str(world.bin))
+    assert told is not None
+    assert re.fullmatch(f"it cannot be told whose files python would import: .*{reason}", told)
+
+
+def test_modules_of_the_sandbox_cannot_answer_in_place_of_the_interpreter(world: World) -> None:
+    packages = world.environment(world.directory / "venv")
+    for name in ("os", "sys", "json", "ast", "posixpath", "encodings", "site"):
+        (world.root / f"{name}.py").write_text("raise SystemExit('shadowed')\n")
+    (world.root / "src" / "json.py").write_text("raise SystemExit('shadowed')\n")
+    assert world.ask() is None
+    assert world.ask(PYTHONPATH="src") is None
+    (packages / "package.pth").write_text(f"{world.checkout / 'src'}\n")
+    assert str(world.ask()).endswith(f"its sys.path has {world.checkout / 'src'}")
+    assert str(world.ask(PYTHONPATH="src")).endswith(f"its sys.path has {world.checkout / 'src'}")
+
+
+def test_a_relative_place_is_meant_from_where_the_check_runs(world: World) -> None:
+    world.environment(world.directory / "venv")
+    outside = os.path.relpath(world.checkout / "src", world.root)
+    assert str(world.ask(PYTHONPATH=outside)).endswith(f"its sys.path has {world.checkout / 'src'}")
+
+
+def test_an_environment_in_which_python_does_not_come_to_the_question_is_told_of(world: World) -> None:
+    """The check would have it so, too: nobody knows what it tests."""
+    world.environment(world.directory / "venv")
+    (world.root / "src" / "sitecustomize.py").write_text("import os\nos._exit(3)\n")
+    assert "it cannot be told whose files python would import" in str(world.ask(PYTHONPATH="src"))
+
+
+def test_a_place_whose_name_is_no_ascii_is_named(world: World) -> None:
+    packages = world.environment(world.directory / "venv")
+    place = world.checkout / "Ä ö"
+    place.mkdir()
+    (packages / "package.pth").write_text(f"{place}\n", "utf-8")
+    assert str(world.ask(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")) != "None"
+    assert str(world.ask()).endswith(f"its sys.path has {place}")
+
+
+def test_a_short_check_does_not_cut_the_question_short(world: World) -> None:
+    world.environment(world.directory / "venv")
+    command = Command(
+        ("true",),
+        world.root,
+        world.root,
+        timeout_seconds=0.001,
+        output_limit_bytes=1,
+        environment={"PATH": str(world.bin)},
+    )
+    runner = GuardedCommandRunner(isolation="off")
+    assert imports_from(world.checkout, runner, command, world.stop.view()) is None
 
 
 def test_a_cancelled_question_is_no_answer(world: World) -> None:
