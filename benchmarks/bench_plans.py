@@ -7,6 +7,7 @@ number.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import subprocess
@@ -14,6 +15,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import structlog
 
 from benchmarks.ratio import ratio
 from cleveragents.application.container import Container
@@ -52,6 +55,11 @@ def repository(place: Path, files: int) -> Path:
     git(place, "add", ".")
     git(place, "commit", "--quiet", "-m", "all")
     return place
+
+
+def quiet() -> None:
+    """Nothing is logged: a hundred plans would fill the screen."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
 
 
 def settings(place: Path) -> Settings:
@@ -159,6 +167,7 @@ class ManyPlans:
     timeout = 900
 
     def setup(self, plans: int) -> None:
+        quiet()
         self._open = ExitStack()
         self._place = Path(self._open.enter_context(TemporaryDirectory()))
         self._repository = repository(self._place / "repository", 200)

@@ -16,6 +16,35 @@ os.environ["PYTHONASYNCIODEBUG"] = "1"
 # A shell starts what runs in the background with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Suites that drive git and other processes; the interpreter's version is nothing to them.
+ENGINE = (
+    "unit/test_apply_",
+    "unit/test_cli_demo",
+    "unit/test_cli_doctor_leftovers",
+    "unit/test_cli_plans",
+    "unit/test_commands_",
+    "unit/test_plan_checking",
+    "unit/test_plan_decisions",
+    "unit/test_plan_rewriting",
+    "unit/test_plan_running",
+    "unit/test_sandbox_",
+    "contracts/test_applier",
+    "contracts/test_command_runner",
+    "contracts/test_sandboxes",
+    "races/test_apply",
+    "races/test_confinement",
+    "races/test_plans",
+    "races/test_sandboxes",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks them, so that `-m "not engine"` leaves them out."""
+    for item in items:
+        path = item.path.as_posix()
+        if any(f"tests/{name}" in path for name in ENGINE):
+            item.add_marker(pytest.mark.engine)
+
 
 @pytest.fixture(autouse=True)
 def logging_is_as_it_was() -> Iterator[None]:

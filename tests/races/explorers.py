@@ -16,6 +16,7 @@ makes that an error.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -67,7 +68,7 @@ def explore(scenario: Scenario[Any], *, effort: int = 400) -> Iterator[Explorati
     with _cooperative_locks():
         found = _random(scenario, max(20, effort // 2))
     yield found
-    if sys.version_info >= (3, 12):
+    if sys.version_info >= (3, 12) and os.environ.get("CLEVERAGENTS_EXPLORERS") != "frontrun":
         yield _interleave(scenario, "dfs", "line", effort)
         yield _interleave(scenario, "pct", "opcode", max(20, effort // 2))
 
