@@ -76,6 +76,33 @@ RUNNING = [
 ]
 PLANS = [f"{CONTRACTS}plan_records.py", f"{CONTRACTS}plan_store.py", f"{RACES}plan_store.py"]
 
+ACTIONS = [f"{UNIT}action_{part}.py" for part in ("arguments", "render", "loading", "cli")]
+TRUST = [f"{UNIT}trust.py", f"{CONTRACTS}action_store.py"]
+APPLY = [
+    *(f"{UNIT}apply_{part}.py" for part in ("changes", "conflicts", "moves", "recovery", "commit")),
+    f"{CONTRACTS}applier.py",
+    f"{RACES}apply.py",
+    "tests/crash/test_apply.py",
+]
+SANDBOXES = [
+    *(f"{UNIT}sandbox_{part}.py" for part in ("files", "registry", "shapes", "isolation", "setup_cache")),
+    f"{CONTRACTS}sandboxes.py",
+    f"{RACES}sandboxes.py",
+    "tests/crash/test_sandboxes.py",
+]
+COMMANDS = [
+    *(f"{UNIT}commands_{part}.py" for part in ("environment", "guard", "isolation", "own_checkout")),
+    f"{CONTRACTS}command_runner.py",
+    "tests/crash/test_commands.py",
+]
+TOOLS = [
+    *(f"{UNIT}tools_{part}.py" for part in ("editing", "files", "search", "command", "registry")),
+    f"{CONTRACTS}sandbox_files.py",
+    f"{CONTRACTS}tools.py",
+    f"{RACES}confinement.py",
+]
+DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
+
 # Quick ones first: a mutant is over at its first failure.
 TESTS: dict[str, list[str]] = {
     "application/container.py": [f"{UNIT}container.py", f"{RACES}container.py"],
@@ -99,14 +126,33 @@ TESTS: dict[str, list[str]] = {
     "application/services/strategy_execution.py": PIPELINE,
     "application/services/strategy_threads.py": PIPELINE,
     "application/services/tool_execution.py": RUNNING,
+    "domain/action.py": ACTIONS,
+    "domain/action_arguments.py": ACTIONS,
     "domain/change.py": CHANGESETS,
     "domain/job_moves.py": STORE,
+    "domain/policy.py": [f"{UNIT}policy.py"],
+    "infrastructure/actions/library.py": [*ACTIONS, *TRUST],
+    "infrastructure/actions/sql_action_store.py": TRUST,
+    "infrastructure/actions/yaml_document.py": ACTIONS,
+    "infrastructure/apply/commit.py": APPLY,
+    "infrastructure/apply/exchange.py": APPLY,
+    "infrastructure/apply/index_lock.py": APPLY,
+    "infrastructure/apply/journal.py": APPLY,
+    "infrastructure/apply/moves.py": APPLY,
+    "infrastructure/apply/preparation.py": APPLY,
+    "infrastructure/apply/presence.py": APPLY,
+    "infrastructure/commands/bubblewrap.py": COMMANDS,
+    "infrastructure/commands/guard.py": COMMANDS,
+    "infrastructure/commands/guard_process.py": COMMANDS,
+    "infrastructure/commands/own_checkout.py": COMMANDS,
+    "infrastructure/commands/program_lookup.py": COMMANDS,
+    "infrastructure/commands/tool_directories.py": COMMANDS,
     "infrastructure/events/dispatch.py": EVENTS,
     "infrastructure/events/reactive.py": EVENTS,
     "infrastructure/events/sink.py": EVENTS,
     "infrastructure/events/subscription.py": [f"{RACES}delivery_tally.py", *EVENTS],
+    "infrastructure/git/plumbing.py": SANDBOXES,
     "infrastructure/jobs/control_pipe.py": [*WORKER, f"{CONTRACTS}process_supervisor.py"],
-    "infrastructure/jobs/job_process.py": [*WORKER, f"{CONTRACTS}process_supervisor.py"],
     "infrastructure/persistence/database.py": STORE,
     "infrastructure/persistence/group_commit.py": STORE,
     "infrastructure/persistence/postgres_backend.py": STORE,
@@ -114,6 +160,17 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/persistence/sql_plan_records.py": PLANS,
     "infrastructure/persistence/sql_plan_store.py": PLANS,
     "infrastructure/persistence/sqlite_backend.py": STORE,
+    "infrastructure/sandbox/leftovers.py": SANDBOXES,
+    "infrastructure/sandbox/locking.py": SANDBOXES,
+    "infrastructure/sandbox/registry.py": SANDBOXES,
+    "infrastructure/tools/descent.py": TOOLS,
+    "infrastructure/tools/exact_edit.py": TOOLS,
+    "infrastructure/tools/matchers.py": TOOLS,
+    "infrastructure/tools/text_files.py": TOOLS,
+    "infrastructure/trust/repository_files.py": TRUST,
+    "infrastructure/trust/sql_trust_store.py": TRUST,
+    "interfaces/cli/sandbox_leftovers.py": DOCTOR,
+    "interfaces/cli/stray_leftovers.py": DOCTOR,
     "langgraph/admission.py": BRIDGE,
     "langgraph/answer_stream.py": BRIDGE,
     "langgraph/bridge.py": BRIDGE,
