@@ -102,6 +102,21 @@ def test_a_pipe_is_never_waited_for(
     assert shown == [] or looks_regular
 
 
+def test_places_that_cannot_be_looked_into_are_passed_over(tmp_path: Path) -> None:
+    """Such as root's own, for somebody who runs with root's variables. For root: what cannot be there."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    for place in (closed / "bin", tmp_path / ("x" * 300)):
+        (tmp_path / "tool").write_text(f"#!{place}/python\n")
+        (tmp_path / "tool").chmod(0o755)
+        (tmp_path / "pyvenv.cfg").write_text(f"home = {place}\n")
+        for program in (place / "tool", tmp_path / "bin" / "tool", tmp_path / "tool"):
+            assert tool_directories([place], program, root=tmp_path, forbidden=()) == []
+        assert look_up("tool", str(place)) is None
+        assert "RUSTUP_HOME" not in environment({"RUSTUP_HOME": str(place)})
+    closed.chmod(0o700)
+
+
 def test_git_looks_for_a_repository_neither_around_the_sandbox_nor_further_up(tmp_path: Path) -> None:
     (tmp_path / "really").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "really")

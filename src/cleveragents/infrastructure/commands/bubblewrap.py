@@ -19,7 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.application.ports.commands import Command
-from cleveragents.infrastructure.commands.environment import installations, is_inside, search_path
+from cleveragents.infrastructure.commands.environment import (
+    installations,
+    is_directory,
+    is_inside,
+    search_path,
+)
 from cleveragents.infrastructure.commands.program_lookup import look_up
 from cleveragents.infrastructure.commands.tool_directories import tool_directories
 
@@ -169,7 +174,7 @@ def _system(network: bool) -> Iterator[str]:
     yield from ("--proc", "/proc", "--dev", "/dev")
     for name in _MACHINE:  # guard: root could have the kernel run a program outside (core_pattern)
         yield from ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
-    if Path(_FORMATS).is_dir():
+    if is_directory(Path(_FORMATS)):
         yield from ("--tmpfs", _FORMATS, "--remount-ro", _FORMATS)
     for path in (TEMPORARY, f"/var{TEMPORARY}", HOME):
         yield from ("--tmpfs", path)
@@ -178,7 +183,7 @@ def _system(network: bool) -> Iterator[str]:
 def _covered(hidden: Iterable[Path], shown: Iterable[Path]) -> Iterator[Path]:
     """The hidden places that could be seen through what is shown."""
     for place in dict.fromkeys(Path(os.path.realpath(place)) for place in hidden):
-        if place.is_dir() and is_inside(place, shown):
+        if is_directory(place) and is_inside(place, shown):
             yield place
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "absolute_entries",
     "command_environment",
     "installations",
+    "is_directory",
     "is_inside",
     "search_path",
 ]
@@ -95,7 +96,7 @@ def installations(inherited: Mapping[str, str]) -> dict[str, Path]:
     """Directories of tools that are neither on PATH nor beside what is, by the variable that names them."""
     home = Path(inherited.get("HOME") or Path.home())
     named = {name: Path(inherited.get(name) or home / place) for name, place in _INSTALLATIONS.items()}
-    return {name: place for name, place in named.items() if place.is_dir()}
+    return {name: place for name, place in named.items() if is_directory(place)}
 
 
 def search_path(path: str, *, hidden: Iterable[Path], root: Path) -> tuple[Path, ...]:
@@ -118,6 +119,11 @@ def absolute_entries(path: str) -> tuple[Path, ...]:
     """
     entries = (Path(word) for word in path.split(os.pathsep))
     return tuple(dict.fromkeys(entry for entry in entries if entry.is_absolute()))  # guard: see above
+
+
+def is_directory(path: Path) -> bool:
+    """Whether it is one that we can see: a place we may not look into, or that cannot be, is none."""
+    return os.access(path, os.F_OK) and path.is_dir()
 
 
 def is_inside(path: Path, places: Iterable[Path]) -> bool:

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from cleveragents.infrastructure.commands.environment import is_inside
+from cleveragents.infrastructure.commands.environment import is_directory, is_inside
 
 __all__ = ["secret_places", "shebang", "tool_directories"]
 
@@ -55,7 +55,7 @@ def tool_directories(
     for path in sorted(dict.fromkeys(wanted), key=lambda path: len(path.parts)):
         real = Path(os.path.realpath(path))
         # guard: a home directory is never shown as a whole
-        if not path.is_dir() or home.is_relative_to(real) or is_inside(path, closed):
+        if not is_directory(path) or home.is_relative_to(real) or is_inside(path, closed):
             continue
         if not any(path.is_relative_to(other) for other in shown):
             shown.append(path)
@@ -70,7 +70,7 @@ def _prefix(entry: Path) -> Iterator[Path]:
         # ~/.local is where programs are, and also keyrings and the state of everything.
         if place.name not in _PROGRAM_DIRECTORIES or parent.name == ".local":
             continue
-        if any((parent / sign).exists() for sign in _SIGNS_OF_A_PREFIX):
+        if any(os.access(parent / sign, os.F_OK) for sign in _SIGNS_OF_A_PREFIX):
             yield parent
 
 
@@ -91,7 +91,7 @@ def _chain(program: Path, *, trusted: bool) -> Iterator[Path]:
 
 def _interpreter_prefix(directory: Path | None) -> Iterator[Path]:
     # guard: links and files in the sandbox can name any directory
-    if directory is not None and any((directory / name).is_file() for name in _INTERPRETERS):
+    if directory is not None and any(_is_file(directory / name) for name in _INTERPRETERS):
         yield from _prefix(directory)
 
 
@@ -107,7 +107,7 @@ def _home_of_environment(environment: Path) -> Path | None:
 
 def _links(program: Path) -> Iterator[Path]:
     for _ in range(_MOST_LINKS):
-        if not program.is_file():
+        if not _is_file(program):
             return
         yield program
         if not program.is_symlink():
@@ -126,13 +126,18 @@ def _beginning(path: Path, most: int) -> bytes:
 
     Whoever writes in the sandbox can put a pipe there at any time, which would hold us with no time-out.
     """
+    if not _is_file(path):  # guard: to open a device can set it to work
+        return b""
     try:
-        if not path.is_file():  # guard: to open a device can set it to work
-            return b""
         with open(path, "rb", opener=_without_waiting) as file:
             return file.read(most) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError:
         return b""
+
+
+def _is_file(path: Path) -> bool:
+    # The first question takes no offence at a place that we may not look into.
+    return os.access(path, os.F_OK) and path.is_file()
 
 
 def _without_waiting(path: str, flags: int) -> int:
