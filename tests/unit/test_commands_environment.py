@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def test_a_directory_or_a_pipe_or_a_mere_text_is_passed_over(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("looks_regular", [False, True])
-def test_a_pipe_is_never_waited_for(
+def test_a_pipe_is_never_waited_for_nor_a_socket_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_regular: bool
 ) -> None:
     """Neither one that is there nor one that takes a file's place between the look and the opening."""
@@ -95,9 +96,13 @@ def test_a_pipe_is_never_waited_for(
     program.parent.mkdir()
     for pipe in (program, tmp_path / "pyvenv.cfg"):
         os.mkfifo(pipe, 0o777)
+    with socket.socket(socket.AF_UNIX) as listener:
+        monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+        listener.bind("socket")
     if looks_regular:
         monkeypatch.setattr(Path, "is_file", lambda self: True)
     assert shebang(program) is None
+    assert shebang(tmp_path / "socket") is None
     shown = tool_directories([program.parent], program, root=tmp_path, forbidden=())
     assert shown == [] or looks_regular
 
