@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.domain.file_state import GITLINK, REGULAR
+from cleveragents.domain.file_state import EXECUTABLE, GITLINK, REGULAR
 from cleveragents.errors import GitFailed, SandboxRefused, ToolRefused
 from cleveragents.infrastructure.git.user_repository import look_at
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
+from cleveragents.infrastructure.sandbox.included import worktree_patterns
 from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 from cleveragents.infrastructure.sandbox.resources import find_resource
 from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write
@@ -285,7 +286,7 @@ def test_ignored_files_come_along_only_when_named(tmp_path: Path, make: Make) ->
         {".env": "A=1\n", ".env.prod": "B=2\n", "secret/a.key": "k\n", "secret/b": "b\n", "c.tmp": ""},
     )
     write(resource, {"plain": "untracked\n"})
-    sandbox = make(resource, include=("*.tmp", "/plain"))
+    sandbox = make(resource, include=("*.tmp", "/plain", *worktree_patterns(resource)))
     assert files_of(sandbox.root) == {
         ".gitignore",
         ".worktreeinclude",
@@ -420,15 +421,17 @@ def test_modes_are_gits_where_the_filesystem_has_none(tmp_path: Path, make: Make
     git(resource, "update-index", "--chmod=+x", "run")
     git(resource, "commit", "-q", "-m", "executable")
     git(resource, "config", "core.fileMode", "false")
+    (resource / "run").chmod(0o644)
+    (resource / "plain").chmod(0o755)
+    write(resource, {"run": "changed\n", "plain": "changed\n"})
     sandbox = make(resource)
-    (sandbox.root / "run").chmod(0o644)
-    (sandbox.root / "plain").chmod(0o755)
-    write(sandbox.root, {"run": "changed\n", "plain": "changed\n"})
-    found = sandbox.scan()
-    assert {path: sandbox.state_of(path) for path in found} == {p: step.after for p, step in found.items()}
-    after = found["plain"].after
-    assert after is not None
-    assert after.mode == REGULAR
+    states = sandbox.base_states(["run", "plain"])
+    assert {path: state.mode for path, state in states.items() if state} == {
+        "run": EXECUTABLE,
+        "plain": REGULAR,
+    }
+    assert os.access(sandbox.root / "run", os.X_OK)
+    assert sandbox.scan() == {}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ class SandboxRequest:
 
     `resource` is the root of a repository or a plain directory. `from_head`: only what is committed, instead
     of the working tree as the user sees it. `include` are patterns of ignored files to bring along, in the
-    syntax of .gitignore, besides those that a `.worktreeinclude` file in the resource names.
+    syntax of .gitignore. What a `.worktreeinclude` file in the resource names is not among them unless the
+    caller, who knows whether the resource is trusted, puts it there.
     """
 
     plan_id: str

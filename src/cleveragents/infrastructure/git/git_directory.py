@@ -16,7 +16,6 @@ _FAITHFUL = (
     "core.eol",
     "core.filemode",
     "core.symlinks",
-    "core.ignorecase",
     "core.precomposeunicode",
 )
 _PLAIN = re.compile(r"[A-Za-z0-9]+")

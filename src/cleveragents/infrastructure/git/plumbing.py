@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
@@ -81,7 +81,8 @@ class RunningGit:
     def __init__(
         self, *arguments: str, environment: Mapping[str, str], directory: Path | None = None
     ) -> None:
-        self._command = next((word for word in arguments if not word.startswith("-")), arguments[0])
+        words = (word for word in arguments if not word.startswith("-") and "=" not in word)
+        self._command = next(words, arguments[0])
         program = git_program()
         try:
             self._process = subprocess.Popen(
@@ -137,10 +138,11 @@ class PrivateRepository:
     """A git directory of ours, with no work tree of its own. Stateless: any thread may share it.
 
     Every call names the work tree and the index it is about, so that one object store serves the sandbox's
-    files, the user's files and what is merged of both.
+    files, the user's files and what is merged of both. `settings` come before those in the directory.
     """
 
     directory: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def git(
         self,
@@ -161,7 +163,8 @@ class PrivateRepository:
             environment["GIT_INDEX_FILE"] = str(index)
         if work_tree is not None:
             environment["GIT_WORK_TREE"] = str(work_tree)
-        return RunningGit(*arguments, environment=environment, directory=work_tree)
+        settings = (word for name, value in self.settings.items() for word in ("-c", f"{name}={value}"))
+        return RunningGit(*settings, *arguments, environment=environment, directory=work_tree)
 
     def text(self, *arguments: str, work_tree: Path | None = None, index: Path | None = None) -> str:
         """One line of output."""

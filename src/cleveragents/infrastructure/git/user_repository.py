@@ -7,14 +7,17 @@ writes, but for the one ref that keeps a base from being pruned.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.errors import GitFailed, SandboxRefused
+from cleveragents.infrastructure.commands.environment import is_inside
+from cleveragents.infrastructure.commands.tool_directories import secret_places
 from cleveragents.infrastructure.git.plumbing import RunningGit, run_git, user_environment
 
-__all__ = ["UserRepository", "content_of", "look_at", "pin", "pinned_in", "unpin"]
+__all__ = ["UserRepository", "content_of", "is_object_store", "look_at", "pin", "pinned_in", "unpin"]
 
 _FACTS = (
     "--is-bare-repository",
@@ -27,6 +30,9 @@ _FACTS = (
     "--symbolic-full-name",
     "HEAD",
 )
+_LIST = ("config", "--list", "--show-scope", "-z")
+_OWN = ("system", "global")
+_STORE_ENTRY = re.compile(r"pack|info|[0-9a-f]{2}|tmp_obj_\w+")
 _PIN = "refs/cleveragents/base/"
 _DEEPEST_ALTERNATES = 6
 _REF_ATTEMPTS = 20
@@ -38,7 +44,8 @@ class UserRepository:
 
     `git_dir` has its HEAD and index, `common_dir` its objects and refs; they differ in a linked worktree.
     `head` and `head_tree` are None before the first commit; `branch` is None for a detached HEAD.
-    `settings` is its effective configuration, the last value of each name in lower case.
+    `settings` is its effective configuration, the last value of each name in lower case; `own_settings` are
+    those of them that the user or the system gives, and not the repository.
     """
 
     root: Path
@@ -49,13 +56,22 @@ class UserRepository:
     head_tree: str | None
     branch: str | None
     settings: Mapping[str, str]
+    own_settings: Mapping[str, str]
 
     @property
     def object_stores(self) -> tuple[Path, ...]:
-        """Its own objects first, then those that it borrows itself."""
+        """Its own objects first, then those that it borrows itself. Commands are shown them, so nothing else
+        may be among them, whatever the repository says."""
         found = [self.common_dir / "objects"]
+        secret = secret_places(Path.home().resolve())
         for _ in range(_DEEPEST_ALTERNATES):
-            borrowed = [store for known in found for store in _alternates(known) if store not in found]
+            # guard: any directory may be named there
+            borrowed = [
+                store
+                for known in found
+                for store in _alternates(known)
+                if store not in found and is_object_store(store) and not is_inside(store, secret)
+            ]
             if not borrowed:
                 break
             found += dict.fromkeys(borrowed)
@@ -73,19 +89,23 @@ class UserRepository:
 
     @property
     def user_exclude(self) -> bytes:
+        """What is ignored by a file that a setting names, be it the repository's."""
+        return _named_file(self.settings, "core.excludesfile", "ignore")
+
+    @property
+    def own_exclude(self) -> bytes:
         """What the user ignores in every repository."""
-        return self._user_file("core.excludesfile", "ignore")
+        return _named_file(self.own_settings, "core.excludesfile", "ignore")
 
     @property
     def user_attributes(self) -> bytes:
-        """The attributes that the user gives files in every repository."""
-        return self._user_file("core.attributesfile", "attributes")
+        """The attributes of a file that a setting names, be it the repository's."""
+        return _named_file(self.settings, "core.attributesfile", "attributes")
 
-    def _user_file(self, name: str, default: str) -> bytes:
-        """The content of the file that a setting names, or of git's default in the user's configuration."""
-        home = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
-        named = self.settings.get(name)
-        return content_of(Path(named).expanduser() if named else home / "git" / default)
+    @property
+    def own_attributes(self) -> bytes:
+        """The attributes that the user gives files in every repository."""
+        return _named_file(self.own_settings, "core.attributesfile", "attributes")
 
 
 def look_at(resource: Path) -> UserRepository:
@@ -95,7 +115,7 @@ def look_at(resource: Path) -> UserRepository:
     environment = user_environment()
     with (
         RunningGit("rev-parse", *_FACTS, environment=environment, directory=resource) as facts,
-        RunningGit("config", "--list", "-z", environment=environment, directory=resource) as settings,
+        RunningGit(*_LIST, environment=environment, directory=resource) as settings,
     ):
         told, words = facts.finish(succeeds=(0, 128))
         lines = os.fsdecode(told).split("\n")
@@ -107,17 +127,21 @@ def look_at(resource: Path) -> UserRepository:
             raise SandboxRefused(str(resource), words or "it is not a git repository")
         if not Path(lines[4]).samefile(resource):
             raise SandboxRefused(str(resource), f"it is a part of the repository {lines[4]}; use that")
-        configured = settings.finish()[0]
+        configured = list(_scoped(settings.finish()[0]))
+    common = (resource / lines[2]).resolve()
+    if not is_object_store(common / "objects"):
+        raise SandboxRefused(str(resource), f"{common / 'objects'} holds other things than git's objects")
     head, tree, name = lines[5:8] if len(lines) >= 9 else (None, None, None)
     return UserRepository(
         root=resource,
         git_dir=Path(lines[1]),
-        common_dir=(resource / lines[2]).resolve(),
+        common_dir=common,
         object_format=lines[3],
         head=head,
         head_tree=tree,
         branch=_unborn_branch(resource) if head is None else name if name != "HEAD" else None,
-        settings=_last_values(configured),
+        settings={name: value for _, name, value in configured},
+        own_settings={name: value for scope, name, value in configured if scope in _OWN},
     )
 
 
@@ -189,11 +213,20 @@ def _refs_environment(common_dir: Path) -> dict[str, str]:
 
 
 def content_of(path: Path) -> bytes:
-    """What is in the file; nothing if it cannot be read."""
+    """What is in the file; nothing if it is none, or cannot be read."""
     try:
-        return path.read_bytes()
+        return path.read_bytes() if path.is_file() else b""
     except OSError:
         return b""
+
+
+def is_object_store(directory: Path) -> bool:
+    """Whether nothing but git's objects is kept there."""
+    try:
+        names = [path.name for path in directory.iterdir()]
+    except OSError:
+        return False
+    return bool(names) and all(_STORE_ENTRY.fullmatch(name) for name in names)
 
 
 def _unborn_branch(resource: Path) -> str | None:
@@ -206,13 +239,19 @@ def _unborn_branch(resource: Path) -> str | None:
     return os.fsdecode(said).strip()
 
 
-def _last_values(listed: bytes) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for item in os.fsdecode(listed).split("\0"):
+def _scoped(listed: bytes) -> Iterator[tuple[str, str, str]]:
+    """Scope, name and value of each setting, those that have the last word last."""
+    fields = os.fsdecode(listed).split("\0")[:-1]
+    for scope, item in zip(fields[::2], fields[1::2], strict=True):
         name, _, value = item.partition("\n")
-        if name:
-            values[name] = value
-    return values
+        yield scope, name, value
+
+
+def _named_file(settings: Mapping[str, str], name: str, default: str) -> bytes:
+    """The content of the file that a setting names, or of git's default in the user's configuration."""
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
+    named = settings.get(name)
+    return content_of(Path(named).expanduser() if named else home / "git" / default)
 
 
 def _alternates(store: Path) -> list[Path]:

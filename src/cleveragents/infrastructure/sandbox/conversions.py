@@ -17,9 +17,10 @@ from cleveragents.infrastructure.sandbox.paths import read_file, remove_all
 __all__ = ["untouched"]
 
 
-def untouched(place: SandboxPlace, states: Mapping[str, FileState]) -> frozenset[str]:
+def untouched(
+    place: SandboxPlace, engine: PrivateRepository, states: Mapping[str, FileState]
+) -> frozenset[str]:
     """The paths whose files are, byte for byte, what a checkout of these states gives."""
-    engine = PrivateRepository(place.engine)
     index, export = place.scratch("index"), place.scratch("export")
     feed = b"".join(index_line(state.mode, state.content, path) for path, state in states.items())
     try:

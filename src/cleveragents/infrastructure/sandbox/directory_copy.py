@@ -14,6 +14,7 @@ from pathlib import Path
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.errors import SandboxRefused
+from cleveragents.infrastructure.git.filesystem import ignores_case, traits_of
 from cleveragents.infrastructure.git.git_directory import GitDirectory
 from cleveragents.infrastructure.git.index_file import summary_of
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
@@ -43,14 +44,16 @@ class DirectoryCopy:
         _ensure_possible(request, place)
         place.tree.mkdir(parents=True)
         place.lock.touch()
+        traits = traits_of(place.directory)
         settings = {
             "core.bare": "true",
+            "core.ignorecase": str(ignores_case(request.resource)).lower(),
             "core.untrackedcache": "false",
             "merge.directoryrenames": "false",
         }
         GitDirectory(settings=settings).write(place.engine)
         left_out = _copy(request.resource, place.tree)
-        engine = PrivateRepository(place.engine)
+        engine = PrivateRepository(place.engine, traits)
         index = place.scratch("index")
         base = engine.capture(place.tree, index)
         self._faults.reach("sandbox.create.after-checkout")
@@ -63,9 +66,10 @@ class DirectoryCopy:
             resource=str(request.resource),
             base=base,
             object_format="sha1",
-            plain=True,
+            plain=traits["core.filemode"] == traits["core.symlinks"] == "true",
             size_bytes=2 * summary.size_bytes,
             notes=tuple(_notes(left_out)),
+            traits=traits,
         )
         place.write_facts(facts)
         self._faults.reach("sandbox.create.after")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cleveragents.errors import SandboxMissing
@@ -15,7 +16,8 @@ __all__ = ["SandboxFacts", "SandboxPlace"]
 @dataclass(frozen=True, slots=True)
 class SandboxFacts:
     """`plain`: no setting stands between a file's bytes and its object, so that no git process is needed to
-    name it, unless a .gitattributes file says otherwise. `head` is the commit that was pinned."""
+    name it, unless a .gitattributes file says otherwise. `head` is the commit that was pinned. `traits` are
+    git's settings for where the sandbox's files are; those of the engine's are for the user's."""
 
     plan_id: str
     strategy: str
@@ -29,6 +31,7 @@ class SandboxFacts:
     gitlinks: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    traits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class GitSandbox:
     def __init__(self, place: SandboxPlace, facts: SandboxFacts) -> None:
         self._place = place
         self._facts = facts
-        self._engine = PrivateRepository(place.engine)
+        self._engine = PrivateRepository(place.engine, facts.traits)
         self._objects = LooseObjects(place.engine / "objects", facts.object_format)
 
     @property
@@ -62,8 +62,8 @@ class GitSandbox:
 
     @property
     def repository(self) -> PrivateRepository:
-        """Our git directory, for those who merge."""
-        return self._engine
+        """Our git directory, for those who merge into the user's files."""
+        return PrivateRepository(self._place.engine)
 
     @property
     def readable(self) -> tuple[Path, ...]:
@@ -209,7 +209,10 @@ class GitSandbox:
             for path, step in found.items()
             if step.before and step.after and step.before.mode == step.after.mode != SYMLINK
         }
-        return frozenset() if all(map(self._needs_no_git, suspects)) else untouched(self._place, suspects)
+        return frozenset() if all(map(self._needs_no_git, suspects)) else self._untouched(suspects)
+
+    def _untouched(self, suspects: Mapping[str, FileState]) -> frozenset[str]:
+        return untouched(self._place, self._engine, suspects)
 
     def _needs_no_git(self, path: str) -> bool:
         """Whether a file's bytes are its content, and its permissions its mode."""

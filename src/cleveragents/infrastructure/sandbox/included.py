@@ -1,4 +1,8 @@
-"""Ignored files that are to come along into a sandbox: those that `.worktreeinclude` or the request names."""
+"""Ignored files that are to come along into a sandbox: those that the request names.
+
+A repository may propose some in a file `.worktreeinclude`. They are often secrets, so the proposal counts
+only if whoever makes the request trusts it, and puts it there.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,22 @@ from pathlib import Path
 
 from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
-from cleveragents.infrastructure.git.user_repository import content_of
 from cleveragents.infrastructure.sandbox.copying import copy_entry
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
-from cleveragents.infrastructure.sandbox.paths import directory_of
+from cleveragents.infrastructure.sandbox.paths import directory_of, read_file
 
-__all__ = ["bring_included"]
+__all__ = ["bring_included", "worktree_patterns"]
+
+
+def worktree_patterns(resource: Path) -> tuple[str, ...]:
+    """What the resource proposes to bring along, in the syntax of .gitignore; for one that is trusted."""
+    content = read_file(resource, ".worktreeinclude") or b""
+    return tuple(os.fsdecode(line) for line in content.splitlines())
 
 
 def bring_included(request: SandboxRequest, place: SandboxPlace) -> list[str]:
     """Copies them as they are; being ignored, they are not recorded. Returns notes on what did not come."""
-    patterns = content_of(request.resource / ".worktreeinclude") + b"\n"
-    patterns += os.fsencode("\n".join(request.include))
+    patterns = os.fsencode("\n".join(request.include))
     if not patterns.strip():
         return []
     left = [

@@ -9,12 +9,14 @@ reaches the user.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
+from cleveragents.infrastructure.git.filesystem import ignores_case, traits_of
 from cleveragents.infrastructure.git.git_directory import GitDirectory, copy_index
 from cleveragents.infrastructure.git.index_file import summary_of
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit
@@ -22,7 +24,7 @@ from cleveragents.infrastructure.git.user_repository import UserRepository, cont
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 from cleveragents.infrastructure.sandbox.included import bring_included
-from cleveragents.infrastructure.sandbox.paths import empty
+from cleveragents.infrastructure.sandbox.paths import empty, read_file
 from cleveragents.infrastructure.sandbox.resources import is_repository
 
 __all__ = ["PrivateClone"]
@@ -82,6 +84,10 @@ class _Making:
     place: SandboxPlace
     faults: FaultPoints
     notes: list[str] = field(default_factory=list)
+    traits: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.traits = traits_of(self.place.directory)
 
     def run(self) -> SandboxFacts:
         repository, place = self.repository, self.place
@@ -106,13 +112,14 @@ class _Making:
             resource=str(self.request.resource),
             base=base,
             object_format=repository.object_format,
-            plain=_is_plain(repository),
+            plain=_is_plain(repository, self.traits),
             size_bytes=summary.size_bytes,
             head=repository.head,
             common_dir=str(repository.common_dir),
             gitlinks=summary.gitlinks,
             readable=tuple(str(store) for store in (*repository.object_stores, place.engine / "objects")),
             notes=tuple(self.notes),
+            traits=self.traits,
         )
 
     def _uses_filters(self) -> bool:
@@ -131,7 +138,7 @@ class _Making:
             checkout = None
             if head_tree:
                 checkout = running.enter_context(self._start_checkout(index, head_tree))
-            _write_visible(self.repository, self.place)
+            _write_visible(self.repository, self.place, self.traits)
             base = head_tree if self._is_only_what_is_committed(engine) else self._capture(engine)
             if checkout:
                 checkout.finish()
@@ -144,7 +151,7 @@ class _Making:
         return base
 
     def _start_checkout(self, index: Path, tree: str) -> RunningGit:
-        engine = PrivateRepository(self.place.engine)
+        engine = PrivateRepository(self.place.engine, self.traits)
         return engine.start("read-tree", "--reset", "-u", tree, work_tree=self.place.tree, index=index)
 
     def _is_only_what_is_committed(self, engine: PrivateRepository) -> bool:
@@ -214,6 +221,7 @@ def _write_engine(repository: UserRepository, place: SandboxPlace) -> None:
         head=repository.head or "ref: refs/heads/none",
         settings={
             "core.bare": "true",
+            "core.ignorecase": str(ignores_case(repository.common_dir / "objects")).lower(),
             "core.excludesfile": str(place.engine / "user-exclude"),
             "core.attributesfile": str(place.engine / "user-attributes"),
             "core.untrackedcache": "false",
@@ -229,32 +237,35 @@ def _write_engine(repository: UserRepository, place: SandboxPlace) -> None:
     (place.engine / "user-attributes").write_bytes(repository.user_attributes)
 
 
-def _write_visible(repository: UserRepository, place: SandboxPlace) -> None:
+def _write_visible(repository: UserRepository, place: SandboxPlace, traits: Mapping[str, str]) -> None:
     """The git directory that commands see. The files that the user's settings name are not there for them, so
     their content is."""
     settings = repository.settings
     author = {name: settings[name] for name in ("user.name", "user.email") if name in settings}
     head, branch = repository.head, repository.branch
-    info = repository.common_dir / "info"
+
+    def shown(path: str) -> bytes:
+        # guard: a link would lead to what is not the repository's, and commands would see it
+        return read_file(repository.common_dir, path) or b""
+
     GitDirectory(
         object_format=repository.object_format,
         faithful=settings,
-        settings={"core.bare": "false", "core.logallrefupdates": "true", **author},
+        settings={"core.bare": "false", "core.logallrefupdates": "true", **author, **traits},
         head=f"ref: {branch}" if branch else str(head),
         refs={branch: head} if branch and head else {},
         borrowed=(repository.common_dir / "objects", place.engine / "objects"),
         # The lower in rank first: a later pattern has the last word.
-        exclude=repository.user_exclude + b"\n" + content_of(info / "exclude"),
-        attributes=repository.user_attributes + b"\n" + content_of(info / "attributes"),
-        shallow=content_of(repository.common_dir / "shallow"),
+        exclude=repository.own_exclude + b"\n" + shown("info/exclude"),
+        attributes=repository.own_attributes + b"\n" + shown("info/attributes"),
+        shallow=shown("shallow"),
     ).write(place.tree / ".git")
 
 
-def _is_plain(repository: UserRepository) -> bool:
+def _is_plain(repository: UserRepository, traits: Mapping[str, str]) -> bool:
     return (
         not repository.flag("core.autocrlf", otherwise=False)
-        and repository.flag("core.filemode", otherwise=True)
-        and repository.flag("core.symlinks", otherwise=True)
+        and traits["core.filemode"] == traits["core.symlinks"] == "true"
         and not content_of(repository.common_dir / "info" / "attributes").strip()
         and not repository.user_attributes.strip()
     )

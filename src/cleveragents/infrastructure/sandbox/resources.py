@@ -26,6 +26,7 @@ def find_resource(path: Path) -> tuple[Path, str]:
             "rev-parse",
             "--show-prefix",
             "--show-toplevel",
+            "--absolute-git-dir",
             environment=user_environment(),
             directory=directory,
         )
@@ -36,8 +37,23 @@ def find_resource(path: Path) -> tuple[Path, str]:
             reason = "it is a bare repository, or lies inside a .git directory; use a clone with files"
             raise SandboxRefused(str(path), reason) from error
         raise SandboxRefused(str(path), error.problem) from error
-    prefix, _, root = os.fsdecode(told)[:-1].partition("\n")
-    return Path(root), prefix.rstrip("/")
+    lines = os.fsdecode(told)[:-1].split("\n")
+    if len(lines) != 3:
+        raise SandboxRefused(str(path), "its name has a line break, which git's own files cannot hold")
+    prefix, root, git_directory = lines[0], Path(lines[1]), Path(lines[2])
+    # guard: a repository's core.worktree may name any directory, which then would be what we work on
+    if not directory.is_relative_to(root) or not _is_of(root, git_directory):
+        reason = f"its core.worktree is {root}, which is not where its .git is; unset it, or use a clone"
+        raise SandboxRefused(str(path), reason)
+    return root, prefix.rstrip("/")
+
+
+def _is_of(root: Path, git_directory: Path) -> bool:
+    """Whether the `.git` in `root` is that directory, or a file that names it."""
+    found = root / ".git"
+    if found.is_file():
+        found = root / os.fsdecode(found.read_bytes()).removeprefix("gitdir:").strip()
+    return found.exists() and found.samefile(git_directory)
 
 
 def is_repository(resource: Path) -> bool:
