@@ -99,9 +99,13 @@ def test_a_pipe_is_never_waited_for_nor_a_socket_opened(
     with socket.socket(socket.AF_UNIX) as listener:
         monkeypatch.chdir(tmp_path)  # the name of a socket must be short
         listener.bind("socket")
+    opened: list[object] = []
+    really_open = os.open
+    monkeypatch.setattr(os, "open", lambda path, *more: opened.append(path) or really_open(path, *more))
     if looks_regular:
         monkeypatch.setattr(Path, "is_file", lambda self: True)
     assert shebang(program) is None
+    assert bool(opened) == looks_regular, "to open a device can set it to work"
     assert shebang(tmp_path / "socket") is None
     shown = tool_directories([program.parent], program, root=tmp_path, forbidden=())
     assert shown == [] or looks_regular
