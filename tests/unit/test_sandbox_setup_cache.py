@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 from cleveragents.infrastructure.sandbox.setup_cache import SetupCache
-from tests.sandbox_resources import fingerprint, write
+from tests.sandbox_resources import fingerprint, make_repository, write
 
 COMMAND = "python -m venv .venv"
 
@@ -39,7 +41,7 @@ PATHS = (".venv", "web/node_modules")
 def test_a_key_follows_the_command_and_the_content_of_its_files(cache: SetupCache, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "one")
     key = cache.key(COMMAND, tree, ["requirements.lock"])
-    assert cache.key(COMMAND, make_tree(tmp_path / "two"), ["requirements.lock"]) == key
+    assert cache.key(COMMAND, make_tree(tmp_path / "one"), ["requirements.lock"]) == key
     assert cache.key("other", tree, ["requirements.lock"]) != key
     assert cache.key(COMMAND, tree, ["requirements.lock", "missing"]) != key
     write(tree, {"requirements.lock": "x==2\n"})
@@ -151,3 +153,24 @@ def test_many_keep_and_take_the_same_at_once(cache: SetupCache, tmp_path: Path) 
         thread.join()
     assert all(whole)
     assert {path.name for path in cache.directory.iterdir()} == {"lock", "k"}
+
+
+def test_a_key_is_one_resources_and_without_files_one_bases(cache: SetupCache, tmp_path: Path) -> None:
+    """What one repository's setup made is not run by the checks of another."""
+
+    def key(resource: Path, number: int, *files: str) -> str:
+        request = SandboxRequest(f"plan-{number}", resource)
+        sandbox = PrivateClone().create(request, tmp_path / "sandboxes" / f"{number}")
+        return cache.key("sh build.sh", sandbox.root, files)
+
+    one, other = (
+        make_repository(tmp_path / name, {"lock": "1\n", "build.sh": f"{name}\n"})
+        for name in ("one", "other")
+    )
+    same = key(one, 1, "lock")
+    assert key(other, 2, "lock") != same
+    without, missing = key(one, 3), key(one, 4, "no such file")
+    write(one, {"build.sh": "changed\n"})
+    assert key(one, 5, "lock") == same
+    assert key(one, 6) != without
+    assert key(one, 7, "no such file") != missing

@@ -66,6 +66,7 @@ class Sandbox(Protocol):
         """Every path whose file differs from the base, with both states; their content is kept.
 
         Ignored files are not looked at, unless the base holds them. O(files) stats, O(change) reads.
+        `SandboxRefused` when a file cannot be recorded; it is named.
         """
         ...
 
@@ -87,6 +88,10 @@ class Sandbox(Protocol):
 
     def restore(self, states: Mapping[str, FileState | None]) -> None:
         """Makes each of these paths be in that state; touches no other file."""
+        ...
+
+    def put_aside(self) -> tuple[str, ...]:
+        """Moves exactly what `scan` cannot record out of `root`, to a directory beside it, and names it."""
         ...
 
     def tree(self, states: Mapping[str, FileState | None]) -> str:

@@ -180,13 +180,20 @@ class PrivateRepository:
         return self.text("write-tree", index=index)
 
     def stage(
-        self, work_tree: Path, index: Path, *, spared: Sequence[str] | None = None, enter: bool = False
+        self,
+        work_tree: Path,
+        index: Path,
+        *,
+        spared: Sequence[str] | None = None,
+        enter: bool = False,
+        tolerant: bool = False,
     ) -> tuple[str, ...]:
         """The first half of `capture`: brings `index` up to date. Entries at `spared` stay as they are; if it
         is not given, submodules get the commit that is checked out in them.
 
         Returns the repositories found inside that are not submodules. git would keep of each nothing but a
-        commit's name; they are left out, or with `enter` their files are taken like any others.
+        commit's name; they are left out, or with `enter` their files are taken like any others. What cannot
+        be kept is `GitFailed`, or with `tolerant` left as it is in the index.
         """
         before = index.with_name(index.name + ".before")
         before.unlink(missing_ok=True)
@@ -198,12 +205,12 @@ class PrivateRepository:
         kept = submodules if spared is None else spared
         try:
             nested: tuple[str, ...] = ()
-            if not self._add(work_tree, index, kept):
+            if not self._add(work_tree, index, kept, tolerant=tolerant):
                 # Seldom. What was staged so far may hold such a commit's name: begin again.
                 index.unlink(missing_ok=True)
                 if before.exists():
                     before.replace(index)
-                nested = self._stage_nested(work_tree, index, kept, enter=enter)
+                nested = self._stage_nested(work_tree, index, kept, enter=enter, tolerant=tolerant)
         finally:
             before.unlink(missing_ok=True)
         if submodules:
@@ -221,12 +228,13 @@ class PrivateRepository:
         return tuple(entry.partition("\t")[2] for entry in listed if entry.startswith(f"{GITLINK:o} "))
 
     def _stage_nested(
-        self, work_tree: Path, index: Path, spared: Sequence[str], *, enter: bool
+        self, work_tree: Path, index: Path, spared: Sequence[str], *, enter: bool, tolerant: bool
     ) -> tuple[str, ...]:
         found = self._nested(work_tree, index, spared)
         if enter:
             self._open_doors(work_tree, index, spared, found)
-        ordinary = self._add(work_tree, index, spared if enter else [*spared, *found])
+        shut = spared if enter else [*spared, *found]
+        ordinary = self._add(work_tree, index, shut, tolerant=tolerant)
         if not ordinary:  # guard: never a commit's name in place of files
             raise GitFailed("add", f"repositories inside others cannot be told from submodules: {found}")
         return tuple(found)
@@ -251,21 +259,27 @@ class PrivateRepository:
         nested = [name[:-1] for name in os.fsdecode(listed).split("\0") if name.endswith("/")]
         return [name for name in nested if name not in spared]
 
-    def _add(self, work_tree: Path, index: Path, spared: Sequence[str], *, patience: int = 5) -> bool:
+    def _add(
+        self, work_tree: Path, index: Path, spared: Sequence[str], *, tolerant: bool, patience: int = 5
+    ) -> bool:
         """Whether it was all ordinary: no repository was met that is not a submodule."""
         reached = _reached(work_tree, spared)
         pathspecs = [b".", *(b":(exclude,literal)" + os.fsencode(path) for path in reached)]
-        options = ("--pathspec-from-file=-", "--pathspec-file-nul")
+        options = (
+            "--pathspec-from-file=-",
+            "--pathspec-file-nul",
+            *(("--ignore-errors",) if tolerant else ()),
+        )
         with self.start("add", "--all", *options, work_tree=work_tree, index=index) as running:
             words = running.end(b"\0".join(pathspecs))[1]
-            if not running.failed:
-                return not _EMBEDDED.search(words)
             if _NO_COMMIT.search(words):
                 return False
+            if tolerant or not running.failed:
+                return not _EMBEDDED.search(words)
             if not _VANISHED.search(words) or not patience:
                 raise running.failure(words)
         # An editor's or a build's file that was there when git looked, and not when it read.
-        return self._add(work_tree, index, spared, patience=patience - 1)
+        return self._add(work_tree, index, spared, tolerant=tolerant, patience=patience - 1)
 
 
 def index_line(mode: int, name: str, path: str) -> bytes:

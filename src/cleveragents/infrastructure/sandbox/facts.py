@@ -84,7 +84,10 @@ class SandboxPlace:
         """`SandboxMissing` unless it is complete."""
         try:
             data = json.loads(self.facts_file.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
+            lists = {name: tuple(data[name]) for name in ("gitlinks", "readable", "notes")}
+            return SandboxFacts(**{**data, **lists})
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise SandboxMissing(plan_id, str(self.directory)) from error
-        lists = {name: tuple(data[name]) for name in ("gitlinks", "readable", "notes")}
-        return SandboxFacts(**{**data, **lists})
+        except (ValueError, KeyError, TypeError) as error:
+            # What a power cut leaves of a file that was written and renamed.
+            raise SandboxMissing(plan_id, f"{self.facts_file} is damaged") from error

@@ -23,6 +23,7 @@ from cleveragents.infrastructure.sandbox.conversions import untouched
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.locking import locked
 from cleveragents.infrastructure.sandbox.paths import delete_file, directory_of, is_repository_path
+from cleveragents.infrastructure.sandbox.unrecordable import move_aside, refused_by_git, strange_submodules
 
 __all__ = ["GitSandbox"]
 
@@ -78,12 +79,16 @@ class GitSandbox:
 
     def scan(self) -> Mapping[str, Difference]:
         self._ensure_there()
-        self._ensure_submodules_untouched()
+        strange = strange_submodules(self.root, self._facts.gitlinks)
+        if strange:
+            problem = f"{strange[0]} is a submodule, and files were put in its place"
+            raise self._unrecordable(problem=problem, paths=strange)
         with self._index(self._place.index) as index:
             try:
                 self._engine.stage(self.root, index, spared=self._facts.gitlinks, enter=True)
             except GitFailed as error:
-                raise SandboxRefused(str(self.root), f"a file cannot be recorded: {error.problem}") from error
+                refused = self._refused_by_git()
+                raise self._unrecordable(problem=error.problem, paths=refused) from error
             options = ("--cached", "--raw", "-z", "--no-abbrev", "--no-renames")
             listed = self._engine.git("diff-index", *options, self.base, index=index)
             index.replace(self._place.index)
@@ -148,6 +153,13 @@ class GitSandbox:
             if portion:
                 self._check_out(portion)
 
+    def put_aside(self) -> tuple[str, ...]:
+        self._ensure_there()
+        found = (*strange_submodules(self.root, self._facts.gitlinks), *self._refused_by_git())
+        if found:
+            move_aside(self._place, found)
+        return found
+
     def tree(self, states: Mapping[str, FileState | None]) -> str:
         if not states:
             return self.base
@@ -193,14 +205,17 @@ class GitSandbox:
         if not self.root.is_dir():
             raise SandboxMissing(self.plan_id, str(self._place.directory))
 
-    def _ensure_submodules_untouched(self) -> None:
-        """A submodule's directory is empty, or holds the submodule; files of another kind would be lost."""
-        for path in self._facts.gitlinks:
-            with directory_of(self.root, path) as found:
-                if found is None or not _is_strange(*found):
-                    continue
-            reason = f"{path} is a submodule, and files were put in its place; they cannot be recorded"
-            raise SandboxRefused(str(self.root), reason)
+    def _refused_by_git(self) -> tuple[str, ...]:
+        with self._index(self._place.index) as index:
+            return refused_by_git(self._engine, self.root, index, self._facts.gitlinks)
+
+    def _unrecordable(self, *, problem: str, paths: Sequence[str]) -> SandboxRefused:
+        named = ", ".join(map(repr, paths)) or "a file"
+        reason = (
+            f"{named} cannot be recorded: {problem}; remove or rename it there, "
+            "or roll the plan back, which puts it aside"
+        )
+        return SandboxRefused(str(self.root), reason)
 
     def _merely_converted(self, found: Mapping[str, Difference]) -> frozenset[str]:
         """Files that count as changed for git, and that nobody changed."""
@@ -293,21 +308,6 @@ class GitSandbox:
             yield index
         finally:
             index.unlink(missing_ok=True)
-
-
-def _is_strange(directory: int, name: str) -> bool:
-    try:
-        if not stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
-            return True
-        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-    except FileNotFoundError:
-        return False
-    try:
-        with os.scandir(descriptor) as entries:
-            there = [entry.name for entry in entries]
-    finally:
-        os.close(descriptor)
-    return bool(there) and ".git" not in there
 
 
 def _differences(listed: bytes) -> Iterator[tuple[str, Difference]]:

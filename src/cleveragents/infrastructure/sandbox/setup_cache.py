@@ -18,7 +18,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleveragents.errors import SandboxMissing
 from cleveragents.infrastructure.sandbox.copying import copy_entry
+from cleveragents.infrastructure.sandbox.facts import SandboxPlace
 from cleveragents.infrastructure.sandbox.paths import (
     directory_of,
     disk_use,
@@ -45,11 +47,17 @@ class SetupCache:
     limit_bytes: int = 10 * _GIBIBYTE
 
     def key(self, command: str, tree: Path, files: Sequence[str]) -> str:
+        """Of one resource alone: what another's setup made, its programs included, is not for this one."""
+        resource, base = _origin(tree)
         digest = hashlib.sha256(command.encode("utf-8", "surrogateescape"))
-        for path in files:
-            content = _content(tree, path)
+        digest.update(b"\0" + os.fsencode(resource))  # guard: see above
+        contents = [_content(tree, path) for path in files]
+        for path, content in zip(files, contents, strict=True):
             kept = b"-" if content is None else hashlib.sha256(content).digest()
             digest.update(b"\0" + os.fsencode(path) + b"\0" + kept)
+        if not contents or not all(contents):
+            # Not all is said of what the result depends on, so it may be anything.
+            digest.update(b"\0" + base.encode())
         return digest.hexdigest()
 
     def take(self, key: str, tree: Path, paths: Sequence[str]) -> bool:
@@ -118,6 +126,15 @@ class SetupCache:
             yield
         finally:
             os.close(descriptor)
+
+
+def _origin(tree: Path) -> tuple[str, str]:
+    """What the sandbox with these files was made of, and its base; a tree that is no sandbox's is its own."""
+    try:
+        facts = SandboxPlace(tree.parent).read_facts("")
+    except SandboxMissing:
+        return str(tree), ""
+    return facts.resource, facts.base
 
 
 def _copy(source: Path, target: Path, path: str) -> None:
