@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -277,3 +278,15 @@ class TestWithoutBubblewrap:
         result = BubblewrapProbe(str(broken)).result()
         assert result.program is None
         assert "does not work here (no namespaces)" in result.problem or "timed out" in result.problem
+
+    def test_all_who_ask_at_once_get_the_answer_of_one_try(self, tmp_path: Path) -> None:
+        """The one that is tried stays a while, in case another is tried meanwhile."""
+        wait = "n=0; while [ $(wc -l <tries) -lt 2 ] && [ $n -lt 30 ]; do sleep 0.02; n=$((n+1)); done"
+        tried = tmp_path / "tried"
+        tried.write_text(f"#!/bin/sh\ncd {tmp_path}\necho x >>tries\n{wait}\n")
+        tried.chmod(0o755)
+        probe = BubblewrapProbe(str(tried))
+        with ThreadPoolExecutor(4) as threads:
+            answers = list(threads.map(lambda _: probe.result(), range(4)))
+        assert {answer.program for answer in answers} == {str(tried)}
+        assert (tmp_path / "tries").read_text() == "x\n"
