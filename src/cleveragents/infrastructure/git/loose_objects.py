@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleveragents.infrastructure.git.durability import flush
+
 __all__ = ["LooseObjects"]
 
 _CHUNK_BYTES = 1 << 20
@@ -21,11 +23,13 @@ _LEVEL = 1
 class LooseObjects:
     """The loose objects in an `objects` directory. Stateless: any thread and process may share it.
 
-    An object appears whole or not at all, under the name that git would give it.
+    An object appears whole or not at all, under the name that git would give it. `durable`: it is on the disk
+    when it has its name.
     """
 
     directory: Path
     algorithm: str
+    durable: bool = False
 
     def keep(self, data: bytes) -> str:
         """The name of a blob of that content, which is here when this returns."""
@@ -70,12 +74,18 @@ class LooseObjects:
                 length += len(part) if number else 0
             file.write(packer.flush())
             os.fchmod(file.fileno(), 0o444)
+            if self.durable:
+                file.flush()
+                os.fsync(file.fileno())  # guard: what is recorded of a file is not lost before the record
         return path, digest.hexdigest(), length
 
     def _put(self, draft: Path, name: str) -> None:
         target = self._path(name)
         target.parent.mkdir(exist_ok=True)
         draft.replace(target)
+        if self.durable:
+            flush(target.parent)
+            flush(self.directory)
 
     def _path(self, name: str) -> Path:
         return self.directory / name[:2] / name[2:]

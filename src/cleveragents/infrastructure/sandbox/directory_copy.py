@@ -14,6 +14,7 @@ from pathlib import Path
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.errors import SandboxRefused
+from cleveragents.infrastructure.git.durability import FSYNC_SETTINGS
 from cleveragents.infrastructure.git.filesystem import ignores_case, traits_of
 from cleveragents.infrastructure.git.git_directory import GitDirectory
 from cleveragents.infrastructure.git.index_file import summary_of
@@ -32,8 +33,9 @@ class DirectoryCopy:
 
     name = "directory_copy"
 
-    def __init__(self, faults: FaultPoints | None = None) -> None:
+    def __init__(self, faults: FaultPoints | None = None, *, durable: bool = False) -> None:
         self._faults = faults or NoFaults()
+        self._durable = durable
 
     def suits(self, resource: Path) -> bool:
         return resource.is_dir() and not is_repository(resource)
@@ -50,6 +52,7 @@ class DirectoryCopy:
             "core.ignorecase": str(ignores_case(request.resource)).lower(),
             "core.untrackedcache": "false",
             "merge.directoryrenames": "false",
+            **(FSYNC_SETTINGS if self._durable else {}),
         }
         GitDirectory(settings=settings).write(place.engine)
         left_out = _copy(request.resource, place.tree)
@@ -70,6 +73,7 @@ class DirectoryCopy:
             size_bytes=2 * summary.size_bytes,
             notes=tuple(_notes(left_out)),
             traits=traits,
+            durable=self._durable,
         )
         place.write_facts(facts)
         self._faults.reach("sandbox.create.after")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cleveragents.errors import SandboxMissing
+from cleveragents.infrastructure.git.durability import flush, flush_all
 
 __all__ = ["SandboxFacts", "SandboxPlace"]
 
@@ -17,7 +18,8 @@ __all__ = ["SandboxFacts", "SandboxPlace"]
 class SandboxFacts:
     """`plain`: no setting stands between a file's bytes and its object, so that no git process is needed to
     name it, unless a .gitattributes file says otherwise. `head` is the commit that was pinned. `traits` are
-    git's settings for where the sandbox's files are; those of the engine's are for the user's."""
+    git's settings for where the sandbox's files are; those of the engine's are for the user's. `durable`:
+    what is kept of it survives a power cut."""
 
     plan_id: str
     strategy: str
@@ -32,6 +34,7 @@ class SandboxFacts:
     readable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     traits: Mapping[str, str] = field(default_factory=dict)
+    durable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,12 @@ class SandboxPlace:
         """From now on the sandbox is complete."""
         draft = self.directory / "sandbox.json.new"
         draft.write_text(json.dumps(asdict(facts)), encoding="utf-8")
+        if facts.durable:
+            flush(draft)
+            flush_all(self.engine)  # guard: complete facts of half a sandbox
         draft.replace(self.facts_file)
+        if facts.durable:
+            flush(self.directory)
 
     def read_facts(self, plan_id: str) -> SandboxFacts:
         """`SandboxMissing` unless it is complete."""

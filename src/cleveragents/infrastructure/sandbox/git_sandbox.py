@@ -42,7 +42,7 @@ class GitSandbox:
         self._place = place
         self._facts = facts
         self._engine = PrivateRepository(place.engine, facts.traits)
-        self._objects = LooseObjects(place.engine / "objects", facts.object_format)
+        self._objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
 
     @property
     def plan_id(self) -> str:

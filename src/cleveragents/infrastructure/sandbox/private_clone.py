@@ -16,6 +16,7 @@ from pathlib import Path
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
+from cleveragents.infrastructure.git.durability import FSYNC_SETTINGS
 from cleveragents.infrastructure.git.filesystem import ignores_case, traits_of
 from cleveragents.infrastructure.git.git_directory import GitDirectory, copy_index
 from cleveragents.infrastructure.git.index_file import summary_of
@@ -35,8 +36,9 @@ class PrivateClone:
 
     name = "private_clone"
 
-    def __init__(self, faults: FaultPoints | None = None) -> None:
+    def __init__(self, faults: FaultPoints | None = None, *, durable: bool = False) -> None:
         self._faults = faults or NoFaults()
+        self._durable = durable
 
     def suits(self, resource: Path) -> bool:
         return is_repository(resource)
@@ -47,9 +49,9 @@ class PrivateClone:
         place = SandboxPlace(directory)
         place.tree.mkdir(parents=True)
         place.lock.touch()
-        _write_engine(repository, place)
+        _write_engine(repository, place, FSYNC_SETTINGS if self._durable else {})
         _ensure_apart(request.resource, place)
-        making = _Making(request, repository, place, self._faults)
+        making = _Making(request, repository, place, self._faults, self._durable)
         try:
             facts = making.run()
         except GitFailed as error:
@@ -83,6 +85,7 @@ class _Making:
     repository: UserRepository
     place: SandboxPlace
     faults: FaultPoints
+    durable: bool
     notes: list[str] = field(default_factory=list)
     traits: Mapping[str, str] = field(init=False)
 
@@ -120,6 +123,7 @@ class _Making:
             readable=tuple(str(store) for store in (*repository.object_stores, place.engine / "objects")),
             notes=tuple(self.notes),
             traits=self.traits,
+            durable=self.durable,
         )
 
     def _uses_filters(self) -> bool:
@@ -212,7 +216,7 @@ def _ensure_apart(resource: Path, place: SandboxPlace) -> None:
         raise SandboxRefused(str(resource), reason)
 
 
-def _write_engine(repository: UserRepository, place: SandboxPlace) -> None:
+def _write_engine(repository: UserRepository, place: SandboxPlace, more: Mapping[str, str]) -> None:
     """Our git directory."""
     GitDirectory(
         object_format=repository.object_format,
@@ -227,6 +231,7 @@ def _write_engine(repository: UserRepository, place: SandboxPlace) -> None:
             "core.untrackedcache": "false",
             "core.splitindex": "false",
             "merge.directoryrenames": "false",
+            **more,
         },
         borrowed=(repository.common_dir / "objects",),
         exclude=content_of(repository.common_dir / "info" / "exclude"),

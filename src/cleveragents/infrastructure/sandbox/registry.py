@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from sqlalchemy import Connection
 
@@ -47,6 +48,7 @@ class SandboxRegistry:
     """`Sandboxes` on a `Database`, below one directory. Stateless but for these, so any thread may share it.
 
     `quota_bytes` bounds what all sandboxes together may use; 0 is no bound. It is checked before one is made.
+    `durability="full"`: what new sandboxes keep survives a power cut, too.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class SandboxRegistry:
         directory: Path,
         *,
         quota_bytes: int = 0,
+        durability: Literal["normal", "full"] = "normal",
         clock: Clock | None = None,
         identifiers: IdentifierSource | None = None,
         faults: FaultPoints | None = None,
@@ -66,7 +69,9 @@ class SandboxRegistry:
         self._clock = clock or SystemClock()
         self._identifiers = identifiers or UlidSource()
         points = faults or NoFaults()
-        known = strategies if strategies is not None else (PrivateClone(points), DirectoryCopy(points))
+        durable = durability == "full"
+        ours = (PrivateClone(points, durable=durable), DirectoryCopy(points, durable=durable))
+        known = strategies if strategies is not None else ours
         self._strategies: Mapping[str, SandboxStrategy] = {strategy.name: strategy for strategy in known}
 
     @property
