@@ -11,6 +11,7 @@ import pytest
 from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.domain.file_state import GITLINK
 from cleveragents.errors import SandboxRefused, ToolRefused
+from cleveragents.infrastructure.git.filesystem import ignores_case
 from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.plumbing import user_environment
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
@@ -211,3 +212,16 @@ def test_ignored_files_that_only_the_repository_names_do_not_come_along(tmp_path
     assert not (make(resource).root / ".env").exists()
     PrivateClone().remove("plan-1", resource, tmp_path / "sandbox")
     assert (make(resource, include=worktree_patterns(resource)).root / ".env").exists()
+
+
+def test_a_name_that_has_no_other_case_tells_nothing_of_a_filesystem(tmp_path: Path) -> None:
+    (tmp_path / "12").mkdir()
+    assert not ignores_case(tmp_path / "12")
+    write(tmp_path, {"both/x": "", "BOTH/x": ""})
+    assert not ignores_case(tmp_path / "both"), "two directories are not one under two names"
+
+
+def test_a_line_break_in_a_repositorys_name_is_a_sentence(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "two\nlines", {"a": "a\n"})
+    with pytest.raises(SandboxRefused, match="line break"):
+        find_resource(resource)

@@ -461,6 +461,7 @@ def test_an_index_of_any_kind_is_read_and_never_written(tmp_path: Path, make: Ma
         write(resource, {"a": "ours\n"})
         git(resource, "commit", "-q", "-am", "ours")
         git(resource, "-c", "merge.conflictStyle=merge", "merge-file", "a", "a", "a")
+        git(resource, "update-index", "--refresh")
         git(resource, "read-tree", "-m", "HEAD~1", "HEAD", "other")
     else:
         git(resource, "add", "-N", "new")
