@@ -816,3 +816,17 @@ def test_a_place_that_is_not_ours_to_write_is_an_obstacle(tmp_path: Path) -> Non
     guarded.chmod(0o755)
     assert checks.obstacle(guarded / "below" / "state.db") is None
     assert list(guarded.iterdir()) == []
+
+
+def test_doctor_runs_no_program_of_the_directory_it_stands_in(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty entry of PATH is the current directory, and a repository may hold a `git` of its own."""
+    for name in ("git", "bwrap"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+        program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{os.pathsep}{os.environ['PATH']}")
+    agents("doctor")
+    assert not (tmp_path / "ran").exists()

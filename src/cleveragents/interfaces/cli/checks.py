@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
+from cleveragents.infrastructure.commands.program_lookup import look_up
 
 __all__ = [
     "Check",
@@ -99,14 +100,20 @@ def python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:
     return Check("python", Verdict.OK, f"{found} ({sys.executable})")
 
 
+def _installed(name: str) -> str | None:
+    """Where it is; one that lies in the directory we happen to be in is somebody else's."""
+    found = look_up(name, os.environ.get("PATH", os.defpath))
+    return None if found is None else str(found)
+
+
 def git() -> Check:
     """The git command."""
     remedy = f"install git {_dotted(GIT_NEEDED)} or later and put it on PATH"
-    path = shutil.which("git")
+    path = _installed("git")
     if path is None:
         return Check("git", Verdict.FAIL, "not found", remedy)
     asked = subprocess.run(
-        ["/usr/bin/env", "git", "--version"],
+        [path, "--version"],
         capture_output=True,
         text=True,
         timeout=_COMMAND_SECONDS,
@@ -123,12 +130,12 @@ def git() -> Check:
 
 def bubblewrap() -> Check:
     """Whether commands can be given a system of their own."""
-    path = shutil.which("bwrap")
+    path = _installed("bwrap")
     if path is None:
         remedy = "install bubblewrap: commands of agents are confined better with it"
         return Check("bubblewrap", Verdict.WARN, "not found", remedy)
     tried = subprocess.run(
-        ["/usr/bin/env", "bwrap", "--ro-bind", "/", "/", "--unshare-pid", "true"],
+        [path, "--ro-bind", "/", "/", "--unshare-pid", "true"],
         capture_output=True,
         text=True,
         timeout=_COMMAND_SECONDS,

@@ -214,7 +214,8 @@ class PlanTroupe:
             self._apply("release")
         except ApplyConflict as conflict:
             self._story.refusal = conflict.details
-            lines = conflict.details.splitlines()[:_SHOWN_LINES]
+            # A line each for where and whose, so that it fits a narrow terminal.
+            lines = conflict.details.replace("; the other", ";\nthe other", 1).splitlines()[:_SHOWN_LINES]
             self._say("the release plan is refused; nothing of it is written:", *lines)
         self._parts.lifecycle.reject(self._plan("release"))
         self._say("you keep your line: the release plan is rejected")
