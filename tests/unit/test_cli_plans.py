@@ -226,6 +226,21 @@ def test_without_a_terminal_leave_is_asked_for_and_given_later(agents: Agents, r
     assert (late.code, "nothing in it waits" in late.err) == (2, True)
 
 
+def test_an_answer_shows_its_call_and_is_to_that_call_alone(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--profile", "manual")
+    assert f"agents plan approve {ran.id} 1" in ran.err
+    wrong = agents("plan", "approve", ran.id, "2")
+    assert (wrong.code, "call 2 does not wait for an answer; call 1 does" in wrong.err) == (2, True)
+    assert agents("plan", "deny", ran.id, "2").code == 2
+    right = agents("plan", "approve", ran.id, "1")
+    assert (right.code, "allowed: call 1, replace: " in right.err) == (3, True)
+
+
+def test_the_goal_is_kept_without_secrets(agents: Agents, container: Container) -> None:
+    ran = agents(*COMMAND, "true", "password=hunter2secret")
+    assert "hunter2secret" not in container.plan_parts.plans.get(ran.id).goal
+
+
 def test_what_is_denied_ends_the_plan(agents: Agents) -> None:
     ran = agents(*REPLACE, "--profile", "manual")
     denied = agents("plan", "deny", ran.id)
@@ -442,6 +457,20 @@ def test_a_check_that_does_not_pass_is_told_before_and_refused_at_apply(
     assert git(repository, "status", "--short") == ""
 
 
+@pytest.mark.parametrize("options", [(), ("--yes",), ("--review",)])
+@pytest.mark.parametrize("script", ["true", "echo x > c.txt"])
+def test_a_run_with_a_failed_required_check_is_no_success(
+    agents: Agents, repository: Path, options: tuple[str, ...], script: str
+) -> None:
+    """A pipeline looks at the exit code alone."""
+    made = ("run", "--check", "false", *options, "--action", "builtin/command", "--", "sh", "-c", script)
+    ran = agents(*made)
+    assert ran.code == 3
+    assert "check false: failed" in ran.err
+    assert agents("plan", "apply", ran.id).code == 3
+    assert git(repository, "status", "--short") == ""
+
+
 def test_the_diff_is_a_patch_that_git_takes(agents: Agents, repository: Path) -> None:
     script = "mv README.md README; printf '\\0\\1' > data.bin; chmod +x src/paint.py; ln -s README link"
     ran = agents(*COMMAND, "sh", "-c", script)
@@ -641,6 +670,41 @@ def test_unapplied_changes_are_not_deleted_unasked(agents: Agents) -> None:
     assert agents("plan", "show", ran.id).code == 2
     other = agents(*REPLACE, "--review")
     assert agents("plan", "delete", other.id, "--yes").code == 0
+
+
+def edited_by_hand(agents: Agents, plan_id: str) -> Path:
+    """A file that somebody put into the plan's sandbox."""
+    place = json.loads(agents("plan", "show", plan_id, "--format", "json").out)["sandbox"]
+    mine = Path(place) / "mine.txt"
+    mine.write_text("by hand\n")
+    return mine
+
+
+def test_edits_by_hand_are_not_deleted_nor_collected_unasked(agents: Agents) -> None:
+    ran = agents("run", "--action", "builtin/command", "--", "true")
+    mine = edited_by_hand(agents, ran.id)
+    kept = agents("plan", "delete", ran.id)
+    assert (kept.code, "mine.txt changed in it" in kept.err) == (3, True)
+    agents("plan", "cancel", ran.id)
+    assert f"plan {ran.id} keeps its sandbox: mine.txt" in agents("gc", "--older-than", "0m").err
+    assert agents("plan", "delete", ran.id).code == 3
+    assert mine.exists()
+    assert agents("plan", "delete", ran.id, "--yes").code == 0
+    assert not mine.exists()
+
+
+def test_a_rollback_asks_before_it_throws_edits_away_and_names_them(agents: Agents) -> None:
+    ran = agents(*REPLACE, "--review")
+    mine = edited_by_hand(agents, ran.id)
+    refused = agents("plan", "rollback", ran.id, "1")
+    assert (refused.code, "--yes throws it away" in refused.err) == (3, True)
+    assert agents("plan", "rollback", ran.id, "1", typed="n\n").code == 130
+    assert mine.exists()
+    assert agents("plan", "rollback", ran.id, "1", typed="y\n").code == 0
+    assert not mine.exists()
+    mine.write_text("again\n")
+    assert "not recorded: mine.txt" in agents("plan", "rollback", ran.id, "1", "--yes").err
+    assert not mine.exists()
 
 
 def test_gc_removes_the_sandboxes_of_ended_plans_only(agents: Agents) -> None:

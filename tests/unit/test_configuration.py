@@ -99,13 +99,11 @@ TIGHTER = {
     "worker.concurrency": 1,
     "worker.cancel_grace_seconds": 0.5,
     "sandbox.isolation": "require",
-    "sandbox.quota_bytes": 2_000_000,
 }
 LOOSER = {
     "worker.concurrency": 200,
     "worker.cancel_grace_seconds": 500,
     "sandbox.isolation": "off",
-    "sandbox.quota_bytes": 10**15,
 }
 
 

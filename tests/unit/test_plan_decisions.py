@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,15 +10,21 @@ import pytest
 
 from cleveragents.application.ports.plans import NewPlan, PlanFacts
 from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.application.services.plan_checks import CheckGround
+from cleveragents.application.services.plan_history import bring_to
 from cleveragents.application.services.plan_run import kind_of_plan
+from cleveragents.domain.check import CheckRun
 from cleveragents.domain.job import JobState, WorkerIdentity
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.review import ReviewKind
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import CallState
 from cleveragents.errors import (
     IllegalPlanMove,
+    NeedsHuman,
     PlanError,
     PolicyDenied,
+    SandboxBusy,
     SandboxMissing,
     StalePlan,
     StoreBusy,
@@ -55,7 +62,8 @@ def test_a_plan_that_failed_makes_the_failed_call_again_and_no_other(plans: Plan
 
 
 def test_a_plan_that_failed_otherwise_goes_on_without_repeating_anything(plans: PlanBench) -> None:
-    plan = plans.done(command("echo 1 >> runs.log"), write("x.txt", ""), limit_steps=1)
+    slow = command("echo 1 >> runs.log; sleep 0.4", continue_on_failure=True)
+    plan = plans.done(slow, write("x.txt", ""), limit_seconds=0.3)
     assert plan.state is PlanState.ERRORED
     assert plans.resume(plan).state is PlanState.ERRORED
     assert (plans.sandbox(plan).root / "runs.log").read_text() == "1\n"
@@ -420,10 +428,64 @@ def test_settling_leaves_an_apply_under_way_alone(plans: PlanBench) -> None:
     assert plans.now(plan).state is PlanState.ERRORED
 
 
+class DyingChecks:
+    """As when the process is killed while a check is at work on the merged result."""
+
+    def run(self, checks: object, ground: CheckGround, **_: object) -> Sequence[CheckRun]:
+        bring_to(ground.sandbox, ground.states)
+        raise StoreBusy(1.0)
+
+
 def test_settling_takes_back_what_a_check_of_a_killed_apply_had_before_it(plans: PlanBench) -> None:
-    plan = plans.done(write("x.txt", "1\n"))
-    for state in (PlanState.QUEUED, PlanState.PROCESSING):
-        move(plans, plan, Phase.APPLY, state)
-    (plans.sandbox(plan).root / "b.txt").write_text("the user's, merged\n")
+    plan = plans.done(write("x.txt", "1\n"), write("y.txt", "1\n"))
+    plans.parts.result.review(plan, ReviewKind.FILE, "y.txt", accepted=False)
+    (plans.repository / "b.txt").write_text("the user's\n")
+    with pytest.raises(StoreBusy):
+        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+    root = plans.sandbox(plan).root
+    assert ((root / "b.txt").read_text(), (root / "y.txt").exists()) == ("the user's\n", False)
     plans.parts.apply.settle()
     plans.ensure_consistent(plan)
+
+
+def test_settling_leaves_what_somebody_edited_in_the_sandbox(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", "1\n"))
+    (plans.repository / "b.txt").write_text("the user's\n")
+    with pytest.raises(StoreBusy):
+        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+    root = plans.sandbox(plan).root
+    (root / "a.txt").write_text("by hand\n")
+    (root / "x.txt").write_text("by hand\n")
+    plans.parts.apply.settle()
+    assert plans.now(plan).state is PlanState.ERRORED
+    assert [(root / name).read_text() for name in ("a.txt", "x.txt", "b.txt")] == [
+        "by hand\n",
+        "by hand\n",
+        "alpha\n",
+    ]
+    with pytest.raises(NeedsHuman, match=r"a\.txt, x\.txt"):
+        plans.apply(plan)
+
+
+def test_a_sandbox_that_is_busy_while_a_plan_is_applied_leaves_it_to_be_applied_again(
+    plans: PlanBench,
+) -> None:
+    plan = plans.done(write("x.txt", "1\n"))
+
+    def busy(*given: object) -> object:
+        raise SandboxBusy(plan.id)
+
+    with pytest.raises(SandboxBusy):
+        replace(plans.parts.apply, checks=busy).apply(plan, CancellationToken())
+    assert plans.now(plan).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert plans.apply(plan).state is PlanState.APPLIED
+
+
+def test_a_plan_whose_settling_fails_keeps_nobody_from_settling_the_others(plans: PlanBench) -> None:
+    broken, other = (plans.done(write(f"{n}.txt", "1\n")) for n in range(2))
+    for plan in (broken, other):
+        for state in (PlanState.QUEUED, PlanState.PROCESSING):
+            facts = PlanFacts(waiting_for={"merged": "no such tree"})
+            plans.parts.plans.move(plans.now(plan), (Phase.APPLY, state), facts, now=SystemClock().now())
+    plans.parts.apply.settle()
+    assert [plans.now(plan).state for plan in (broken, other)] == [PlanState.ERRORED] * 2

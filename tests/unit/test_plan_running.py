@@ -140,12 +140,15 @@ def test_a_plan_ends_when_its_time_is_over(plans: PlanBench) -> None:
     )
     assert "more than 0.3 s, its budget" in str(late.error)
     assert plans.states_of(late) == ["ended"]
+    # What an attempt used is used, or a budget would be as long as there are attempts.
+    assert "more than 0.3 s, its budget" in str(plans.resume(late).error)
+    assert plans.states_of(late) == ["ended"]
 
 
-def test_a_plan_ends_when_it_has_more_steps_than_allowed(plans: PlanBench) -> None:
+def test_a_plan_with_more_steps_than_allowed_makes_none(plans: PlanBench) -> None:
     plan = plans.done(write("1.txt", ""), write("2.txt", ""), limit_steps=1)
     assert "more than 1 steps, its budget" in str(plan.error)
-    assert plans.states_of(plan) == ["ended"]
+    assert plans.states_of(plan) == []
 
 
 def test_what_a_policy_asks_for_waits_and_goes_on_after_leave_without_repeating_anything(
@@ -164,6 +167,22 @@ def test_what_a_policy_asks_for_waits_and_goes_on_after_leave_without_repeating_
     assert plan.state is PlanState.COMPLETE
     assert (plans.sandbox(plan).root / "count.log").read_text() == "once\ntwice\n"
     assert plans.states_of(plan) == ["ended", "ended"]
+
+
+def test_what_the_user_asked_for_needs_no_leave_and_stays_denied_where_it_is_denied(plans: PlanBench) -> None:
+    asked_for = command("echo x > x.txt", granted=True)
+    assert plans.done(asked_for, profile="manual").state is PlanState.COMPLETE
+    denied = plans.done(asked_for, profile="ci", action_profile="manual")
+    assert denied.state is PlanState.ERRORED
+    assert plans.calls(denied) == []
+
+
+def test_a_resumed_plan_tells_only_the_steps_that_it_makes(plans: PlanBench) -> None:
+    plan = plans.done(command("true"), command("test -e ready.log"))
+    (plans.sandbox(plan).root / "ready.log").touch()
+    plans.said.clear()
+    assert plans.resume(plan).state is PlanState.COMPLETE
+    assert [line for line in plans.said if line.startswith("step")] == ["step 2 of 2: command"]
 
 
 def test_what_a_person_denies_ends_the_plan_and_says_so(plans: PlanBench) -> None:

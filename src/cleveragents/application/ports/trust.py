@@ -32,11 +32,6 @@ class Survey:
     refused: tuple[tuple[str, str], ...] = ()
 
     @property
-    def digests(self) -> tuple[tuple[str, str], ...]:
-        """The path and the digest of every file."""
-        return tuple((file.path, file.digest) for file in self.files)
-
-    @property
     def pending(self) -> tuple[BroughtFile, ...]:
         """What is not trusted as it is now."""
         return tuple(file for file in self.files if not file.trusted)

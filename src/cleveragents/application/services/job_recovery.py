@@ -123,7 +123,7 @@ class JobRecovery:
             return False  # a peer was faster, or the owner lives
         self._faults.reach("job.reclaim.after")
         self._table.count("reclaimed")
-        worker_log().warning("job.reclaimed", job_id=job.id, fence=job.fence, why=why)
+        worker_log().info("job.reclaimed", job_id=job.id, fence=job.fence, why=why)
         if not owner_is_dead:
             self._end_processes(job)
         return True

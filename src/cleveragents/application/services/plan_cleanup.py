@@ -1,22 +1,22 @@
 """Deletes plans and frees the disk that ended ones still use.
 
 Only what nobody can miss is removed by itself: the sandbox of a plan that was applied, undone, rejected or
-cancelled, or that changed nothing. Whoever still has a decision to make keeps everything, however old.
+cancelled, or that changed nothing. Whoever still has a decision to make keeps everything, however old; and
+so does whoever edited files in a sandbox, which no record knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.plans import PlanStore
 from cleveragents.application.ports.sandboxes import Sandboxes
-from cleveragents.application.services.plan_history import PlanHistory
+from cleveragents.application.services.plan_history import PlanHistory, named
 from cleveragents.domain.plan import Plan, PlanState
-from cleveragents.errors import PlanError, SandboxBusy, SandboxMissing
+from cleveragents.errors import PlanError, SandboxBusy, SandboxMissing, SandboxRefused
 
 __all__ = ["Freed", "PlanCleanup"]
 
@@ -42,6 +42,12 @@ class PlanCleanup:
     history: PlanHistory
     clock: Clock
 
+    def loss_of(self, plan: Plan) -> str | None:
+        """What would be lost for good with the plan and its sandbox; None if nothing."""
+        if not plan.state.ended and self.history.differences(plan.id):
+            return "it holds changes that were never applied"
+        return self._edited(plan)
+
     def delete(self, plan: Plan) -> None:
         """Removes all records of the plan, then its sandbox. `PlanError` while it runs, `StalePlan`.
 
@@ -54,10 +60,15 @@ class PlanCleanup:
         self._removed(plan.id)
 
     def collect(
-        self, older_than: timedelta, *, quota_bytes: int | None = None, dry_run: bool = False
+        self,
+        older_than: timedelta,
+        *,
+        quota_bytes: int | None = None,
+        dry_run: bool = False,
+        told: Callable[[str], None] | None = None,
     ) -> Sequence[Freed]:
         """Removes sandboxes of plans that ended so long ago; then, oldest first, of younger ended ones until
-        all sandboxes together use no more than the quota."""
+        all sandboxes together use no more than the quota. `told` hears why one of those stays."""
         # Sizes first: whose plan is not found after that has none.
         sizes = dict(self.sandboxes.sizes())
         total = sum(sizes.values())
@@ -70,7 +81,7 @@ class PlanCleanup:
                 total -= sizes[plan_id]
         for plan in sorted(plans.values(), key=lambda plan: plan.updated_at):
             over = quota_bytes is not None and total > quota_bytes
-            if (plan.updated_at > cutoff and not over) or not self._is_over(plan):
+            if (plan.updated_at > cutoff and not over) or not self._is_over(plan, told):
                 continue
             if dry_run or self._removed(plan.id):
                 freed.append(Freed(plan.id, plan.state.value, sizes[plan.id]))
@@ -85,17 +96,28 @@ class PlanCleanup:
             found |= {plan.id: plan for plan in page if plan.id in sizes}
         return found
 
-    def _is_over(self, plan: Plan) -> bool:
+    def _is_over(self, plan: Plan, told: Callable[[str], None] | None) -> bool:
         """Whether nobody can miss its sandbox."""
-        if plan.state.ended:
-            return True
-        if plan.state not in (PlanState.COMPLETE, PlanState.ERRORED) or self.history.changes(plan.id):
+        undecided = plan.state not in (PlanState.COMPLETE, PlanState.ERRORED) or self.history.changes(plan.id)
+        if not plan.state.ended and undecided:
             return False
-        with suppress(SandboxMissing):
-            if self.sandboxes.open(plan.id).scan():  # guard: somebody's edits that nobody recorded
-                return False
+        edited = self._edited(plan)
+        if edited is not None:  # guard: what nobody recorded is nowhere else
+            if told is not None:
+                told(f"plan {plan.id} keeps its sandbox: {edited}; `agents plan delete {plan.id}` removes it")
+            return False
         # It may have been resumed while we looked.
         return self.plans.get(plan.id).version == plan.version
+
+    def _edited(self, plan: Plan) -> str | None:
+        """What its sandbox holds that is in no record, in words."""
+        try:
+            found = self.history.unrecorded(plan.id, self.sandboxes.open(plan.id))
+        except SandboxMissing:
+            return None
+        except SandboxRefused as refusal:
+            return f"it cannot be told whether its files were edited ({refusal.reason})"
+        return f"{named(found)} changed in it, and that is not recorded" if found else None
 
     def _removed(self, plan_id: str) -> bool:
         try:

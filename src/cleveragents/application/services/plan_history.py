@@ -6,7 +6,7 @@ say. Nothing is ever taken out of them; a rollback is one more entry that leads 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cleveragents.application.ports.changesets import ChangesetStore
@@ -17,7 +17,7 @@ from cleveragents.domain.file_state import Difference, FileState, differences_of
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import NeedsHuman, UnknownCheckpoint
 
-__all__ = ["RETRY", "ROLLBACK", "PlanHistory", "bring_to", "checkpoint_of"]
+__all__ = ["RETRY", "ROLLBACK", "PlanHistory", "bring_to", "checkpoint_of", "named"]
 
 ROLLBACK = "rollback"
 RETRY = "retry"
@@ -63,11 +63,10 @@ class PlanHistory:
         of that. What an interrupted call left there does not count."""
         if any(call.state in _OPEN for call in self.calls(plan_id)):
             return
-        edited = list(self.unrecorded(plan_id, sandbox))
+        edited = self.unrecorded(plan_id, sandbox)
         if edited:
-            more = f" and {len(edited) - _NAMED} more" if len(edited) > _NAMED else ""
-            what = f"{', '.join(edited[:_NAMED])}{more} changed in its sandbox, and that is not recorded"
-            remedy = f"`agents plan reread {plan_id}` takes it in, `agents plan rollback` throws it away"
+            what = f"{named(edited)} changed in its sandbox, and that is not recorded"
+            remedy = f"`agents plan reread {plan_id}` takes it in, as a call that `rollback` can take back"
             raise NeedsHuman(plan_id, what, remedy)
 
     def leading_back(self, plan_id: str, checkpoint: int) -> dict[str, Difference]:
@@ -106,6 +105,13 @@ class PlanHistory:
 def checkpoint_of(call: ToolCall) -> int:
     """Where a rollback leads back to, or which call is to be made again."""
     return int(str(call.arguments["checkpoint"]))
+
+
+def named(paths: Iterable[str]) -> str:
+    """The first few of them, and how many more there are."""
+    first = list(paths)
+    more = f" and {len(first) - _NAMED} more" if len(first) > _NAMED else ""
+    return ", ".join(first[:_NAMED]) + more
 
 
 def bring_to(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:

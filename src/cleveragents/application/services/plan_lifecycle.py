@@ -8,7 +8,7 @@ of a job whose owner died without a word.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
@@ -19,6 +19,7 @@ from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.plan_run import ATTEMPTS, is_to_be_run, kind_of_plan
 from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
+from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import JobAlreadyEnded, PlanError, SandboxMissing, StaleFence, StalePlan, UnknownJob
 
@@ -41,6 +42,8 @@ class PlanLifecycle:
 
     def create(self, new: NewPlan) -> Plan:
         """A plan with a job queued for it."""
+        # What is only read by people needs no secret; arguments are kept as given, for the plan uses them.
+        new = replace(new, goal=redact_text(new.goal))
         plan = self.plans.create(new, now=self.clock.now())
         return self._queue(plan)
 
@@ -62,6 +65,7 @@ class PlanLifecycle:
             return self._taken_up(plan)
         if plan.state is PlanState.WAITING and self.asking(plan) is not None:
             raise PlanError(plan.id, "it waits for your answer; `agents plan approve` or `agents plan deny`")
+        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         if plan.standing == (Phase.EXECUTE, PlanState.ERRORED):
             with suppress(SandboxMissing):
                 self.rewriting.take_back_failure(plan)
@@ -79,12 +83,17 @@ class PlanLifecycle:
                 return call
         return None
 
-    def answer(self, plan: Plan, granted: bool) -> Plan:
-        """Gives or refuses leave to the call that asks, and queues the plan to go on. `PlanError`."""
+    def answer(self, plan: Plan, granted: bool, number: int | None = None) -> Plan:
+        """Gives or refuses leave to the call that asks, and queues the plan to go on. `PlanError`, also when
+        that is not the call of the number;
+        `NeedsHuman` when files in its sandbox were edited by hand and not taken in."""
         plan = self.plans.get(plan.id)
         call = self.asking(plan) if plan.state is PlanState.WAITING else None
         if call is None:  # guard: a plan whose run has not yet stopped asking is not run a second time
             raise PlanError(plan.id, "nothing in it waits for an answer")
+        if number not in (None, call.number):  # guard: an answer is to what was seen
+            raise PlanError(plan.id, f"call {number} does not wait for an answer; call {call.number} does")
+        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         self.calls.answer(plan.id, call.number, "granted" if granted else "denied", now=self.clock.now())
         return self._queue(plan)
 

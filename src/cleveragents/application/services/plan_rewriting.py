@@ -7,7 +7,7 @@ holds is always what the records add up to. One that was interrupted is finished
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from cleveragents.application.ports.changesets import ChangesetStore
@@ -26,7 +26,7 @@ from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import PlanError, StalePlan
+from cleveragents.errors import PlanError, SandboxMissing, StalePlan
 
 __all__ = ["PlanRewriting"]
 
@@ -45,11 +45,14 @@ class PlanRewriting:
     history: PlanHistory
     clock: Clock
 
-    def rollback(self, plan: Plan, checkpoint: int) -> ToolCall:
+    def rollback(self, plan: Plan, checkpoint: int, *, discard: bool = False) -> ToolCall:
         """The sandbox as it was before the call of that number; that call and later ones count as not made,
-        so that a resumed plan makes them again. `UnknownCheckpoint`, `PlanError` while it runs."""
+        so that a resumed plan makes them again. `UnknownCheckpoint`, `PlanError` while it runs; `NeedsHuman`
+        when there are edits by hand that were not taken in, unless they are to be thrown away."""
         self.history.leading_back(plan.id, checkpoint)
         with self._idle(plan) as sandbox:
+            if not discard:
+                self.history.ensure_taken_in(plan.id, sandbox)  # guard: they are in no record
             call = self._added(plan, ROLLBACK, CallState.STARTED, checkpoint=checkpoint)
             return self._finish(call, sandbox)
 
@@ -60,11 +63,16 @@ class PlanRewriting:
                 return None
             return self._finish(self._added(plan, _REREAD, CallState.STARTED), sandbox)
 
+    def ensure_taken_in(self, plan: Plan) -> None:
+        """`NeedsHuman` when there are edits by hand that a run would throw away."""
+        with suppress(SandboxMissing):
+            self.history.ensure_taken_in(plan.id, self.sandboxes.open(plan.id))
+
     def take_back_failure(self, plan: Plan) -> ToolCall | None:
         """Has the call at which the plan failed made again: from the checkpoint before it, or, if somebody's
         edits were taken in since, on what is there now. None if the plan did not fail at a call. `NeedsHuman`
         when there are edits by hand that were not taken in."""
-        self.history.ensure_taken_in(plan.id, self.sandboxes.open(plan.id))
+        self.ensure_taken_in(plan)
         made = [call for call in self.history.calls(plan.id) if call.state is not CallState.REVERTED]
         last = next((call for call in reversed(made) if call.step is not None), None)
         step = None if last is None else Strategy.from_json(plan.strategy).step_of(last)

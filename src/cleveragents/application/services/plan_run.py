@@ -7,7 +7,7 @@ has to stay alive meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,11 @@ from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.sandbox_setup import SandboxSetup
-from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
+from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
+from cleveragents.domain.tool import ToolCall
 from cleveragents.errors import (
     Cancelled,
     CleverAgentsError,
@@ -137,19 +138,23 @@ class PlanRun:
         plan = held.begin()
         strategy = Strategy.from_json(plan.strategy)
         started = self.clock.monotonic()
+        if len(strategy.steps) > strategy.limit_steps:
+            raise PlanFailed(plan.id, f"it has more than {strategy.limit_steps} steps, its budget")
         sandbox = self._sandbox(plan, strategy)
         execution = self.open_execution(plan, strategy, sandbox, job)
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
             self.rewriting.settle(plan.id, sandbox)
         execution.settle()
+        earlier = [call for call in execution.history.calls(plan.id) if call.state in DONE]
+        made = {call.step for call in earlier}
+        limit = strategy.limit_seconds - sum(map(_seconds, earlier))
         self.setup.prepare(strategy.setup, sandbox, execution)
         for number, step in enumerate(strategy.steps, start=1):
-            left = strategy.limit_seconds - (self.clock.monotonic() - started)
-            if left <= 0:
+            left = limit - (self.clock.monotonic() - started)
+            if left <= 0 and str(number) not in made:
                 raise PlanFailed(plan.id, f"it took more than {strategy.limit_seconds:g} s, its budget")
-            if number > strategy.limit_steps:
-                raise PlanFailed(plan.id, f"it has more than {strategy.limit_steps} steps, its budget")
-            self._say(f"step {number} of {len(strategy.steps)}: {step.name}")
+            if str(number) not in made:
+                self._say(f"step {number} of {len(strategy.steps)}: {step.name}")
             request = CallRequest(
                 str(number), step.tool, step.arguments, granted=step.granted, timeout_seconds=left
             )
@@ -214,6 +219,14 @@ def is_to_be_run(plan: Plan) -> bool:
     if plan.phase is Phase.APPLY:
         return False
     return plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE)
+
+
+def _seconds(call: ToolCall) -> float:
+    """How long it took; of one that waited for leave, how long its command ran."""
+    if call.approval is None and call.ended_at is not None:
+        return max(0.0, (call.ended_at - call.started_at).total_seconds())
+    seconds = call.result.get("seconds") if isinstance(call.result, Mapping) else None
+    return seconds if isinstance(seconds, float) else 0.0
 
 
 def _told(plan: Plan) -> JsonValue:

@@ -154,7 +154,9 @@ class ToolExecution:
 
     def _allowed(self, request: CallRequest, capability: Capability, earlier: ToolCall | None) -> ToolCall:
         """The call, started, or the reason why it may not be."""
-        verdict = Verdict.ALLOW if request.granted else self.policy.verdict(capability)
+        verdict = self.policy.verdict(capability)
+        if request.granted and verdict is Verdict.ASK:  # guard: what is denied stays denied
+            verdict = Verdict.ALLOW
         now = self.clock.now()
         if verdict is Verdict.DENY:
             raise PolicyDenied(f"{request.tool} ({request.step})", self.policy.name, capability.value)
@@ -187,7 +189,8 @@ class ToolExecution:
 
     def _asking(self, call: ToolCall, capability: Capability) -> NeedsHuman:
         what = f"call {call.number} ({call.tool}) needs leave for {capability.value}"
-        remedy = f"`agents plan approve {self._plan_id}` or `agents plan deny {self._plan_id}`"
+        which = f"{self._plan_id} {call.number}"
+        remedy = f"`agents plan approve {which}` or `agents plan deny {which}`"
         return NeedsHuman(self._plan_id, what, remedy)
 
     def _read(self, tool: Tool, call: ToolCall) -> ToolCall:

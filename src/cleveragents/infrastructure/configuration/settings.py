@@ -141,7 +141,6 @@ class SandboxSettings(_Section):
         default=50_000_000_000,
         ge=1_000_000,
         description="disk that all sandboxes together may use",
-        json_schema_extra=_LOWER,
     )
 
 

@@ -42,7 +42,7 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
 
     Where all sandboxes together use more than sandbox.quota_bytes, younger ones of ended plans go, too, the
     oldest first. A plan whose result still waits for a decision keeps its sandbox, and so does one that is
-    in use. An applied plan without its sandbox can no longer be undone.
+    in use, or in which files were edited by hand. An applied plan without its sandbox cannot be undone.
 
     \b
     Example:
@@ -50,7 +50,9 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     """
     container = session.container()
     quota = container.settings.sandbox.quota_bytes
-    freed = container.plan_parts.cleanup.collect(older_than, quota_bytes=quota, dry_run=dry_run)
+    freed = container.plan_parts.cleanup.collect(
+        older_than, quota_bytes=quota, dry_run=dry_run, told=progress
+    )
     rows: list[dict[str, JsonValue]] = [
         {"plan": one.plan_id, "state": one.state, "bytes": one.bytes} for one in freed
     ]

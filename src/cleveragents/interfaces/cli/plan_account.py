@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.redaction import redact
-from cleveragents.errors import PlanError, SandboxMissing
+from cleveragents.errors import CheckFailed, PlanError, SandboxMissing
 from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
 from cleveragents.interfaces.cli.plan_view import fields_of, meaning_of
 
@@ -24,6 +25,7 @@ __all__ = [
     "call_fields",
     "changes_of",
     "checks_of",
+    "ensure_checked",
     "lines_of",
     "spelt_arguments",
     "summary_of",
@@ -117,6 +119,21 @@ def checks_of(parts: PlanParts, plan: Plan) -> list[Row]:
             "details": run.details,
         }
     return list(last.values())
+
+
+def ensure_checked(parts: PlanParts, plan: Plan) -> None:
+    """`CheckFailed` if a required check did not pass on what would be applied now."""
+    from cleveragents.domain.strategy import Strategy
+
+    required = [check for check in Strategy.from_json(plan.strategy).checks if check.required]
+    if not required:
+        return
+    tree = parts.result.tree(plan, parts.sandboxes.open(plan.id))
+    runs = {run.command: run for run in parts.check_runs.of_plan(plan.id) if run.tree == tree}
+    for check in required:
+        verdict = runs[check.command].verdict if check.command in runs else CheckVerdict.NOT_RUN
+        if verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
+            raise CheckFailed(plan.id, check.name, f"did not pass ({verdict.value.replace('_', ' ')})")
 
 
 def summary_of(parts: PlanParts, plan: Plan) -> str:

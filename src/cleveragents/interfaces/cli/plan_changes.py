@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -131,24 +132,51 @@ def reread_plan(session: Session, plan_id: str, output: Output) -> None:
 @click.command("rollback")
 @plan_argument
 @click.argument("checkpoint", type=click.IntRange(1))
+@click.option("--yes", is_flag=True, help="Throw edits by hand away without asking.")
 @format_option
 @pass_session
-def rollback_plan(session: Session, plan_id: str, checkpoint: int, output: Output) -> None:
+def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, output: Output) -> None:
     """Take a plan's sandbox back to a checkpoint.
 
     The checkpoint is the number of a call in `agents plan log PLAN`: that call and all later ones are taken
     back. Your own files are not touched. `agents plan resume PLAN` makes those calls again.
 
+    Files that you edited in the sandbox are thrown away, too, if you confirm it; `agents plan reread PLAN`
+    takes them in instead.
+
     \b
     Example:
       agents plan rollback 7QX2 3
     """
+    from cleveragents.errors import NeedsHuman
+    from cleveragents.interfaces.cli.plan_work import interactive
+
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
-    call = parts.rewriting.rollback(plan, checkpoint)
+    if yes:
+        _tell_discarded(parts, plan)
+    try:
+        call = parts.rewriting.rollback(plan, checkpoint, discard=yes)
+    except NeedsHuman as edits:
+        if not interactive():
+            remedy = f"{edits.remedy}; --yes throws it away"
+            raise NeedsHuman(plan.id, edits.what, remedy) from None
+        click.confirm(f"{edits.what}. Throw it away?", abort=True, err=True)
+        call = parts.rewriting.rollback(plan, checkpoint, discard=True)
     progress(f"back at checkpoint {checkpoint}, recorded as call {call.number}: {summary_of(parts, plan)}")
     progress(f"`agents plan resume {plan.id}` makes the calls from {checkpoint} on again")
     told_plan(output, parts, plan)
+
+
+def _tell_discarded(parts: PlanParts, plan: Plan) -> None:
+    """Which edits a rollback throws away; one is wanted even where they cannot be told."""
+    from cleveragents.application.services.plan_history import named
+    from cleveragents.errors import SandboxRefused
+
+    with suppress(SandboxRefused):
+        edited = parts.history.unrecorded(plan.id, parts.sandboxes.open(plan.id))
+        if edited:
+            progress(f"thrown away, as it is not recorded: {named(edited)}")
 
 
 def _options(stat: bool, name_only: bool) -> list[str]:

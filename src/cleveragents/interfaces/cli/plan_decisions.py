@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
-from cleveragents.interfaces.cli.plan_account import told_plan
+from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_plan
 from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
+    from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
 
 __all__ = [
@@ -112,36 +114,42 @@ def reject_plan(session: Session, plan_id: str, output: Output) -> None:
 
 @click.command("approve")
 @plan_argument
+@click.argument("number", type=int, required=False)
 @format_option
 @pass_session
-def approve_plan(session: Session, plan_id: str, output: Output) -> None:
-    """Give leave to what a plan waits for, and go on with it.
+def approve_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+    """Give leave to what a plan waits for, and go on with it. With NUMBER, only if that call asks.
 
     \b
     Example:
       agents plan approve 7QX2
+      agents plan approve 7QX2 3
     """
     container = session.container()
     parts = container.plan_parts
-    _worked_on(container, parts.lifecycle.answer(found_plan(parts, plan_id), granted=True), output)
+    _worked_on(container, _answered(parts, plan_id, number, granted=True), output)
 
 
 @click.command("deny")
 @plan_argument
+@click.argument("number", type=int, required=False)
 @format_option
 @pass_session
-def deny_plan(session: Session, plan_id: str, output: Output) -> None:
+def deny_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
     """Refuse leave to what a plan waits for. The plan ends with an error that says so.
+
+    With NUMBER, only if that call asks.
 
     \b
     Example:
       agents plan deny 7QX2
+      agents plan deny 7QX2 3
     """
     from cleveragents.interfaces.cli.plan_work import work_on
 
     container = session.container()
     parts = container.plan_parts
-    plan = work_on(container, parts.lifecycle.answer(found_plan(parts, plan_id), granted=False))
+    plan = work_on(container, _answered(parts, plan_id, number, granted=False))
     progress(f"denied: {plan.error}")
     told_plan(output, parts, plan)
 
@@ -202,11 +210,13 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
         progress(f"plan {plan.id} was cancelled already ({why}); nothing was changed")
     patience = container.settings.worker.cancel_grace_seconds + _PATIENCE_SECONDS
     deadline = container.clock.monotonic() + patience
-    while plan.state.running:
+    while plan.state is not PlanState.CANCELLED:  # guard: one seen between its end and that is not yet
         if container.clock.monotonic() > deadline:
             raise DeadlineExceeded(f"stopping plan {plan.id}", patience)
         time.sleep(_LOOK_SECONDS)
         plan = found_plan(parts, plan.id)
+        if not plan.state.running:
+            plan = parts.lifecycle.cancel(plan, reason)
     if before.state.running:
         progress(f"plan {plan.id} is cancelled, and none of its processes is left")
     if remove_sandbox:
@@ -216,7 +226,7 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
 
 @click.command("delete")
 @plan_argument
-@click.option("--yes", is_flag=True, help="Do not ask, even if it holds changes that were never applied.")
+@click.option("--yes", is_flag=True, help="Do not ask, whatever is lost with it.")
 @pass_session
 def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
     """Remove a plan, its sandbox and its records. What the audit log says of it stays.
@@ -229,15 +239,31 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
     from cleveragents.interfaces.cli.plan_work import interactive
 
     parts = session.container().plan_parts
+    parts.apply.settle()  # what is half applied is ended while its journal is there
     plan = found_plan(parts, plan_id)
-    unapplied = not plan.state.ended and bool(parts.history.differences(plan.id))
-    if unapplied and not yes:
-        what = "it holds changes that were never applied, and deleting it loses them"
+    loss = None if yes else parts.cleanup.loss_of(plan)
+    if loss is not None:
+        what = f"{loss}; deleting it loses that"
         if not interactive():
             raise NeedsHuman(plan.id, what, "say --yes to delete it")
         click.confirm(f"plan {plan.id}: {what}. Delete it?", abort=True, err=True)
+    if yes:
+        plan, half_done = parts.apply.give_up(plan)
+        for resource in half_done:
+            progress(f"an interrupted apply to {resource} is given up; its files stay as they are")
     parts.cleanup.delete(plan)
     progress(f"plan {plan.id} is deleted")
+
+
+def _answered(parts: PlanParts, plan_id: str, number: int | None, *, granted: bool) -> Plan:
+    """The plan, with the answer to the call that is shown, and to no other."""
+    plan = found_plan(parts, plan_id)
+    call = parts.lifecycle.asking(plan)
+    if call is not None and number in (None, call.number):
+        number = call.number
+        what = redact_text(spelt_arguments(call.arguments))
+        progress(f"{'allowed' if granted else 'denied'}: call {number}, {call.tool}: {what}")
+    return parts.lifecycle.answer(plan, granted, number)
 
 
 def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:

@@ -85,7 +85,9 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     resume, cancel = ("resume", "goes on with it"), ("cancel", "stops it")
     steps: list[tuple[str, str]] = []
     if plan.state is PlanState.WAITING:
-        steps = [("approve", "allows it"), ("deny", "refuses it, which ends the plan")]
+        call = parts.lifecycle.asking(plan)
+        number = "" if call is None else f" {call.number}"
+        steps = [(f"approve{number}", "allows it"), (f"deny{number}", "refuses it, which ends the plan")]
     elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
         steps = [diff, apply, reject]
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):

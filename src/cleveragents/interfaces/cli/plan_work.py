@@ -15,7 +15,7 @@ from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ApplyConflict, Cancelled, Conflict, JobAlreadyEnded, PlanError, PlanFailed
 from cleveragents.interfaces.cli.output import counted, progress
-from cleveragents.interfaces.cli.plan_account import changes_of, spelt_arguments, told_changes
+from cleveragents.interfaces.cli.plan_account import changes_of, ensure_checked, spelt_arguments, told_changes
 from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def decide(
     """Takes a plan from where its job left it to where the user wants it, asking on a terminal.
 
     Exits with 3, having said what is needed, where somebody would have to be asked and nobody is there.
-    `PlanFailed`, `Cancelled`.
+    `PlanFailed`, `Cancelled`; `CheckFailed` when it is left undecided and a required check did not pass.
     """
     parts = container.plan_parts
     while plan.state is PlanState.WAITING:
@@ -85,12 +85,14 @@ def decide(
         progress("another process works on it now")
     if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE):
         return plan
-    if not told_changes(parts, plan):
-        return plan
-    if only_review:
+    changed = told_changes(parts, plan)
+    if changed and only_review:
         told_next(parts, plan, commit)
-        return plan
-    return _applied_or_not(parts, plan, yes=yes, commit=commit)
+    elif changed:
+        plan = _applied_or_not(parts, plan, yes=yes, commit=commit)
+    if plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+        ensure_checked(parts, plan)  # guard: a failed check is no success, whatever else was done
+    return plan
 
 
 def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
@@ -102,6 +104,7 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
             reason = f"all it changed is left out; `agents plan review {plan.id} --accept .` takes it in"
             raise PlanError(plan.id, reason)
         progress("nothing was changed, so there is nothing to apply")
+        ensure_checked(parts, plan)
         return plan
     try:
         plan, applied = parts.apply.apply(plan, CancellationToken(), commit=commit, told=progress)
@@ -186,7 +189,7 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None) ->
             progress("then it can be applied and committed; the message is to be given again")
         raise click.exceptions.Exit(_NEEDS_HUMAN)
     granted = click.confirm("Allow it?", err=True)
-    return work_on(container, parts.lifecycle.answer(plan, granted), named=True)
+    return work_on(container, parts.lifecycle.answer(plan, granted, call.number), named=True)
 
 
 class LiveOutput:
