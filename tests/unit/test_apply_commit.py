@@ -335,3 +335,12 @@ def test_a_failure_at_any_step_takes_everything_back(build: Build, point: str) -
 def _index(world: World) -> bytes:
     index = world.resource / ".git" / "index"
     return index.read_bytes() if index.exists() else b""
+
+
+def test_a_commit_that_should_be_signed_is_not_made_without(build: Build) -> None:
+    world = build({"a": LINES})
+    world.plan("p", {"a": ONE})
+    world.git("config", "commit.gpgSign", "true")
+    refused(world, "only your own git signs")
+    world.git("config", "commit.gpgSign", "false")
+    assert world.apply("p", ASKED).commit

@@ -16,11 +16,12 @@ from sqlalchemy import Connection, select, update
 
 from cleveragents.application.ports.applies import CommitRequest
 from cleveragents.application.ports.faults import NoFaults
-from cleveragents.errors import ApplyBusy, ApplyConflict, ApplyRefused
+from cleveragents.errors import ApplyBusy, ApplyConflict, ApplyRefused, IllegalPlanMove
 from cleveragents.infrastructure.apply import commit as commit_module
 from cleveragents.infrastructure.apply.applier import TreeApplier
 from cleveragents.infrastructure.apply.exchange import Folder
 from cleveragents.infrastructure.apply.journal import Entry
+from cleveragents.infrastructure.apply.lock import try_resource_lock
 from cleveragents.infrastructure.apply.user_git import UserGit
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.tables import applies
@@ -265,3 +266,113 @@ def read_only(directory: Path) -> ExitStack:
         pytest.skip("needs chattr +i, because root may write anywhere")
     stack.callback(subprocess.run, [chattr, "-i", str(directory)], check=True)
     return stack
+
+
+def test_a_program_that_the_repository_names_for_signatures_does_not_run(
+    build: Build, tmp_path: Path
+) -> None:
+    world = build()
+    world.plan("p", EDITS)
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    raw = f"tree {world.git('rev-parse', 'HEAD^{tree}')}\nauthor a <a> 0 +0000\ncommitter a <a> 0 +0000\n"
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n x\n -----END PGP SIGNATURE-----\n"
+    (tmp_path / "signed").write_text(f"{raw}{signature}\nsigned\n")
+    signed = world.git("hash-object", "-t", "commit", "-w", str(tmp_path / "signed"))
+    other = world.git("commit-tree", "-m", "other", "HEAD^{tree}")
+    world.git("config", "log.showSignature", "true")
+    world.git("config", "gpg.program", str(program))
+    world.git("update-ref", "refs/heads/main", signed)
+    assert not UserGit(world.resource / ".git", world.resource).has_moved("refs/heads/main", other, "mark")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_only_what_looks_like_ours_is_taken_for_another_states_interrupted_apply(build: Build) -> None:
+    world = build()
+    world.plan("p", EDITS)
+    for name in ("notes/old", "notes/new", "01KAAAAAAAAAAAAAAAAAAAAAAA/old"):
+        (world.resource / f".cleveragents-{name}").mkdir(parents=True)
+    (world.resource / ".cleveragents-01KBBBBBBBBBBBBBBBBBBBBBBB").write_text("a file")
+    with world.prepare("p") as preparation:
+        assert not preparation.conflicts
+    (world.resource / ".cleveragents-01KAAAAAAAAAAAAAAAAAAAAAAA/new").mkdir()
+    with pytest.raises(ApplyRefused, match="01KAAAAAAAAAAAAAAAAAAAAAAA holds files"):
+        world.apply("p")
+
+
+@pytest.mark.parametrize("how", ["moved away", "unmounted", "without its git directory"])
+def test_what_is_out_of_reach_for_a_while_is_ended_when_it_is_back(build: Build, how: str) -> None:
+    world = build()
+    world.plan("p", EDITS)
+    leave_prepared(world)
+    part = world.resource / ".git" if how == "without its git directory" else world.resource
+    away = world.home / "away"
+    part.rename(away)
+    if how == "unmounted":
+        part.mkdir()
+    assert world.applier.recover() == []
+    assert world.applier.undecided() == {"p"}
+    if how != "moved away":
+        with pytest.raises(ApplyRefused, match="out of reach"):
+            world.apply("p")
+    if how == "unmounted":
+        part.rmdir()
+    away.rename(part)
+    (recovered,) = world.applier.recover()
+    assert recovered.completed
+    assert world.applier.undecided() == frozenset()
+
+
+def test_an_apply_after_one_that_cannot_be_ended_is_refused_with_the_reason(build: Build) -> None:
+    world = build()
+    world.plan("p", EDITS)
+    staging = world.resource / ".git/cleveragents" / leave_prepared(world)
+    (staging / "new").rename(staging / "elsewhere")
+    with pytest.raises(ApplyRefused, match="interrupted apply of plan p cannot be ended"):
+        world.apply("p")
+    assert world.applier.undecided() == {"p"}
+
+
+def test_one_whose_conclusion_is_refused_keeps_nobody_from_ending_the_others(build: Build) -> None:
+    stuck, other = build(name="stuck"), build(name="other")
+    for world in (stuck, other):
+        world.plan("p", EDITS)
+    leave_prepared(stuck)
+    leave_prepared_in(other, stuck)
+
+    def refuse(connection: Connection, entry: Entry, done: bool) -> None:
+        if entry.resource == str(stuck.resource):
+            raise IllegalPlanMove("p", "one", "another")
+
+    (recovered,) = TreeApplier(stuck.database, UlidSource(), conclusion=refuse).recover()
+    assert recovered.completed
+    assert stuck.applier.undecided() == {"p"}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_given_up_stays_as_it_is_and_holds_no_lock(build: Build, there: bool) -> None:
+    world = build()
+    world.plan("p", EDITS)
+    world.plan("q", {})
+    leave_prepared(world, CommitRequest("words"))
+    assert world.applier.give_up("q") == []
+    after = world.files()
+    if not there:
+        world.resource.rename(world.home / "away")
+    assert world.applier.give_up("p") == [str(world.resource)]
+    assert world.applier.undecided() == frozenset()
+    if not there:
+        (world.home / "away").rename(world.resource)
+    assert world.files() == after
+    assert (world.resource / ".git/index.lock").exists() is not there
+    assert world.applier.recover() == []
+
+
+def test_one_that_somebody_is_at_is_not_given_up(build: Build) -> None:
+    world = build()
+    world.plan("p", EDITS)
+    leave_prepared(world)
+    with try_resource_lock(world.resource), pytest.raises(ApplyBusy):
+        world.applier.give_up("p")
+    assert world.applier.undecided() == {"p"}

@@ -25,7 +25,7 @@ from cleveragents.application.container import Container
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import JobState, NewJob, Outcome
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import SandboxMissing
+from cleveragents.errors import PlanError, SandboxMissing
 from cleveragents.infrastructure.commands.private_directory import make_directory
 from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
 from cleveragents.infrastructure.persistence import tables
@@ -182,6 +182,101 @@ def test_an_apply_that_somebody_takes_up_meanwhile_is_left_to_them(home: Path) -
             with pytest.raises(KeptBack):
                 left.mend()
         assert snapshot(bench.repository) == before
+
+
+def test_an_apply_that_could_not_be_ended_at_once_is_ended_later(home: Path) -> None:
+    """A failed recovery must not make the plan say that nothing of it is left, nor stop any other."""
+    plan = dead_apply(home, "apply.done.before")
+    with plan_bench(home) as bench:
+        [staging] = (bench.repository / ".git/cleveragents").iterdir()
+        (staging / "new").rename(home / "away")
+        bench.parts.apply.settle()
+        assert bench.now(plan).state is PlanState.PROCESSING
+        [(verdict, finding)] = told(bench.container, "applies", mend=True)
+        assert (verdict, "cannot be changed now" in finding) == (WARN, True)
+        (home / "away").rename(staging / "new")
+        bench.parts.apply.settle()
+        assert (bench.now(plan).state, bench.text("b.txt")) == (PlanState.APPLIED, "ALPHA\n")
+
+
+def test_a_plan_that_was_believed_to_be_taken_back_is_applied_if_its_files_are(home: Path) -> None:
+    plan = dead_apply(home, "apply.done.before")
+    with plan_bench(home) as bench:
+        now = bench.container.clock.now()
+        bench.parts.plans.move(bench.now(plan), (Phase.APPLY, PlanState.ERRORED), now=now)
+        bench.parts.apply.settle()
+        assert bench.now(plan).state is PlanState.APPLIED
+
+
+def test_an_apply_to_what_is_out_of_reach_waits_for_it_or_for_leave_to_give_it_up(home: Path) -> None:
+    plan = dead_apply(home, "apply.move.after")
+    with plan_bench(home) as bench:
+        pass
+    away = home / "away"
+    bench.repository.rename(away)
+    # The bench would make a new repository in its place.
+    (home / "repository").symlink_to(home / "nowhere")
+    with Container(bench.settings) as container:
+        for mend in (False, True):
+            [found] = looked(container, "applies", mend=mend)
+            assert (found.verdict, found.finding.endswith("and that is out of reach")) == (WARN, True)
+            assert f"`agents plan delete {plan.id} --yes`" in (found.remedy or "")
+        parts = container.plan_parts
+        assert parts.plans.get(plan.id).state is PlanState.PROCESSING
+        (home / "repository").unlink()
+        away.rename(home / "repository")
+        assert [row[0] for row in told(container, "applies", mend=True)] == [MENDED]
+        assert ((home / "repository/a.txt").read_text()[:3], (home / "repository/b.txt").read_text()) == (
+            "one",
+            "alpha\n",
+        )
+
+
+def test_a_plan_is_not_deleted_while_its_undo_is_half_done(home: Path) -> None:
+    with plan_bench(home) as bench:
+        plan = bench.apply(bench.done(edit("a.txt", "one", "ONE"), edit("b.txt", "alpha", "ALPHA")))
+
+    def undo() -> None:
+        with plan_bench(home, faults=CrashAt("undo.move.after", 1)) as doomed:
+            doomed.parts.apply.undo(plan)
+
+    die_in(undo)
+    with plan_bench(home) as bench:
+        with pytest.raises(PlanError, match="is not ended"):
+            bench.parts.cleanup.delete(bench.now(plan))
+        bench.parts.apply.settle()
+        bench.parts.cleanup.delete(bench.now(plan))
+        assert (bench.text("a.txt")[:3], bench.text("b.txt")) == ("ONE", "ALPHA\n")
+        assert not (bench.repository / ".git/cleveragents").exists()
+
+
+def test_a_plan_whose_apply_is_given_up_can_be_deleted(home: Path) -> None:
+    plan = dead_apply(home, "apply.move.after")
+    with plan_bench(home) as bench:
+        [staging] = (bench.repository / ".git/cleveragents").iterdir()
+        (staging / "new").rename(home / "away")
+        bench.parts.apply.settle()
+        given_up, where = bench.parts.apply.give_up(bench.now(plan))
+        assert (given_up.state, where) == (PlanState.ERRORED, [str(bench.repository)])
+        assert "some of it may be left" in str(given_up.error)
+        assert bench.parts.apply.give_up(given_up) == (given_up, [])
+        bench.parts.cleanup.delete(given_up)
+        assert told(bench.container, "applies") == [(OK, CLEAN)]
+
+
+def test_an_undo_whose_plan_is_gone_is_ended_all_the_same(home: Path) -> None:
+    with plan_bench(home) as bench:
+        plan = bench.apply(bench.done(edit("b.txt", "alpha", "ALPHA")))
+
+    def undo() -> None:
+        with plan_bench(home, faults=CrashAt("undo.done.before")) as doomed:
+            doomed.parts.apply.undo(plan)
+
+    die_in(undo)
+    with plan_bench(home) as bench:
+        forget(bench, "plans", plan)
+        bench.parts.apply.settle()
+        assert (told(bench.container, "applies"), bench.text("b.txt")) == ([(OK, CLEAN)], "alpha\n")
 
 
 # ── Plans and processes ───────────────────────────────────────────────────────────────────────────

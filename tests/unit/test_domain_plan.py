@@ -35,7 +35,7 @@ execute/errored        execute/queued execute/cancelled apply/rejected
 apply/queued           apply/processing apply/errored apply/cancelled apply/rejected
 apply/processing       apply/processing apply/applied apply/constrained apply/errored apply/cancelled
 apply/constrained      apply/queued execute/queued apply/rejected apply/cancelled
-apply/errored          apply/queued apply/rejected apply/cancelled
+apply/errored          apply/queued apply/applied apply/rejected apply/cancelled
 apply/applied          apply/undone
 """
 
@@ -101,9 +101,9 @@ def test_from_wherever_it_is_not_ended_a_plan_can_be_cancelled() -> None:
             ensure_plan_move("p", (phase, state), (phase, PlanState.CANCELLED))
 
 
-def test_nothing_is_applied_but_by_an_apply_that_was_under_way() -> None:
+def test_nothing_is_applied_but_by_an_apply_that_was_under_way_or_believed_to_have_failed() -> None:
     before = {now for now in STANDINGS if (Phase.APPLY, PlanState.APPLIED) in set(_possible(now))}
-    assert before == {(Phase.APPLY, PlanState.PROCESSING)}
+    assert before == {(Phase.APPLY, PlanState.PROCESSING), (Phase.APPLY, PlanState.ERRORED)}
     assert {now for now in STANDINGS if any(s is PlanState.APPLIED for _, s in _possible(now))} == before
 
 

@@ -438,7 +438,7 @@ class DyingChecks:
 
 def test_settling_takes_back_what_a_check_of_a_killed_apply_had_before_it(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"), write("y.txt", "1\n"))
-    plans.parts.result.review(plan, ReviewKind.FILE, "y.txt", accepted=False)
+    plans.parts.result.review(plan, ReviewKind.PATH, "y.txt", accepted=False)
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
         replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())

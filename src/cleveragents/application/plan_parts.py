@@ -7,6 +7,7 @@ when it is asked for, except the few that remember something about the machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -131,6 +132,7 @@ class PlanParts:
             clock=self._container.clock,
             identifiers=self._container.identifiers,
             faults=self._container.faults,
+            durability=self._container.settings.database.durability,
         )
 
     @property
@@ -217,13 +219,15 @@ class PlanParts:
     def _conclude(self, connection: Connection, entry: Entry, done: bool) -> None:
         """Moves the plan in the transaction in which its apply or undo ends."""
         from cleveragents.domain.plan import Phase, PlanState
+        from cleveragents.errors import UnknownPlan
 
         if not done:
             return  # who applied it says why it was not; after a crash, `PlanApply.settle` does
         state = PlanState.APPLIED if entry.kind == "apply" else PlanState.UNDONE
         plans = self.plans
-        plan = plans.get_in(connection, entry.plan_id)
-        plans.move_in(connection, plan, (Phase.APPLY, state), now=self._container.clock.now())
+        with suppress(UnknownPlan):  # it was deleted while it was undone
+            plan = plans.get_in(connection, entry.plan_id)
+            plans.move_in(connection, plan, (Phase.APPLY, state), now=self._container.clock.now())
 
     @property
     def rewriting(self) -> PlanRewriting:

@@ -90,7 +90,8 @@ _MOVES: Mapping[Standing, frozenset[Standing]] = {
     (_P, _Q): frozenset({(_P, _PR), (_P, _ERR), (_P, _CAN), (_P, _REJ)}),
     (_P, _PR): frozenset({(_P, s) for s in (_PR, _APPLIED, _CON, _ERR, _CAN)}),
     (_P, _CON): frozenset({(_P, _Q), (_P, _REJ), (_P, _CAN), (_E, _Q)}),
-    (_P, _ERR): frozenset({(_P, _Q), (_P, _REJ), (_P, _CAN)}),
+    # To applied: what is found in the user's files counts, whatever was believed of it.
+    (_P, _ERR): frozenset({(_P, _Q), (_P, _APPLIED), (_P, _REJ), (_P, _CAN)}),
     (_P, _CAN): frozenset(),
     (_P, _REJ): frozenset(),
     (_P, _APPLIED): frozenset({(_P, PlanState.UNDONE)}),

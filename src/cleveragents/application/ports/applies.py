@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -121,5 +121,15 @@ class Applier(Protocol):
         ...
 
     def recover(self) -> Sequence[Recovered]:
-        """Completes or undoes what applies of dead processes left half done; leaves living ones alone."""
+        """Completes or undoes what applies of dead processes left half done; leaves living ones alone, and
+        those that cannot be ended now."""
+        ...
+
+    def undecided(self) -> Collection[str]:
+        """The plans of which an apply or undo was begun and is neither done nor taken back."""
+        ...
+
+    def give_up(self, plan_id: str) -> Sequence[str]:
+        """Forgets what the plan's applies left half done, whose files stay as they are; says where that is.
+        `ApplyBusy` while one is under way."""
         ...

@@ -17,7 +17,6 @@ from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
-from cleveragents.application.services.plan_history import bring_to
 from cleveragents.application.services.plan_result import PlanResult
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.file_state import Difference, FileState
@@ -30,17 +29,21 @@ from cleveragents.errors import (
     CheckFailed,
     CleverAgentsError,
     Conflict,
+    DatabaseUnreachable,
+    OutcomeUnknown,
     PlanError,
     PolicyDenied,
-    SandboxBusy,
-    SandboxMissing,
     StalePlan,
+    StoreBusy,
+    StoreFull,
     Unavailable,
 )
 
 __all__ = ["PlanApply"]
 
 _MOST = 10_000
+_MERGED = "merged"
+_NO_STORE = (StoreBusy, StoreFull, DatabaseUnreachable, OutcomeUnknown)
 _TOLD = {
     CheckVerdict.FAILED: "failed",
     CheckVerdict.NOT_RUN: "did not run",
@@ -75,7 +78,7 @@ class PlanApply:
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree = self.result.tree(plan, sandbox)
         with self.applier.prepare(plan.id, sandbox, tree, waiting=told) as preparation:
-            plan = self._begin(plan)
+            plan = self._begin(plan, preparation.merged)
             try:
                 if self.result.tree(plan, sandbox) != tree:  # guard: what is applied is what was decided on
                     raise StalePlan(plan.id, plan.version)
@@ -110,36 +113,73 @@ class PlanApply:
         """
         self.applier.recover()
         for plan in self.plans.list(states=(PlanState.PROCESSING, PlanState.QUEUED), limit=_MOST):
-            if plan.phase is Phase.APPLY and not self.applier.is_busy(plan.resource):
-                self._taken_back(plan)
+            if plan.phase is Phase.APPLY:
+                self._isolated(plan)
 
-    def _taken_back(self, plan: Plan) -> None:
-        error = "applying it was interrupted, and nothing of it is left; apply it again"
-        with suppress(StalePlan):
+    def give_up(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
+        """For a plan that is to be deleted: what is half applied, and could not be settled, stays so. The
+        plan, and where its files are. `ApplyBusy`."""
+        where = self.applier.give_up(plan.id)
+        if where and plan.phase is Phase.APPLY and plan.state.running:
+            error = f"applying it was interrupted, and given up; some of it may be left in {where[0]}"
             plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
-            with suppress(SandboxMissing, SandboxBusy):
-                sandbox = self.sandboxes.open(plan.id)
-                with sandbox.writing():
-                    # A check may have been at work on the merged result.
-                    bring_to(sandbox, self.result.history.states(plan.id))
+        return plan, where
 
-    def _begin(self, plan: Plan) -> Plan:
+    def _isolated(self, plan: Plan) -> None:
+        """One that cannot be settled now keeps nobody from settling the others."""
+        try:
+            self._settle(plan)
+        except (CleverAgentsError, OSError) as error:
+            import structlog
+
+            structlog.get_logger().warning("apply.settling_failed", plan_id=plan.id, error=str(error))
+
+    def _settle(self, plan: Plan) -> None:
+        if self.applier.is_busy(plan.resource):
+            return
+        if plan.id in self.applier.undecided():  # guard: only its journal knows what of it is left
+            return
+        error = "applying it was interrupted, and nothing of it is left; apply it again"
+        merged = plan.waiting_for
+        plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
+        if isinstance(merged, Mapping):
+            self._take_back_merged(plan, str(merged[_MERGED]))
+
+    def _take_back_merged(self, plan: Plan, merged: str) -> None:
+        """A check may have been at work on the merged result. What is not exactly that is somebody's."""
+        sandbox = self.sandboxes.open(plan.id)
+        history = self.result.history
+        with sandbox.writing():
+            given = {path: step.before for path, step in history.differences(plan.id).items()}
+            given |= _states(sandbox.changes_of(merged))
+            found = history.unrecorded(plan.id, sandbox)
+            sandbox.restore(
+                {
+                    path: step.before
+                    for path, step in found.items()
+                    if path in given and given[path] == step.after  # guard: nobody's edits are wiped
+                }
+            )
+
+    def _begin(self, plan: Plan, merged: str) -> Plan:
         """Inside the resource's lock: a plan that is being applied while nobody holds that is nobody's."""
         plan = self.plans.move(plan, (Phase.APPLY, PlanState.QUEUED), now=self.clock.now())
-        return self._move(plan, PlanState.PROCESSING)
+        return self._move(plan, PlanState.PROCESSING, PlanFacts(waiting_for={_MERGED: merged}))
 
     def _constrained(self, plan: Plan, error: BaseException) -> None:
         state = PlanState.CONSTRAINED
         if isinstance(error, (Cancelled, KeyboardInterrupt)):
             text = "applying it was interrupted"
-        elif isinstance(error, Unavailable):
+        elif isinstance(error, _NO_STORE):
             return  # whether it was applied is in the journal, which could not be reached: `settle` finds out
         elif isinstance(error, CleverAgentsError):
             text = str(error)
         else:
             text = f"{type(error).__name__}: {error}"
-        if not isinstance(error, (Cancelled, KeyboardInterrupt, Conflict)):
+        if not isinstance(error, (Cancelled, KeyboardInterrupt, Conflict, Unavailable)):
             state = PlanState.ERRORED
+        if plan.id in self.applier.undecided():  # guard: it could not be taken back, and `settle` tries again
+            return
         with suppress(StalePlan):  # it was applied, and only the tidying up failed
             self._move(plan, state, PlanFacts(error=text))
 

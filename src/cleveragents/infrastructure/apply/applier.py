@@ -16,7 +16,7 @@ from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.errors import ApplyRefused
 from cleveragents.infrastructure.apply.blame import blamed
-from cleveragents.infrastructure.apply.journal import ApplyJournal, Conclusion
+from cleveragents.infrastructure.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
 from cleveragents.infrastructure.apply.lock import resource_lock, try_resource_lock
 from cleveragents.infrastructure.apply.preparation import Engine, TreePreparation, Wish
 from cleveragents.infrastructure.apply.presence import Presence, git_directory_of
@@ -95,7 +95,7 @@ class TreeApplier:
     ) -> Iterator[Preparation]:
         presence = _presence_of(plan_id, sandbox)
         with resource_lock(presence.resource, waiting=waiting, timeout_seconds=timeout_seconds):
-            self._engine.recovery.recover_held(presence.resource)
+            self._engine.recovery.recover_held(presence.resource, plan_id)
             last = self._engine.journal.last_of_plan(plan_id)
             if last is None or last.kind != "apply":
                 raise ApplyRefused(plan_id, "there is nothing of it to undo")
@@ -113,10 +113,17 @@ class TreeApplier:
     def recover(self) -> Sequence[Recovered]:
         return self._engine.recovery.recover()
 
+    def undecided(self) -> frozenset[str]:
+        entries = self._engine.journal.open_entries()
+        return frozenset(entry.plan_id for entry in entries if entry.state in (STAGING, PREPARED))
+
+    def give_up(self, plan_id: str) -> Sequence[str]:
+        return self._engine.recovery.give_up(plan_id)
+
     @contextmanager
     def _prepared(self, presence: Presence, wish: Wish) -> Iterator[TreePreparation]:
         """The merge, decided. The resource is held."""
-        self._engine.recovery.recover_held(presence.resource)
+        self._engine.recovery.recover_held(presence.resource, wish.plan_id)
         presence.ensure_no_other_journal(wish.plan_id)
         presence.begin()
         try:

@@ -79,6 +79,11 @@ class CommitMaking:
             raise self._refused(f"{under_way} is under way; end it first, or apply without a commit")
         if not user.has_identity():
             raise self._refused("git does not know who you are; set user.name and user.email")
+        if user.signs_commits():  # guard: a commit that should be signed is not made without
+            raise self._refused(
+                "commit.gpgSign is set, and only your own git signs; apply without a commit, then commit it "
+                "yourself"
+            )
 
     def _user(self) -> UserGit:
         return UserGit(self.presence.required_git_directory, self.presence.resource)

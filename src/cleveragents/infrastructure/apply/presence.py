@@ -8,6 +8,7 @@ ignored file that the sandbox had brought along, or that is in the way of a new 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +21,9 @@ from cleveragents.infrastructure.apply.merge import Merge, changed_between, merg
 from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 
-__all__ = ["Presence", "git_directory_of", "names_of_content"]
+__all__ = ["Presence", "git_directory_of", "names_of_content", "put_aside_in"]
+
+_STAGING = re.compile(r"(?:\.cleveragents-)?[0-9A-HJKMNP-TV-Z]{26}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,11 @@ class Presence:
 
     def ensure_no_other_journal(self, plan_id: str) -> None:
         """`ApplyRefused` when an apply was interrupted here of which our journal knows nothing."""
-        found = sorted(self.resource.glob(".cleveragents-*/old"))
-        if self.git_directory is not None:
-            found += sorted(self.git_directory.glob("cleveragents/*/old"))
+        found = put_aside_in(self.resource, self.git_directory)
         if found:  # guard: files in two states are no base for a merge
             raise ApplyRefused(
                 plan_id,
-                f"{found[0].parent} holds files that an interrupted apply had put aside and that are nowhere "
+                f"{found[0]} holds files that an interrupted apply had put aside and that are nowhere "
                 "else; let whoever began it run `agents doctor`, or look at them and remove the directory",
             )
 
@@ -153,6 +154,19 @@ def git_directory_of(resource: Path) -> Path | None:
         return None
     # A linked worktree, or a submodule, has a file that says where.
     return (resource / named.removeprefix("gitdir:").strip()).resolve()
+
+
+def put_aside_in(resource: Path, git_directory: Path | None) -> list[Path]:
+    """Where applies have put files aside: directories of ours by name and shape; what else is called so is
+    its user's."""
+    found = sorted(resource.glob(".cleveragents-*"))
+    if git_directory is not None:
+        found += sorted(git_directory.glob("cleveragents/*"))
+    return [
+        place
+        for place in found
+        if _STAGING.fullmatch(place.name) and all((place / name).is_dir() for name in ("old", "new"))
+    ]
 
 
 def names_of_content(repository: PrivateRepository, resource: Path, paths: Iterable[str]) -> dict[str, str]:

@@ -5,11 +5,13 @@ What is there decides, so that it may be done again, by anybody, at any time; th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cleveragents.application.ports.applies import Recovered
 from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.errors import ApplyBusy, GitFailed
+from cleveragents.errors import ApplyBusy, ApplyRefused, CleverAgentsError, GitFailed
 from cleveragents.infrastructure.apply.commit import is_committed, take_back_commit, wait_for_stragglers
 from cleveragents.infrastructure.apply.exchange import sync_filesystem
 from cleveragents.infrastructure.apply.index_lock import unlock_index
@@ -17,7 +19,7 @@ from cleveragents.infrastructure.apply.journal import PREPARED, STAGING, ApplyJo
 from cleveragents.infrastructure.apply.lock import try_resource_lock
 from cleveragents.infrastructure.apply.moves import Mover, remove_staging
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "is_absent"]
 
 
 class Recovery:
@@ -37,20 +39,44 @@ class Recovery:
         """One that cannot be ended now stays open, and keeps nobody from ending the others."""
         try:
             return self._attempted(entry)
-        except (OSError, GitFailed) as error:
+        except (OSError, CleverAgentsError) as error:
             import structlog
 
             log = structlog.get_logger()
             log.warning("apply.recovery_failed", plan_id=entry.plan_id, apply_id=entry.id, error=str(error))
             return None
 
-    def recover_held(self, resource: Path) -> None:
-        """Ends every entry of this resource, which the caller holds."""
+    def recover_held(self, resource: Path, plan_id: str) -> None:
+        """Ends every entry of this resource, which the caller holds for the plan. `ApplyRefused`."""
         for entry in self._journal.open_entries():
             if entry.resource == str(resource):
                 if not wait_for_stragglers(entry):
                     raise ApplyBusy(str(resource))
-                self.conclude(entry)
+                problem = f"the interrupted {entry.kind} of plan {entry.plan_id} cannot be ended"
+                if is_absent(entry):
+                    raise ApplyRefused(plan_id, f"{problem}: {entry.journal.staging} is out of reach")
+                try:
+                    self.conclude(entry)
+                except (OSError, GitFailed) as error:
+                    raise ApplyRefused(plan_id, f"{problem}: {error}") from error
+
+    def give_up(self, plan_id: str) -> list[str]:
+        """Ends the plan's entries as they are: no file is looked at or moved. The resources of those that
+        were not over. `ApplyBusy` while somebody is at one."""
+        given_up = []
+        for entry in self._journal.open_entries():
+            if entry.plan_id != plan_id:
+                continue
+            with _held_if_there(Path(entry.resource)) as held:
+                if not held or not wait_for_stragglers(entry):  # guard: a living one is not given up
+                    raise ApplyBusy(entry.resource)
+                if entry.journal.scratch:
+                    with suppress(OSError):
+                        unlock_index(Path(entry.journal.scratch))
+                self._end(entry, done=False, left_alone=[file.path for file in entry.journal.files])
+                self._journal.close(entry)
+                given_up.append(entry.resource)
+        return given_up
 
     def conclude(self, entry: Entry) -> Recovered | None:
         """Ends the entry; None when it had ended already, or had touched nothing."""
@@ -86,12 +112,9 @@ class Recovery:
             self._journal.close(entry)
 
     def _attempted(self, entry: Entry) -> Recovered | None:
-        resource = Path(entry.resource)
-        if not resource.is_dir():
-            self._end(entry, done=False, left_alone=["the resource is gone"])
-            self._journal.close(entry)
-            return Recovered(entry.plan_id, entry.id, entry.kind, False, (entry.resource,))
-        with try_resource_lock(resource) as held:
+        if is_absent(entry):  # guard: what is out of reach may come back, half done
+            return None
+        with try_resource_lock(Path(entry.resource)) as held:
             # Somebody may have ended it while we looked.
             present = self._journal.get(entry.id) if held else None
             if present is None or not wait_for_stragglers(present):
@@ -140,3 +163,22 @@ class Recovery:
             return True
         with Mover(Path(entry.resource), entry.journal, self._faults, "recover") as mover:
             return mover.holds_only_known()
+
+
+def is_absent(entry: Entry) -> bool:
+    """Whether the resource is out of reach: moved away, or on a disk that is not there at the moment."""
+    resource = Path(entry.resource)
+    above = Path(entry.journal.staging).parent
+    home = above.parent if above.name == "cleveragents" else above
+    # What stays of a disk is an empty directory; what was begun in the resource never leaves one.
+    return not resource.is_dir() or not home.is_dir() or not any(resource.iterdir())
+
+
+@contextmanager
+def _held_if_there(resource: Path) -> Iterator[bool]:
+    """Whether nobody else holds the resource, and then it is held; nobody can hold what is not there."""
+    if not resource.is_dir():
+        yield True
+        return
+    with try_resource_lock(resource) as held:
+        yield held

@@ -17,7 +17,7 @@ from cleveragents.application.ports.plans import NewPlan, PlanFacts
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
-from cleveragents.errors import AmbiguousPlan, StalePlan, UnknownPlan
+from cleveragents.errors import AmbiguousPlan, PlanError, StalePlan, UnknownPlan
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
@@ -41,6 +41,9 @@ _MOVE = (
     update(plans)
     .where(plans.c.id == bindparam("plan_id"))
     .values({name: bindparam(name) for name in _CHANGED})
+)
+_UNFINISHED = select(applies.c.id).where(
+    applies.c.plan_id == bindparam("plan_id"), applies.c.ended_at.is_(None)
 )
 _LONGEST_ID = 64
 
@@ -167,6 +170,9 @@ class SqlPlanStore:
     def delete(self, plan: Plan, *, now: datetime) -> None:
         def unit(connection: Connection) -> None:
             held = _held(connection, plan)
+            if connection.execute(_UNFINISHED, {"plan_id": held.id}).first():  # guard: only it can end that
+                remedy = "`agents doctor --mend` ends it, or deleting with --yes leaves the files as they are"
+                raise PlanError(held.id, f"an apply or undo of it was interrupted and is not ended; {remedy}")
             of_plan = select(changesets.c.id).where(changesets.c.plan_id == held.id)
             # Held first: whoever is recording in one of them is let finish, and then its entry goes, too.
             connection.execute(of_plan.order_by(changesets.c.id).with_for_update()).all()

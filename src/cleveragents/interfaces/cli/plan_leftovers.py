@@ -23,6 +23,7 @@ _PAGE = 500
 def half_done_applies(container: Container) -> Sequence[Leftover]:
     """Applies and undos that nobody is at any more, and plans that say they are being applied."""
     from cleveragents.infrastructure.apply.journal import DONE, ApplyJournal
+    from cleveragents.infrastructure.apply.recovery import is_absent
 
     applier = container.plan_parts.applier
     journal = ApplyJournal(container.database, container.identifiers, container.clock)
@@ -31,7 +32,7 @@ def half_done_applies(container: Container) -> Sequence[Leftover]:
     def mend_entry(entry: Entry) -> str:
         container.plan_parts.apply.settle()
         if any(known.id == entry.id for known in journal.open_entries()):
-            raise KeptBack("a process that it started still runs, or its files hold something unknown")
+            raise KeptBack("a process that it started still runs, or its files cannot be changed now")
         ended = journal.get(entry.id)
         done = ended is not None and ended.state == DONE
         deed = "completed" if done else "took back"
@@ -41,13 +42,14 @@ def half_done_applies(container: Container) -> Sequence[Leftover]:
         container.plan_parts.apply.settle()
         return f"plan {plan.id} is {container.plan_parts.plans.get(plan.id).state.value}; apply it again"
 
-    found = [
-        Leftover(
-            f"the {entry.kind} of plan {entry.plan_id} to {entry.resource} was interrupted",
-            partial(mend_entry, entry),
-        )
-        for entry in entries
-    ]
+    def leftover_of(entry: Entry) -> Leftover:
+        what = f"the {entry.kind} of plan {entry.plan_id} to {entry.resource} was interrupted"
+        if not is_absent(entry):
+            return Leftover(what, partial(mend_entry, entry))
+        advice = f"bring it back, or `agents plan delete {entry.plan_id} --yes` to give it up"
+        return Leftover(f"{what}, and that is out of reach", advice=advice)
+
+    found = [leftover_of(entry) for entry in entries]
     told = {entry.plan_id for entry in entries}
     for plan in _running(container):
         if plan.phase is Phase.APPLY and plan.id not in told and not applier.is_busy(plan.resource):
