@@ -80,7 +80,10 @@ def test_the_users_own_edit_of_the_same_line_is_named_as_theirs(build: Build) ->
     assert conflict.hunks == ("line 5, present:\n  | mine\nthe plan has:\n  | five",)
     with world.prepare("p") as preparation, pytest.raises(ApplyConflict) as caught:
         preparation.apply()
-    assert "a: both sides changed the same lines; the other change is by you\nline 5, present:\n  | mine" in caught.value.details
+    assert (
+        "a: both sides changed the same lines; the other change is by you\nline 5, present:\n  | mine"
+        in caught.value.details
+    )
 
 
 def test_an_edit_on_top_of_what_a_plan_left_is_the_users(build: Build) -> None:

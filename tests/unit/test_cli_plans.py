@@ -719,3 +719,25 @@ def test_gc_removes_the_sandboxes_of_ended_plans_only(agents: Agents) -> None:
     assert agents("gc", "--older-than", "0m").err == "there is nothing to remove\n"
     assert agents("plan", "apply", kept.id).code == 0
     assert agents("gc", "--older-than", "1y").code == 2
+
+
+def test_ignored_files_come_along_only_where_the_repository_is_trusted_in_that(
+    agents: Agents, repository: Path
+) -> None:
+    (repository / ".gitignore").write_text(".env\n")
+    (repository / ".env").write_text("PLACE=here\n")
+    (repository / ".worktreeinclude").write_text(".env\n")
+    command = ("run", "--review", "--action", "builtin/command", "--", "cat", ".env")
+    assert agents(*command).code == 1
+    assert agents("trust", "--yes").code == 0
+    trusted = agents(*command)
+    assert (trusted.code, "PLACE=here" in trusted.err) == (0, True)
+
+
+def test_a_file_that_git_refuses_does_not_end_a_plan_for_good(agents: Agents, repository: Path) -> None:
+    ran = agents("run", "--review", "--action", "builtin/command", "--", "touch", "GIT~1")
+    assert ran.code == 1
+    assert "GIT~1" in ran.err
+    rolled = agents("plan", "rollback", ran.id, "1", "--yes")
+    assert rolled.code == 0, rolled.err
+    assert agents("plan", "diff", ran.id).out == ""

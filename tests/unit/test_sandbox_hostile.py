@@ -15,7 +15,7 @@ from cleveragents.infrastructure.git.filesystem import ignores_case
 from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.plumbing import user_environment
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
-from cleveragents.infrastructure.sandbox.included import worktree_patterns
+from cleveragents.infrastructure.sandbox.included import patterns_in
 from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 from cleveragents.infrastructure.sandbox.resources import find_resource
 from tests.sandbox_resources import commit_all, git, make_repository, write
@@ -211,7 +211,9 @@ def test_ignored_files_that_only_the_repository_names_do_not_come_along(tmp_path
     write(resource, {".env": "DB=secret\n"})
     assert not (make(resource).root / ".env").exists()
     PrivateClone().remove("plan-1", resource, tmp_path / "sandbox")
-    assert (make(resource, include=worktree_patterns(resource)).root / ".env").exists()
+    assert (
+        make(resource, include=patterns_in((resource / ".worktreeinclude").read_bytes())).root / ".env"
+    ).exists()
 
 
 def test_a_name_that_has_no_other_case_tells_nothing_of_a_filesystem(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from cleveragents.domain.file_state import EXECUTABLE, GITLINK, REGULAR
 from cleveragents.errors import GitFailed, SandboxRefused, ToolRefused
 from cleveragents.infrastructure.git.user_repository import look_at
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
-from cleveragents.infrastructure.sandbox.included import worktree_patterns
+from cleveragents.infrastructure.sandbox.included import patterns_in
 from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 from cleveragents.infrastructure.sandbox.resources import find_resource
 from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write
@@ -286,7 +286,9 @@ def test_ignored_files_come_along_only_when_named(tmp_path: Path, make: Make) ->
         {".env": "A=1\n", ".env.prod": "B=2\n", "secret/a.key": "k\n", "secret/b": "b\n", "c.tmp": ""},
     )
     write(resource, {"plain": "untracked\n"})
-    sandbox = make(resource, include=("*.tmp", "/plain", *worktree_patterns(resource)))
+    sandbox = make(
+        resource, include=("*.tmp", "/plain", *patterns_in((resource / ".worktreeinclude").read_bytes()))
+    )
     assert files_of(sandbox.root) == {
         ".gitignore",
         ".worktreeinclude",

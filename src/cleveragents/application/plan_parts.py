@@ -168,6 +168,13 @@ class PlanParts:
         """`UnknownAction`, `NotTrusted`."""
         return self.actions(Path(resource)).get(name)
 
+    def brought_along(self, resource: str) -> tuple[str, ...]:
+        """Patterns of ignored files that the resource names and the user trusts it in."""
+        from cleveragents.infrastructure.sandbox.included import WORKTREE_INCLUDE, patterns_in
+
+        file = self.trust.look(Path(resource), WORKTREE_INCLUDE)
+        return patterns_in(file.content) if file is not None and file.trusted else ()
+
     @property
     def lifecycle(self) -> PlanLifecycle:
         from cleveragents.application.services.plan_lifecycle import PlanLifecycle
@@ -262,7 +269,7 @@ class PlanParts:
             plans=self.plans,
             jobs=self._container.jobs,
             sandboxes=self.sandboxes,
-            make_strategy=ActionStrategist(self.action_named),
+            make_strategy=ActionStrategist(self.action_named, self.brought_along),
             open_execution=open_execution,
             setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
             rewriting=self.rewriting,

@@ -15,7 +15,7 @@ from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.domain.change import RecordedChange
 from cleveragents.domain.file_state import Difference, FileState, differences_of
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import NeedsHuman, UnknownCheckpoint
+from cleveragents.errors import NeedsHuman, SandboxRefused, UnknownCheckpoint
 
 __all__ = ["RETRY", "ROLLBACK", "PlanHistory", "bring_to", "checkpoint_of", "named"]
 
@@ -117,9 +117,14 @@ def named(paths: Iterable[str]) -> str:
 def bring_to(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> None:
     """Makes the sandbox differ from its base exactly so. The caller holds `sandbox.writing()`.
 
-    Ignored files stay as they are.
+    Ignored files stay as they are. What cannot be recorded, and so not restored either, is put aside.
     """
-    found = sandbox.scan()
+    try:
+        found = sandbox.scan()
+    except SandboxRefused:
+        if not sandbox.put_aside():
+            raise
+        found = sandbox.scan()
     wanted: dict[str, FileState | None] = {path: step.before for path, step in found.items()}
     wanted |= states
     sandbox.restore(

@@ -14,7 +14,7 @@ from cleveragents.domain.policy import DEFAULT_PROFILE
 from cleveragents.domain.strategy import Strategy, StrategyStep
 from cleveragents.errors import PlanFailed
 
-__all__ = ["ActionNamed", "ActionStrategist"]
+__all__ = ["ActionNamed", "ActionStrategist", "BroughtAlong"]
 
 _SECONDS = 3600.0
 _STEPS = 1000
@@ -28,11 +28,18 @@ class ActionNamed(Protocol):
     def __call__(self, name: str, resource: str) -> Action: ...
 
 
+class BroughtAlong(Protocol):
+    """Patterns of ignored files that a resource proposes to bring along, if the user trusts it in that."""
+
+    def __call__(self, resource: str) -> tuple[str, ...]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ActionStrategist:
     """Turns what a plan asks for into a strategy. Reads; changes nothing."""
 
     action_named: ActionNamed
+    brought_along: BroughtAlong
 
     def __call__(self, plan: Plan) -> Strategy:
         """`UnknownAction`, `NotTrusted`, `InvalidArguments`; `PlanFailed` for what needs an actor."""
@@ -54,7 +61,11 @@ class ActionStrategist:
             profile=str(request.get("profile") or DEFAULT_PROFILE),
             action_profile=action.profile,
             setup=action.setup,
-            include=(*action.include, *_texts(request.get("include"))),
+            include=(
+                *action.include,
+                *_texts(request.get("include")),
+                *self.brought_along(plan.resource),
+            ),
             limit_seconds=action.budget.seconds or _SECONDS,
             limit_steps=action.budget.steps or _STEPS,
             invariants=action.invariants,

@@ -13,14 +13,15 @@ from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.sandbox.copying import copy_entry
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
-from cleveragents.infrastructure.sandbox.paths import directory_of, read_file
+from cleveragents.infrastructure.sandbox.paths import directory_of
 
-__all__ = ["bring_included", "worktree_patterns"]
+__all__ = ["WORKTREE_INCLUDE", "bring_included", "patterns_in"]
+
+WORKTREE_INCLUDE = ".worktreeinclude"
 
 
-def worktree_patterns(resource: Path) -> tuple[str, ...]:
-    """What the resource proposes to bring along, in the syntax of .gitignore; for one that is trusted."""
-    content = read_file(resource, ".worktreeinclude") or b""
+def patterns_in(content: bytes) -> tuple[str, ...]:
+    """What a trusted `.worktreeinclude` wants brought along, in the syntax of .gitignore."""
     return tuple(os.fsdecode(line) for line in content.splitlines())
 
 

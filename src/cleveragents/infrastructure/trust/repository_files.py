@@ -20,7 +20,7 @@ __all__ = ["ACTIONS_DIRECTORY", "action_paths", "brought_paths", "read_inside", 
 ACTIONS_DIRECTORY = ".cleveragents/actions"
 
 _OURS = ".cleveragents"
-_SINGLE_FILES = (".cleveragents.toml", ".mcp.json")
+_SINGLE_FILES = (".cleveragents.toml", ".mcp.json", ".worktreeinclude")
 _SKILL = "SKILL.md"
 
 _FILE_LIMIT_BYTES = 1 << 20
