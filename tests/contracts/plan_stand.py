@@ -85,7 +85,7 @@ class PlanStand:
         self.reviews.set(Review(plan.id, ReviewKind.PATH, "f", accepted=False), now=NOW)
         apply = {
             "id": f"apply of {plan.id}", "plan_id": plan.id, "resource": "/r", "kind": "apply",
-            "state": "done", "journal": "{}", "started_at": 0,
+            "state": "done", "journal": "{}", "started_at": 0, "ended_at": 1,
         }  # fmt: skip
         self.database.write(lambda connection: connection.execute(applies.insert(), apply))
 

@@ -215,7 +215,9 @@ def test_the_next_apply_settles_what_was_interrupted_before_it(world: World) -> 
     assert world.applier.recover() == []
 
 
-def test_an_interrupted_apply_of_a_resource_that_is_gone_is_closed(world: World) -> None:
+def test_an_interrupted_apply_of_a_resource_that_is_gone_stays_open_until_it_is_given_up(
+    world: World,
+) -> None:
     def never(connection: Connection, entry: Entry, done: bool) -> None:
         raise RuntimeError("dies")
 
@@ -225,10 +227,10 @@ def test_an_interrupted_apply_of_a_resource_that_is_gone_is_closed(world: World)
     with pytest.raises(RuntimeError), prepared as preparation:
         preparation.apply()
     shutil.rmtree(world.resource)
-    (recovered,) = world.applier.recover()
-    assert (recovered.completed, recovered.left_alone) == (False, (str(world.resource),))
     assert world.applier.recover() == []
-    assert rows(world.database) == [("p", "apply", "undone")]
+    assert (rows(world.database), world.applier.undecided()) == ([("p", "apply", "prepared")], {"p"})
+    assert world.applier.give_up("p") == [str(world.resource)]
+    assert (rows(world.database), world.applier.undecided()) == ([("p", "apply", "undone")], frozenset())
 
 
 def test_a_living_apply_is_not_recovered(world: World) -> None:

@@ -326,9 +326,9 @@ def test_long_conflicts_are_cut_and_say_so(build: Build) -> None:
 def test_what_another_installation_left_half_done_is_no_base_for_a_merge(build: Build) -> None:
     world = build({"a": LINES})
     world.plan("p", {"a": changed(1, b"one")})
-    left = world.resource / ".git/cleveragents/01OTHER/old"
-    left.mkdir(parents=True)
-    with pytest.raises(ApplyRefused, match="01OTHER holds files"):
+    for name in ("old", "new"):
+        (world.resource / ".git/cleveragents/01KAAAAAAAAAAAAAAAAAAAAAAA" / name).mkdir(parents=True)
+    with pytest.raises(ApplyRefused, match="01KAAAAAAAAAAAAAAAAAAAAAAA holds files"):
         world.apply("p")
 
 
