@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleveragents.domain.policy import Capability, profile
 from cleveragents.errors import CleverAgentsError, ConfigurationError, StoreFull
 from cleveragents.infrastructure.configuration import editing
 from cleveragents.infrastructure.configuration.document import parse_document
@@ -100,6 +101,7 @@ TIGHTER = {
     "worker.cancel_grace_seconds": 0.5,
     "sandbox.isolation": "require",
 }
+JOINED = {"plan.profile"}
 LOOSER = {
     "worker.concurrency": 200,
     "worker.cancel_grace_seconds": 500,
@@ -113,7 +115,7 @@ def toml(key: str, value: object) -> str:
 
 
 def test_the_cases_cover_every_key_that_a_repository_may_touch() -> None:
-    assert set(TIGHTER) == {k for k, key in KEYS.items() if key.repository is not Repository.NEVER}
+    assert set(TIGHTER) | JOINED == {k for k, key in KEYS.items() if key.repository is not Repository.NEVER}
 
 
 @pytest.mark.parametrize("key", TIGHTER)
@@ -128,13 +130,25 @@ def test_a_repository_cannot_loosen(place: Place, key: str) -> None:
     assert value_and_layer(place.load(), key)[1] is Layer.DEFAULT
 
 
+@pytest.mark.parametrize("brought", ["manual", "full-auto", "ci"])
+def test_a_repositorys_profile_is_joined_with_the_users_and_only_tightens(place: Place, brought: str) -> None:
+    place.repository_file.write_text(toml("plan.profile", brought))
+    joined = profile(place.load().settings.plan.profile)
+    for capability in Capability:
+        stricter = max(
+            profile("supervised").verdict(capability).strictness,
+            profile(brought).verdict(capability).strictness,
+        )
+        assert joined.verdict(capability).strictness >= stricter
+
+
 def test_a_repository_cannot_lower_the_users_durability(place: Place) -> None:
     place.user_file.write_text("[database]\ndurability = 'full'\n")
     place.repository_file.write_text("[database]\ndurability = 'normal'\n")
     assert value_and_layer(place.load(), "database.durability") == ("full", Layer.FILE)
 
 
-@pytest.mark.parametrize("key", sorted(set(KEYS) - set(TIGHTER)))
+@pytest.mark.parametrize("key", sorted(set(KEYS) - set(TIGHTER) - JOINED))
 def test_a_repository_is_refused_whatever_else_it_sets(place: Place, key: str) -> None:
     sample = place.load().value(KEYS[key])
     place.repository_file.write_text(toml(key, sample))

@@ -7,9 +7,10 @@ policy (a repository, an action) can tighten what the user chose and never loose
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
+from functools import reduce
 from types import MappingProxyType
 
 from cleveragents.errors import ConfigurationError
@@ -72,7 +73,16 @@ class Policy:
 
 
 def profile(name: str) -> Policy:
-    """The built-in profile of that name; `ConfigurationError` with the nearest one if there is none."""
+    """The built-in profile of that name, or several joined by `+`, the strictest answer of which holds.
+
+    `ConfigurationError` with the nearest one if there is none.
+    """
+    first, *others = [_builtin(part) for part in name.split("+")]
+    joined = reduce(Policy.tightened, others, first)
+    return replace(joined, name=name)
+
+
+def _builtin(name: str) -> Policy:
     found = PROFILES.get(name)
     if found is None:
         near = get_close_matches(name, list(PROFILES), n=1)

@@ -116,7 +116,9 @@ def _tighten(values: Values, wanted: Values) -> None:
                 f"a repository may not set {dotted}; if you want it, say so in your own file: "
                 f"agents config set {dotted} …",
             )
-        if _is_tighter(key, value, values[dotted][0]):
+        if rule is Repository.JOIN:
+            values[dotted] = (f"{values[dotted][0]}+{value}", origin)  # whose answers are the stricter ones
+        elif _is_tighter(key, value, values[dotted][0]):
             values[dotted] = (value, origin)
 
 

@@ -41,6 +41,7 @@ class Repository(str, Enum):
     NEVER = "never"
     LOWER = "may lower it"
     RAISE = "may raise it"
+    JOIN = "may tighten it"
 
 
 class _Section(BaseModel):
@@ -49,6 +50,7 @@ class _Section(BaseModel):
 
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 _LOWER: JsonDict = {"repository": Repository.LOWER.value}
+_JOIN: JsonDict = {"repository": Repository.JOIN.value}
 _RAISE: JsonDict = {"repository": Repository.RAISE.value}
 
 
@@ -113,7 +115,9 @@ class PlanSettings(_Section):
     """How plans are run."""
 
     profile: str = Field(
-        default="supervised", description="what plans may do by themselves; `docs/reference/policies.md`"
+        default="supervised",
+        description="what plans may do by themselves; `docs/reference/policies.md`",
+        json_schema_extra=_JOIN,
     )
     pass_environment: str = Field(
         default="", description="names of variables that commands may see, separated by commas"
@@ -124,8 +128,8 @@ class PlanSettings(_Section):
     def _known(cls, value: str) -> str:
         from cleveragents.domain.policy import PROFILES
 
-        if value not in PROFILES:
-            raise ValueError(f"should be one of {', '.join(PROFILES)}")
+        if not set(value.split("+")) <= set(PROFILES):
+            raise ValueError(f"should be one of {', '.join(PROFILES)}, or several joined by +")
         return value
 
 

@@ -103,11 +103,12 @@ def _chosen(store: TrustStore, path: Path) -> tuple[Survey, list[BroughtFile]]:
 def _preview(root: Path, pending: list[BroughtFile]) -> None:
     from cleveragents.infrastructure.trust.preview import preview
 
-    progress(f"{root} brings along what would count from now on:")
+    progress(f"{root} brings along:")
     for file in pending:
         progress(f"  {file.path} ({len(file.content)} bytes)")
         for line in preview(file):
             progress(f"      {redact_text(line)}")
+    progress("Actions and .worktreeinclude count once they are trusted; nothing else is used by this version.")
 
 
 def _confirmed(root: Path, count: int) -> bool:
