@@ -215,7 +215,7 @@ def test_the_next_apply_settles_what_was_interrupted_before_it(world: World) -> 
     assert world.applier.recover() == []
 
 
-def test_an_interrupted_apply_of_a_resource_that_is_gone_stays_open_until_it_is_given_up(
+def test_an_interrupted_apply_of_a_resource_that_is_gone_stays_open_until_given_up(
     world: World,
 ) -> None:
     def never(connection: Connection, entry: Entry, done: bool) -> None:
