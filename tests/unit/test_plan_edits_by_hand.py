@@ -110,3 +110,11 @@ def test_what_a_deletion_would_lose_is_known_before(plans: PlanBench) -> None:
     assert "never applied" in str(plans.parts.cleanup.loss_of(undecided))
     plans.parts.sandboxes.remove(cancelled.id)
     assert plans.parts.cleanup.loss_of(cancelled) is None
+
+
+def test_a_deletion_asks_when_the_repository_is_away_and_nobody_can_tell(plans: PlanBench) -> None:
+    plan = plans.cancel(plans.done(write("x.txt", "")))
+    away = plans.repository.rename(plans.repository.with_name("away"))
+    loss = plans.parts.cleanup.loss_of(plan)
+    away.rename(plans.repository)
+    assert "cannot be told" in str(loss)

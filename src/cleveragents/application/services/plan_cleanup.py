@@ -16,7 +16,7 @@ from cleveragents.application.ports.plans import PlanStore
 from cleveragents.application.ports.sandboxes import Sandboxes
 from cleveragents.application.services.plan_history import PlanHistory, named
 from cleveragents.domain.plan import Plan, PlanState
-from cleveragents.errors import PlanError, SandboxBusy, SandboxMissing, SandboxRefused
+from cleveragents.errors import GitFailed, PlanError, SandboxBusy, SandboxMissing, SandboxRefused
 
 __all__ = ["Freed", "PlanCleanup"]
 
@@ -117,6 +117,8 @@ class PlanCleanup:
             return None
         except SandboxRefused as refusal:
             return f"it cannot be told whether its files were edited ({refusal.reason})"
+        except GitFailed as failure:  # the repository whose objects it borrows is away
+            return f"it cannot be told whether its files were edited ({failure.problem})"
         return f"{named(found)} changed in it, and that is not recorded" if found else None
 
     def _removed(self, plan_id: str) -> bool:

@@ -108,7 +108,7 @@ def _preview(root: Path, pending: list[BroughtFile]) -> None:
         progress(f"  {file.path} ({len(file.content)} bytes)")
         for line in preview(file):
             progress(f"      {redact_text(line)}")
-    progress("Actions and .worktreeinclude count once they are trusted; nothing else is used by this version.")
+    progress("Actions and .worktreeinclude count once trusted; nothing else is used by this version.")
 
 
 def _confirmed(root: Path, count: int) -> bool:
