@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.runtime  ## run real graphs as jobs, cancel one, kill one and recover it, verify the audit log
+demo: $(VENV)/.runtime  ## plans on a sample repository, graphs as jobs; some cancelled, some killed; the audit log verified
 	@$(BIN)/agents demo
 
 test: $(VENV)/.dev  ## everything that CI runs
