@@ -247,12 +247,12 @@ def test_one_that_listens_to_sigterm_ends_by_itself(bench: Bench, root: Path) ->
         isolation="require" if bench.runner.isolates else "off", grace_seconds=60.0
     )
     result = Bench(patient, root).shell(
-        "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done", timeout_seconds=0.5
+        "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done", timeout_seconds=2.0
     )
     assert result.timed_out
     assert result.output.startswith("ready\n")
     assert result.output.endswith("bye\n")
-    assert result.seconds < 3.0
+    assert result.seconds < 30.0  # half of its grace: it was not waited for
 
 
 def test_a_grandchild_that_keeps_the_output_open_does_not_hang_the_call(bench: Bench, token: int) -> None:

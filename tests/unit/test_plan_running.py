@@ -132,16 +132,16 @@ def test_a_failure_may_be_said_not_to_matter(plans: PlanBench) -> None:
 
 
 def test_a_plan_ends_when_its_time_is_over(plans: PlanBench) -> None:
-    plan = plans.done(command("echo begun; sleep 60"), write("never.txt", ""), limit_seconds=0.5)
+    plan = plans.done(command("echo begun; sleep 60"), write("never.txt", ""), limit_seconds=3.0)
     assert plan.state is PlanState.ERRORED
     assert "took too long: begun" in str(plan.error)
     late = plans.done(
-        command("sleep 0.4", continue_on_failure=True), write("never.txt", ""), limit_seconds=0.3
+        command("sleep 60", continue_on_failure=True), write("never.txt", ""), limit_seconds=2.0
     )
-    assert "more than 0.3 s, its budget" in str(late.error)
+    assert "more than 2 s, its budget" in str(late.error)
     assert plans.states_of(late) == ["ended"]
     # What an attempt used is used, or a budget would be as long as there are attempts.
-    assert "more than 0.3 s, its budget" in str(plans.resume(late).error)
+    assert "more than 2 s, its budget" in str(plans.resume(late).error)
     assert plans.states_of(late) == ["ended"]
 
 
