@@ -211,7 +211,7 @@ def test_trust_shows_what_would_run_before_it_asks(run: Run, root: Path) -> None
     assert "nothing is trusted" in run(trust, "--list").err
     accepted = run(trust, stdin=b"y\n", terminal=True)
     assert accepted.code == 0
-    assert "Trust these 2 files" in accepted.err
+    assert "Trust 2 files" in accepted.err
     assert ".mcp.json" in run(trust, "--list").out
     again = run(trust)
     assert again.code == 0

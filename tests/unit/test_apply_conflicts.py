@@ -67,7 +67,7 @@ def test_of_two_plans_that_change_the_same_line_the_second_is_refused(build: Bui
     world.apply("first")
     (conflict,) = refused(world, "second")
     assert (conflict.path, conflict.kind, conflict.cause) == ("a", "content", "plan first")
-    assert conflict.hunks == ("line 5, present:\n  | five\nthe plan has:\n  | FIVE",)
+    assert conflict.hunks == ("line 5, present:\n  | five\nwanted:\n  | FIVE",)
     assert (world.resource / "a").read_bytes() == changed(5, b"five")
 
 
@@ -77,7 +77,7 @@ def test_the_users_own_edit_of_the_same_line_is_named_as_theirs(build: Build) ->
     world.write({"a": changed(5, b"mine", changed(1, b"also mine"))})
     (conflict,) = refused(world)
     assert conflict.cause == "you"
-    assert conflict.hunks == ("line 5, present:\n  | mine\nthe plan has:\n  | five",)
+    assert conflict.hunks == ("line 5, present:\n  | mine\nwanted:\n  | five",)
     with world.prepare("p") as preparation, pytest.raises(ApplyConflict) as caught:
         preparation.apply()
     assert (

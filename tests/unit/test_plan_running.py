@@ -189,7 +189,7 @@ def test_what_a_person_denies_ends_the_plan_and_says_so(plans: PlanBench) -> Non
     plan = plans.done(step("delete", path="a.txt"), profile="manual")
     plan = plans.answer(plan, False)
     assert plan.state is PlanState.ERRORED
-    assert "a person's answer" in str(plan.error)
+    assert "denied by a person" in str(plan.error)
     assert plans.states_of(plan) == ["failed"]
     assert (plans.sandbox(plan).root / "a.txt").exists()
     with pytest.raises(PlanError, match="nothing in it waits"):

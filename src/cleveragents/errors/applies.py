@@ -18,11 +18,12 @@ class ApplyConflict(Conflict):
     plan_id: str
     paths: tuple[str, ...]
     details: str = ""
+    wanted: str = "applied"
 
     def __str__(self) -> str:
         named = ", ".join(self.paths)
         return (
-            f"plan {self.plan_id} was not applied: it conflicts with the present state of {named}; "
+            f"plan {self.plan_id} was not {self.wanted}: it conflicts with the present state of {named}; "
             "nothing was changed"
         )
 

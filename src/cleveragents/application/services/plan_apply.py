@@ -101,7 +101,7 @@ class PlanApply:
             raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
         sandbox = self.sandboxes.open(plan.id)
         with self.applier.prepare_undo(plan.id, sandbox, waiting=told) as preparation:
-            _ensure_no_conflict(plan.id, preparation.conflicts)
+            _ensure_no_conflict(plan.id, preparation.conflicts, "undone")
             applied = preparation.apply(commit)
         return self.plans.get(plan.id), applied
 
@@ -216,7 +216,7 @@ def _states(changes: Mapping[str, Difference]) -> dict[str, FileState | None]:
     return {path: step.after for path, step in changes.items()}
 
 
-def _ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict]) -> None:
+def _ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict], wanted: str = "applied") -> None:
     if conflicts:
         details = "\n".join(map(str, conflicts))
-        raise ApplyConflict(plan_id, tuple(conflict.path for conflict in conflicts), details)
+        raise ApplyConflict(plan_id, tuple(conflict.path for conflict in conflicts), details, wanted)

@@ -33,6 +33,7 @@ from cleveragents.errors import (
     Cancelled,
     CleverAgentsError,
     NeedsHuman,
+    PlanError,
     PolicyDenied,
 )
 
@@ -165,7 +166,9 @@ class ToolExecution:
                 raise self._asking(earlier, capability)
             if earlier.approval != "granted":
                 self.calls.move(earlier, CallState.FAILED, now=now, error="a person denied it")
-                raise PolicyDenied(f"{request.tool} ({request.step})", "a person's answer", capability.value)
+                raise PlanError(
+                    self._plan_id, f"call {earlier.number} ({request.tool}) was denied by a person"
+                )
             return self.calls.move(earlier, CallState.STARTED, now=now)
         if earlier is not None:
             return earlier

@@ -37,7 +37,7 @@ def conflict_hunks(content: bytes, ours: str, theirs: str) -> tuple[str, ...]:
 def _hunk(first: int, present: list[str], planned: list[str]) -> str:
     last = first + max(len(present), 1) - 1
     where = f"line {first}" if last == first else f"lines {first}-{last}"
-    return "\n".join([f"{where}, present:", *_shown(present), "the plan has:", *_shown(planned)])
+    return "\n".join([f"{where}, present:", *_shown(present), "wanted:", *_shown(planned)])
 
 
 def _shown(lines: list[str]) -> list[str]:

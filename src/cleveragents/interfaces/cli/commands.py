@@ -48,7 +48,7 @@ def cli(ctx: click.Context, overrides: tuple[str, ...]) -> None:
 
     \b
     Example:
-      agents run --action builtin/command -- ruff format .
+      agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents demo
       agents --set log.level=debug doctor
     """

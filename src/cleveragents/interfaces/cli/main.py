@@ -21,7 +21,7 @@ Usage: agents [OPTIONS] COMMAND [ARGS]...
   Runs many AI agent plans at once on real repositories, and loses nothing.
 
   Example:
-    agents run --action builtin/command -- ruff format .
+    agents run --action builtin/command -- sed -i s/colour/color/ README.md
     agents demo
     agents --set log.level=debug doctor
 

@@ -55,7 +55,10 @@ def diff_of_plan(
         sandbox = parts.sandboxes.open(plan.id)
         text = parts.result.diff(plan, sandbox, options=_options(stat, name_only), paths=paths)
     if not text:
-        progress("nothing of that was changed" if paths else "nothing was changed")
+        if plan.state.running:
+            progress("nothing yet: it still runs, and what a step changes is recorded when the step ends")
+        else:
+            progress("nothing of that was changed" if paths else "nothing was changed")
     shown_diff(text)
 
 
@@ -102,6 +105,9 @@ def review_plan(
         parts.result.review(plan, ReviewKind.PATH, path, accepted=not reject)
     for changeset in changesets:
         parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=not reject)
+    for name in (*files, *changesets):
+        again = "" if not reject else f"; `agents plan review {plan.id} --accept …` takes it in again"
+        progress(f"{'left out' if reject else 'taken in'}: {name}{again}")
     progress(f"to be applied: {summary_of(parts, plan) if changes_of(parts, plan) else 'nothing'}")
     told_plan(output, parts, plan)
 

@@ -279,7 +279,7 @@ def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         answer = f"`agents plan approve {plan.id}` or `agents plan deny {plan.id}`"
         raise PlanError(plan.id, f"it waits for your leave to go on; {answer}")
     if plan.state.running:
-        again = f"wait for it, `agents plan cancel {plan.id}` it, or `agents plan resume {plan.id}` it"
+        again = f"wait for it, or `agents plan cancel {plan.id}` it; `agents plan show {plan.id}` says more"
         raise PlanError(plan.id, f"it is not done yet ({plan.phase.value}/{plan.state.value}); {again}")
     if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
         raise PlanError(plan.id, f"it failed and has no result; `agents plan resume {plan.id}` tries again")

@@ -13,7 +13,15 @@ import click
 
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_text
-from cleveragents.errors import ApplyConflict, Cancelled, Conflict, JobAlreadyEnded, PlanError, PlanFailed
+from cleveragents.errors import (
+    ApplyConflict,
+    Cancelled,
+    CheckFailed,
+    Conflict,
+    JobAlreadyEnded,
+    PlanError,
+    PlanFailed,
+)
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import changes_of, ensure_checked, spelt_arguments, told_changes
 from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next
@@ -149,6 +157,12 @@ def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRe
     from cleveragents.domain.strategy import Strategy
 
     allowed = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY) is Verdict.ALLOW
+    try:
+        ensure_checked(parts, plan)  # an apply would refuse it, after running the checks once more
+    except CheckFailed:
+        progress("edit its files where `agents plan show` says they are, then `agents plan reread` it; or:")
+        told_next(parts, plan, commit)
+        raise
     if yes or allowed:
         return apply_now(parts, plan, commit)
     if interactive():

@@ -65,7 +65,7 @@ def run(
 
     \b
     Example:
-      agents run --action builtin/command -- ruff format .
+      agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
     from cleveragents.application.ports.applies import CommitRequest

@@ -11,7 +11,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
-from cleveragents.interfaces.cli.output import Output, format_option, progress, timestamp
+from cleveragents.interfaces.cli.output import Output, counted, format_option, progress, timestamp
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def trust(session: Session, path: Path, yes: bool, listing: bool, revoke: bool, 
         gone = _store(session).revoke(path)
         output.table([{"path": name} for name in gone], ["path"], empty=f"nothing at {path} was trusted")
         if gone:
-            progress(f"{len(gone)} files are no longer trusted")
+            progress(f"no longer trusted: {counted(len(gone), 'file')}")
     else:
         _trust(_store(session), path, yes, output)
 
@@ -115,8 +115,8 @@ def _confirmed(root: Path, count: int) -> bool:
     from cleveragents.errors import NotTrusted
 
     if not sys.stdin.isatty():
-        raise NotTrusted(f"what {root} brings along ({count} files)", f"--yes {root}")
-    return click.confirm(f"Trust these {count} files, as they are now?", default=False, err=True)
+        raise NotTrusted(f"what {root} brings along ({counted(count, 'file')})", f"--yes {root}")
+    return click.confirm(f"Trust {counted(count, 'file')}, as they are now?", default=False, err=True)
 
 
 def _row(file: BroughtFile) -> dict[str, JsonValue]:
