@@ -42,7 +42,7 @@ My Own Edit Is Not Overwritten
     Edit    paint.py    colour = 2\n
     Run Agents On The Plan    apply
     Exit Code Should Be    3
-    Complaint Should Contain    paint.py    changed by you    | colour = 2    | color = 1    nothing was changed
+    Complaint Should Contain    paint.py    is by you    | colour = 2    | color = 1    nothing was changed
     File Should Say    paint.py    colour = 2\n
     File Should Say    README.md    The colour of it.\n
     Run Agents On The Plan    review    paint.py
@@ -65,7 +65,7 @@ Two Plans On One File
     File Should Contain    long.txt    ONE\n    NINE\n
     Run Agents    plan    apply    ${third}
     Exit Code Should Be    3
-    Complaint Should Contain    changed by plan    | ONE    | Uno
+    Complaint Should Contain    is by plan    | ONE    | Uno
     File Should Contain    long.txt    ONE\n    NINE\n
 
 A Plan Is Cancelled From Another Terminal

@@ -830,3 +830,13 @@ def test_doctor_runs_no_program_of_the_directory_it_stands_in(
     monkeypatch.setenv("PATH", f"{os.pathsep}{os.environ['PATH']}")
     agents("doctor")
     assert not (tmp_path / "ran").exists()
+
+
+def test_tools_are_listed_and_described(agents: Agents) -> None:
+    listed = json.loads(agents("tool", "list", "--format", "json").out)
+    assert {"command", "edit", "read", "write"} <= {tool["name"] for tool in listed}
+    assert {tool["name"]: tool["writes"] for tool in listed}["read"] is False
+    shown = json.loads(agents("tool", "show", "edit", "--format", "json").out)
+    assert {"path", "old", "new"} <= set(shown["input"]["properties"])
+    unknown = agents("tool", "show", "edti")
+    assert (unknown.code, "edit" in unknown.err) == (2, True)
