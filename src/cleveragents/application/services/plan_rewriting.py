@@ -64,9 +64,13 @@ class PlanRewriting:
             return self._finish(self._added(plan, _REREAD, CallState.STARTED), sandbox)
 
     def ensure_taken_in(self, plan: Plan) -> None:
-        """`NeedsHuman` when there are edits by hand that a run would throw away."""
-        with suppress(SandboxMissing):
-            self.history.ensure_taken_in(plan.id, self.sandboxes.open(plan.id))
+        """`NeedsHuman` when there are edits by hand that a run would throw away.
+
+        Looked at while nobody else can work there: what a peer's run or rollback does is no edit by hand.
+        `PlanError`, `StalePlan` when somebody went on with the plan meanwhile.
+        """
+        with suppress(SandboxMissing), self._idle(plan) as sandbox:
+            self.history.ensure_taken_in(plan.id, sandbox)
 
     def take_back_failure(self, plan: Plan) -> ToolCall | None:
         """Has the call at which the plan failed made again: from the checkpoint before it, or, if somebody's
