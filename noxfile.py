@@ -79,6 +79,8 @@ def unit(session: nox.Session, version: str) -> None:
 @by_version
 def races(session: nox.Session, version: str) -> None:
     """Explored interleavings, linearizability, hammers. Not traced: explorers and coverage share one hook."""
+    if version not in (PRIMARY, VERSIONS[0], VERSIONS[-1]) and not session.posargs:
+        session.skip(f"explored on {VERSIONS[0]} and {VERSIONS[-1]}; here: nox -s 'races({version})' -- -q")
     # Both explorers on the newest; elsewhere one of them is enough to show that the interpreter is fit.
     explorers = {} if version == VERSIONS[-1] else {"CLEVERAGENTS_EXPLORERS": "frontrun"}
     suites = ["tests/races", *_engine_where(version)]
