@@ -32,6 +32,12 @@
     * OutsideSandbox
     * SandboxRefused
     * SandboxMissing
+    * UnknownActor
+    * InvalidActor
+    * UnknownModel
+    * ModelRefused
+    * ContextTooLong
+    * PriceUnknown
     * ConfigurationError
     * DatabaseUnusable
   * Conflict: somebody else was faster: reload and decide again
@@ -44,6 +50,8 @@
     * ApplyConflict
     * ApplyRefused
     * CheckFailed
+    * BudgetExhausted
+    * ActorStopped
   * Unavailable: wait, then try again
     * StoreBusy
     * StoreFull
@@ -57,6 +65,7 @@
     * SandboxBusy
     * ApplyBusy
     * QuotaExceeded
+    * ModelUnavailable
   * Fault: report it
     * AuditLogBroken
     * HandlerFailed
@@ -101,6 +110,17 @@ from cleveragents.errors.jobs import (
     UnknownJob,
     UnknownJobKind,
 )
+from cleveragents.errors.models import (
+    ActorStopped,
+    BudgetExhausted,
+    ContextTooLong,
+    InvalidActor,
+    ModelRefused,
+    ModelUnavailable,
+    PriceUnknown,
+    UnknownActor,
+    UnknownModel,
+)
 from cleveragents.errors.plans import (
     AmbiguousPlan,
     IllegalPlanMove,
@@ -134,6 +154,7 @@ from cleveragents.errors.tools import EditMismatch, InvalidToolCall, OutsideSand
 
 __all__ = [
     "ActionExists",
+    "ActorStopped",
     "AmbiguousChangeset",
     "AmbiguousPlan",
     "ApplyBusy",
@@ -142,6 +163,7 @@ __all__ = [
     "AuditLogBroken",
     "BlockingOnLoop",
     "BreakerOpen",
+    "BudgetExhausted",
     "Cancelled",
     "ChangesetClosed",
     "CheckFailed",
@@ -149,6 +171,7 @@ __all__ = [
     "Closed",
     "ConfigurationError",
     "Conflict",
+    "ContextTooLong",
     "DatabaseFailed",
     "DatabaseUnreachable",
     "DatabaseUnusable",
@@ -163,12 +186,15 @@ __all__ = [
     "IllegalJobMove",
     "IllegalPlanMove",
     "InvalidAction",
+    "InvalidActor",
     "InvalidArguments",
     "InvalidPayload",
     "InvalidRequest",
     "InvalidToolCall",
     "JobAlreadyEnded",
     "LoopStopped",
+    "ModelRefused",
+    "ModelUnavailable",
     "NeedsHuman",
     "NoActiveChangeset",
     "NotTrusted",
@@ -177,6 +203,7 @@ __all__ = [
     "PlanError",
     "PlanFailed",
     "PolicyDenied",
+    "PriceUnknown",
     "QueueFull",
     "QuotaExceeded",
     "SandboxBusy",
@@ -189,12 +216,14 @@ __all__ = [
     "ToolRefused",
     "Unavailable",
     "UnknownAction",
+    "UnknownActor",
     "UnknownChangeset",
     "UnknownCheckpoint",
     "UnknownEventType",
     "UnknownGraph",
     "UnknownJob",
     "UnknownJobKind",
+    "UnknownModel",
     "UnknownPlan",
     "UnknownTool",
 ]

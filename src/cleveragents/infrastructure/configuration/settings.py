@@ -24,6 +24,7 @@ __all__ = [
     "EventSettings",
     "Key",
     "LogSettings",
+    "ModelSettings",
     "PlanSettings",
     "Repository",
     "SandboxSettings",
@@ -148,6 +149,34 @@ class SandboxSettings(_Section):
     )
 
 
+class ModelSettings(_Section):
+    """Which language models are used, and how."""
+
+    default: str = Field(
+        default="", description="the model of plans and actors that name none: provider/name"
+    )
+    fallback: str = Field(default="", description="the model that is asked when the first does not answer")
+    base_url: str = Field(
+        default="", description="where an OpenAI-compatible server answers, for models named openai/…"
+    )
+    concurrency: int = Field(
+        default=8,
+        ge=1,
+        le=1024,
+        description="calls under way at once with one provider",
+        json_schema_extra=_LOWER,
+    )
+    timeout_seconds: _Seconds = Field(
+        default=300.0, description="how long one answer may take, from the request to its last word"
+    )
+    retries: int = Field(
+        default=4, ge=0, le=20, description="how often a call that found no answer is made again"
+    )
+    prices: str = Field(
+        default="", description="a TOML file with prices of your own, which count before those shipped"
+    )
+
+
 class EventSettings(_Section):
     """Delivery of events."""
 
@@ -176,6 +205,7 @@ class Settings(_Section):
     worker: WorkerSettings = WorkerSettings()
     plan: PlanSettings = PlanSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    models: ModelSettings = ModelSettings()
     events: EventSettings = EventSettings()
     log: LogSettings = LogSettings()
 

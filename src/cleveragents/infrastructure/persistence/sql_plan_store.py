@@ -18,6 +18,14 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
 from cleveragents.errors import AmbiguousPlan, PlanError, StalePlan, UnknownPlan
+from cleveragents.infrastructure.persistence.actor_tables import (
+    budgets,
+    decisions,
+    graph_checkpoints,
+    graph_values,
+    graph_writes,
+    model_calls,
+)
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
@@ -178,8 +186,13 @@ class SqlPlanStore:
             connection.execute(of_plan.order_by(changesets.c.id).with_for_update()).all()
             connection.execute(delete(change_entries).where(change_entries.c.changeset_id.in_(of_plan)))
             # A sandbox's row stays as long as its directory: it is how that is found and removed.
-            for table in (changesets, tool_calls, check_runs, reviews, applies):
+            for table in (changesets, tool_calls, check_runs, reviews, applies, decisions, model_calls):
                 connection.execute(delete(table).where(table.c.plan_id == held.id))
+            connection.execute(delete(budgets).where(budgets.c.root_id == held.id))
+            for table in (graph_checkpoints, graph_values, graph_writes):
+                # A plan's graphs have threads below its id, and `0` is what follows `/`.
+                ours = table.c.thread_id >= f"{held.id}/", table.c.thread_id < f"{held.id}0"
+                connection.execute(delete(table).where(*ours))
             connection.execute(delete(plans).where(plans.c.id == held.id))
             append_to_outbox(connection, self._event(EventType.PLAN_DELETED, held, now))
 

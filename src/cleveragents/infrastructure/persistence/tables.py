@@ -31,7 +31,9 @@ __all__ = [
     "changesets",
     "check_runs",
     "events",
+    "id_type",
     "jobs",
+    "number_type",
     "outbox",
     "plans",
     "reviews",
@@ -50,11 +52,13 @@ METADATA = MetaData(
 )
 
 
-def _id() -> TypeEngine[str]:
+def id_type() -> TypeEngine[str]:
+    """Ids, compared by code point."""
     return String().with_variant(String(collation="C"), "postgresql")
 
 
-def _number() -> TypeEngine[int]:
+def number_type() -> TypeEngine[int]:
+    """Row numbers."""
     # Only INTEGER PRIMARY KEY is SQLite's own row number, and numbers itself.
     return BigInteger().with_variant(Integer(), "sqlite")
 
@@ -62,8 +66,8 @@ def _number() -> TypeEngine[int]:
 jobs = Table(
     "jobs",
     METADATA,
-    Column("number", _number(), primary_key=True, autoincrement=True),
-    Column("id", _id(), nullable=False, unique=True),
+    Column("number", number_type(), primary_key=True, autoincrement=True),
+    Column("id", id_type(), nullable=False, unique=True),
     Column("kind", Text, nullable=False),
     Column("payload", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -98,17 +102,20 @@ Index(
 changesets = Table(
     "changesets",
     METADATA,
-    Column("number", _number(), primary_key=True, autoincrement=True),
-    Column("id", _id(), nullable=False, unique=True),
-    Column("plan_id", _id(), nullable=False, index=True),
+    Column("number", number_type(), primary_key=True, autoincrement=True),
+    Column("id", id_type(), nullable=False, unique=True),
+    Column("plan_id", id_type(), nullable=False),
     Column("closed", Boolean, nullable=False),
     sqlite_autoincrement=True,
 )
 
+# Those of a plan, from one of them on.
+Index("ix_changesets_plan_id_number", changesets.c.plan_id, changesets.c.number)
+
 change_entries = Table(
     "change_entries",
     METADATA,
-    Column("changeset_id", _id(), ForeignKey(changesets.c.id), primary_key=True),
+    Column("changeset_id", id_type(), ForeignKey(changesets.c.id), primary_key=True),
     Column("sequence", Integer, primary_key=True, autoincrement=False),
     Column("kind", Text, nullable=False),
     Column("path", Text, nullable=False),
@@ -127,8 +134,8 @@ change_entries = Table(
 outbox = Table(
     "outbox",
     METADATA,
-    Column("number", _number(), primary_key=True, autoincrement=True),
-    Column("event_id", _id(), nullable=False, unique=True),
+    Column("number", number_type(), primary_key=True, autoincrement=True),
+    Column("event_id", id_type(), nullable=False, unique=True),
     Column("event_type", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("occurred_at", Text, nullable=False),
@@ -140,8 +147,8 @@ outbox = Table(
 events = Table(
     "events",
     METADATA,
-    Column("position", _number(), primary_key=True, autoincrement=False),
-    Column("event_id", _id(), nullable=False, unique=True),
+    Column("position", number_type(), primary_key=True, autoincrement=False),
+    Column("event_id", id_type(), nullable=False, unique=True),
     Column("event_type", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("occurred_at", Text, nullable=False),
@@ -153,8 +160,8 @@ events = Table(
 plans = Table(
     "plans",
     METADATA,
-    Column("number", _number(), primary_key=True, autoincrement=True),
-    Column("id", _id(), nullable=False, unique=True),
+    Column("number", number_type(), primary_key=True, autoincrement=True),
+    Column("id", id_type(), nullable=False, unique=True),
     Column("goal", Text, nullable=False),
     Column("action", Text, nullable=False),
     Column("resource", Text, nullable=False, index=True),
@@ -166,8 +173,8 @@ plans = Table(
     Column("waiting_for", Text),
     Column("error", Text),
     Column("job_id", Text),
-    Column("parent_id", _id(), index=True),
-    Column("root_id", _id()),
+    Column("parent_id", id_type(), index=True),
+    Column("root_id", id_type()),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     sqlite_autoincrement=True,
@@ -177,7 +184,7 @@ plans = Table(
 sandboxes = Table(
     "sandboxes",
     METADATA,
-    Column("plan_id", _id(), primary_key=True),
+    Column("plan_id", id_type(), primary_key=True),
     Column("strategy", Text, nullable=False),
     Column("directory", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -190,14 +197,14 @@ sandboxes = Table(
 tool_calls = Table(
     "tool_calls",
     METADATA,
-    Column("plan_id", _id(), primary_key=True),
+    Column("plan_id", id_type(), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("call_id", _id(), nullable=False, unique=True),
+    Column("call_id", id_type(), nullable=False, unique=True),
     Column("step", Text),
     Column("tool", Text, nullable=False),
     Column("arguments", Text, nullable=False),
     Column("state", Text, nullable=False),
-    Column("changeset_id", _id()),
+    Column("changeset_id", id_type()),
     Column("approval", Text),
     Column("result", Text),
     Column("error", Text),
@@ -205,11 +212,14 @@ tool_calls = Table(
     Column("ended_at", BigInteger),
 )
 
+# A step that was called is found among any number of calls.
+Index("ix_tool_calls_plan_id_step_number", tool_calls.c.plan_id, tool_calls.c.step, tool_calls.c.number)
+
 check_runs = Table(
     "check_runs",
     METADATA,
-    Column("number", _number(), primary_key=True, autoincrement=True),
-    Column("plan_id", _id(), nullable=False, index=True),
+    Column("number", number_type(), primary_key=True, autoincrement=True),
+    Column("plan_id", id_type(), nullable=False, index=True),
     Column("name", Text, nullable=False),
     Column("command", Text, nullable=False),
     Column("required", Boolean, nullable=False),
@@ -224,7 +234,7 @@ check_runs = Table(
 reviews = Table(
     "reviews",
     METADATA,
-    Column("plan_id", _id(), primary_key=True),
+    Column("plan_id", id_type(), primary_key=True),
     Column("kind", Text, primary_key=True),
     Column("subject", Text, primary_key=True),
     Column("verdict", Text, nullable=False),
@@ -234,9 +244,9 @@ reviews = Table(
 applies = Table(
     "applies",
     METADATA,
-    Column("number", _number(), primary_key=True, autoincrement=True),
-    Column("id", _id(), nullable=False, unique=True),
-    Column("plan_id", _id(), nullable=False, index=True),
+    Column("number", number_type(), primary_key=True, autoincrement=True),
+    Column("id", id_type(), nullable=False, unique=True),
+    Column("plan_id", id_type(), nullable=False, index=True),
     Column("resource", Text, nullable=False, index=True),
     Column("kind", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -249,7 +259,7 @@ applies = Table(
 actions = Table(
     "actions",
     METADATA,
-    Column("name", _id(), primary_key=True),
+    Column("name", id_type(), primary_key=True),
     Column("document", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
@@ -258,7 +268,7 @@ actions = Table(
 trusts = Table(
     "trusts",
     METADATA,
-    Column("path", _id(), primary_key=True),
+    Column("path", id_type(), primary_key=True),
     Column("digest", Text, primary_key=True),
     Column("trusted_at", BigInteger, nullable=False),
 )

@@ -1,0 +1,162 @@
+"""Actors: who thinks. A graph of nodes over a shared state, as YAML describes it; pure structure.
+
+`type: llm` and `type: tool` in YAML are short for a graph of one node. What makes a graph wrong is in
+`actor_rules.py`, what makes it run in `langgraph/compiler.py`.
+
+A node that follows nothing but `end` leaves the graph. Several names in `next` run at once, as branches; a
+node that several branches lead to runs when all of them have arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from cleveragents.domain.json_value import FrozenObject, JsonValue
+
+__all__ = [
+    "END",
+    "GIVEN",
+    "Actor",
+    "ActorLimits",
+    "HumanNode",
+    "LlmNode",
+    "Node",
+    "Reducer",
+    "Route",
+    "RouterNode",
+    "StateKey",
+    "StateType",
+    "SubgraphNode",
+    "ToolNode",
+]
+
+END = "end"
+"""Where a path leaves the graph; no node may have this name."""
+
+GIVEN: tuple[str, ...] = ("goal", "task", "definition_of_done", "instructions")
+"""What every run has in its state without declaring it; empty text where the caller gave none."""
+
+StateType: TypeAlias = Literal["string", "integer", "number", "boolean", "list", "object"]
+Reducer: TypeAlias = Literal["replace", "append", "sum", "merge"]
+
+
+@dataclass(frozen=True, slots=True)
+class StateKey:
+    """A named value that nodes read and write. Its reducer says how two writes at once become one:
+    `replace` allows a single writer at a time, `append` joins lists, `sum` adds numbers, `merge` joins
+    objects."""
+
+    name: str
+    type: StateType = "string"
+    reducer: Reducer = "replace"
+    default: JsonValue = None
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmNode:
+    """Asks a model, and makes the tool calls it asks for until it asks for none.
+
+    `prompt` is a template over the state, the first thing the user says; `system` is what comes before. The
+    final text, or with `schema` (JSON Schema of an object) the final object, goes to the key `output`; with a
+    schema, the object's properties that are keys of the state are written, too.
+    """
+
+    name: str
+    prompt: str
+    system: str = ""
+    model: str | None = None
+    tools: tuple[str, ...] = ()
+    output: str | None = None
+    schema: Mapping[str, JsonValue] | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    next: tuple[str, ...] = (END,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolNode:
+    """Makes one tool call, with arguments that are templates over the state."""
+
+    name: str
+    tool: str
+    arguments: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    output: str | None = None
+    next: tuple[str, ...] = (END,)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where to go when the condition holds; None always holds."""
+
+    to: str
+    when: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterNode:
+    """Goes the first way whose condition holds."""
+
+    name: str
+    routes: tuple[Route, ...]
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(route.to for route in self.routes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubgraphNode:
+    """Runs another actor. `inputs` are templates over our state by the other's keys, `outputs` the other's
+    keys by ours."""
+
+    name: str
+    actor: str
+    inputs: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    next: tuple[str, ...] = (END,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanNode:
+    """Asks a person and waits, for as long as it takes: the run ends and the answer goes on with it."""
+
+    name: str
+    question: str
+    output: str
+    choices: tuple[str, ...] = ()
+    next: tuple[str, ...] = (END,)
+
+
+Node: TypeAlias = LlmNode | ToolNode | RouterNode | SubgraphNode | HumanNode
+
+
+@dataclass(frozen=True, slots=True)
+class ActorLimits:
+    """How far one run may go; None is no limit of the actor's own. A step is one model or tool call."""
+
+    steps: int = 200
+    tokens: int | None = None
+    usd: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """An actor, complete and consistent. `document` is the text it was read from."""
+
+    name: str
+    entry: str
+    nodes: tuple[Node, ...]
+    description: str = ""
+    model: str | None = None
+    state: tuple[StateKey, ...] = ()
+    limits: ActorLimits = ActorLimits()
+    read_only: bool = False
+    document: str = field(default="", compare=False)
+
+    def node(self, name: str) -> Node:
+        """`KeyError` where there is none; there always is in an actor that was loaded."""
+        return {node.name: node for node in self.nodes}[name]

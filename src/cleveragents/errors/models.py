@@ -1,0 +1,110 @@
+"""Models, actors and budgets: what goes wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleveragents.errors.families import Conflict, InvalidRequest, Unavailable
+
+__all__ = [
+    "ActorStopped",
+    "BudgetExhausted",
+    "ContextTooLong",
+    "InvalidActor",
+    "ModelRefused",
+    "ModelUnavailable",
+    "PriceUnknown",
+    "UnknownActor",
+    "UnknownModel",
+]
+
+
+@dataclass(eq=False)
+class UnknownActor(InvalidRequest):
+    """There is no actor of that name."""
+
+    name: str
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        hint = f"did you mean {self.nearest}?" if self.nearest else "`agents actor list` shows what there is"
+        return f"there is no actor {self.name!r}; {hint}"
+
+
+@dataclass(eq=False)
+class InvalidActor(InvalidRequest):
+    """Its YAML is wrong; every mistake, each with its line."""
+
+    source: str
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.source}:", *(f"  {problem}" for problem in self.problems)])
+
+
+@dataclass(eq=False)
+class UnknownModel(InvalidRequest):
+    """No provider goes by that name."""
+
+    message = "model {name!r}: {problem}"
+    name: str
+    problem: str
+
+
+@dataclass(eq=False)
+class ModelRefused(InvalidRequest):
+    """The provider does not take the request: a wrong key, no credit, a model that it does not have."""
+
+    message = "{model}: {problem}"
+    model: str
+    problem: str
+
+
+@dataclass(eq=False)
+class ContextTooLong(InvalidRequest):
+    """What the model would have to read is more than it can."""
+
+    message = "{model} reads at most {limit} tokens, and this needs {needed}; choose a model that reads more"
+    model: str
+    needed: int
+    limit: int
+
+
+@dataclass(eq=False)
+class PriceUnknown(InvalidRequest):
+    """A limit of money needs a price."""
+
+    message = (
+        "the price of {model} is not known, so a limit of money cannot be kept; "
+        "use --max-tokens, or set its price: `agents config path` says where"
+    )
+    model: str
+
+
+@dataclass(eq=False)
+class ModelUnavailable(Unavailable):
+    """It does not answer: too many requests, a timeout, a broken server, after all retries."""
+
+    message = "{model} does not answer: {problem}; try again later, or choose another with --model"
+    model: str
+    problem: str
+    retry_after_seconds: float | None = None
+
+
+@dataclass(eq=False)
+class BudgetExhausted(Conflict):
+    """The next call might take the plan over what it may spend; so it is not made."""
+
+    message = "the budget does not allow the next call: {what}; `agents plan resume {plan_id} {remedy}`"
+    plan_id: str
+    what: str
+    remedy: str
+
+
+@dataclass(eq=False)
+class ActorStopped(Conflict):
+    """An actor was stopped because it got nowhere, or as far as its limits allow."""
+
+    message = "actor {actor} was stopped: {reason}"
+    actor: str
+    reason: str
