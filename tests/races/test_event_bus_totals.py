@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -138,3 +139,25 @@ def test_hammered_by_failing_handlers_every_failure_and_drop_is_counted() -> Non
     assert waiting == 10
     assert 11 <= delivered_or_taken <= 10 + 256
     assert bus.statistics().failures == 800
+
+
+def test_who_waited_for_a_crowded_bus_stands_back_unless_it_may_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bus = ReactiveEventBus()
+    patient, stood_back = set[int](), set[int]()
+    monkeypatch.setattr(time, "sleep", lambda _: stood_back.add(threading.get_ident()))
+    give_up = time.monotonic() + 60
+
+    def emit(number: int) -> None:
+        wait = number % 2 == 0
+        if wait:
+            patient.add(threading.get_ident())
+        while not stood_back and time.monotonic() < give_up:
+            for _ in range(200):
+                bus.emit(event(), wait=wait)
+
+    with switch_interval(SWITCH_INTERVALS[1]):
+        hammer(emit, seconds_limit=90.0)
+    assert stood_back, "a convoy would never end"
+    assert stood_back <= patient

@@ -24,6 +24,7 @@ import structlog
 from cleveragents.application.ports.events import AuditSink, EventHandler, PreparedEvent, Receipt
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import CleverAgentsError, Closed, DeadlineExceeded, QueueFull
+from cleveragents.infrastructure.events.convoy import stand_back
 from cleveragents.infrastructure.events.dispatch import (
     Full,
     OrderedQueue,
@@ -110,6 +111,7 @@ class ReactiveEventBus:
         prepared = None if kept or self._sink is None else self._sink.prepare(event)
         give_up = None if wait else _LONG_AGO
         while True:
+            before = self._sequence
             with self._lock:
                 if self._closed:  # guard: a closed bus emits nothing
                     raise Closed(_NAME)
@@ -125,18 +127,14 @@ class ReactiveEventBus:
                     self._audit_log.append(stamped)
                     for queue in ordered:
                         queue.put(stamped)
-                    if not inline:
-                        return sequence
-                    self._flights.append(me)
+                    if inline:
+                        self._flights.append(me)
                     break
             give_up = self._wait_for_room(full, give_up)
-        try:
-            for subscription in inline:
-                subscription.deliver(stamped, me)
-        finally:
-            self._flights.remove(me)
-            if self._closed:
-                self._announce_landing()
+        if inline:
+            self._deliver(inline, stamped, me)
+        if wait and sequence > before + 1:  # others had the lock meanwhile
+            stand_back()
         return sequence
 
     def relay(self, events: Sequence[DomainEvent]) -> None:
@@ -186,15 +184,21 @@ class ReactiveEventBus:
             raise
         return deadline
 
+    def _deliver(self, inline: tuple[Subscription, ...], event: DomainEvent, me: int) -> None:
+        try:
+            for subscription in inline:
+                subscription.deliver(event, me)
+        finally:
+            self._flights.remove(me)
+            if self._closed:
+                with self._lock:
+                    self._landed.notify_all()
+
     def _route(self, event_type: EventType) -> Route:
         # Under the lock: derived from the table, and thrown away at each change of it.
         route = Route.to(self._subscriptions.get(event_type, ()) + self._subscriptions.get(None, ()))
         self._routes[event_type] = route
         return route
-
-    def _announce_landing(self) -> None:
-        with self._lock:
-            self._landed.notify_all()
 
     # ── Subscribing ───────────────────────────────────────────────────────────────────────────────
 
@@ -310,10 +314,8 @@ class ReactiveEventBus:
         if self._closed:  # guard: a closed bus takes nobody
             raise Closed(_NAME)
         known = subscription.event_type
-        self._subscriptions = {
-            **self._subscriptions,
-            known: (*self._subscriptions.get(known, ()), subscription),
-        }
+        after = (*self._subscriptions.get(known, ()), subscription)
+        self._subscriptions = {**self._subscriptions, known: after}
         self._routes = {}
 
     def _detach(self, subscription: Subscription, wait: bool, timeout: float) -> bool:
@@ -356,7 +358,8 @@ class ReactiveEventBus:
             everyone = [s for group in self._subscriptions.values() for s in group]
             ordered = self._ordered
         if not wait:
-            _shut(everyone)
+            for subscription in everyone:
+                subscription.shut()
             return
         for subscription in ordered:
             subscription.finish()
@@ -364,7 +367,8 @@ class ReactiveEventBus:
             return
         give_up = time.monotonic() + timeout
         if not self._wait_delivered(ordered, give_up):
-            _shut(everyone)
+            for subscription in everyone:
+                subscription.shut()
             raise DeadlineExceeded("closing the event bus", timeout)
 
     def _wait_delivered(self, ordered: tuple[OrderedSubscription, ...], give_up: float) -> bool:
@@ -393,8 +397,3 @@ class ReactiveEventBus:
             refused=self._tally.refused,
             waiting=sum(s.waiting for s in everyone if isinstance(s, OrderedSubscription)),
         )
-
-
-def _shut(everyone: list[Subscription]) -> None:
-    for subscription in everyone:
-        subscription.shut()
