@@ -163,6 +163,19 @@ def test_a_plan_has_its_own_changesets_oldest_first(store):
     assert list(store.of_plan("no\0body")) == []
 
 
+def test_a_plans_changesets_can_be_had_from_one_of_them_on(store):
+    first, other, second, third = (store.start(plan) for plan in ("plan", "other", "plan", "plan"))
+    store.record(first, change("a"))
+    found = {
+        after: [one.id for one in store.of_plan("plan", after=after)] for after in (first, second, third)
+    }
+    assert found == {first: [second, third], second: [third], third: []}
+    assert [one.id for one in store.of_plan("plan", after=other)] == [second, third]
+    for unknown in ("nope", "no\0pe"):
+        with pytest.raises(UnknownChangeset):
+            store.of_plan("plan", after=unknown)
+
+
 def test_records_of_many_threads_are_gapless_each_in_its_changeset_in_its_threads_order(store):
     shared = store.start("plan")
     own = [store.start("plan") for _ in range(6)]

@@ -40,6 +40,33 @@ def test_calls_are_numbered_from_one_within_their_plan(stand: PlanStand) -> None
     assert len({call.call_id for call in calls}) == 4
 
 
+def test_the_calls_of_a_step_are_found_among_all_others(stand: PlanStand) -> None:
+    plan, other = stand.plan(), stand.plan()
+
+    def added(plan_id: str, step: str | None) -> ToolCall:
+        return stand.calls.add(plan_id, "write", {}, step=step, state=CallState.ENDED, now=NOW)
+
+    steps = ["1", "2.call_a", None, "1", "2.call_b", "2", None]
+    calls = [added(plan.id, step) for step in steps]
+    for step in steps:
+        added(other.id, step)
+        assert stand.calls.of_step(plan.id, step) == [call for call in calls if call.step == step]
+    for step in ("", "3", "2.", "no\0step", "no\udcffstep"):
+        assert stand.calls.of_step(plan.id, step) == []
+    assert stand.calls.of_step("no\0plan", "1") == []
+
+
+def test_a_steps_name_is_as_long_as_an_index_can_hold_and_no_longer(stand: PlanStand) -> None:
+    plan = stand.plan()
+    # Characters that no compression makes small.
+    step = "2." + "".join(chr(0x1F300 + 7919 * n % 1000) for n in range(498))
+    call = stand.calls.add(plan.id, "write", {}, step=step, state=CallState.ENDED, now=NOW)
+    assert stand.calls.of_step(plan.id, step) == [call]
+    with pytest.raises(InvalidPayload, match="500 characters"):
+        stand.calls.add(plan.id, "write", {}, step=f"{step}!", state=CallState.ENDED, now=NOW)
+    assert stand.calls.of_plan(plan.id) == [call]
+
+
 def test_a_call_is_read_as_it_was_returned_whatever_it_holds(stand: PlanStand) -> None:
     plan = stand.plan()
     for text in (ODD, MEGABYTE, ""):

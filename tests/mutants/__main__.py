@@ -111,6 +111,7 @@ TESTS: dict[str, list[str]] = {
     "application/services/attempt_run.py": WORKER,
     "application/services/attempt_table.py": WORKER,
     "application/services/cancellation.py": TOKEN,
+    "application/services/change_fold.py": [f"{UNIT}change_fold.py"],
     "application/services/job_attempt.py": WORKER,
     "application/services/job_lease.py": WORKER,
     "application/services/job_outcome.py": WORKER,

@@ -83,9 +83,12 @@ class InMemoryChangesetStore:
     def entries(self, changeset_id: str) -> Sequence[RecordedChange]:
         return self._get(changeset_id).entries
 
-    def of_plan(self, plan_id: str) -> Sequence[Changeset]:
+    def of_plan(self, plan_id: str, *, after: str | None = None) -> Sequence[Changeset]:
         with self._lock:
-            return tuple(h.changeset for h in self._held.values() if h.changeset.plan_id == plan_id)
+            ids = list(self._held)
+            begun = 0 if after is None else ids.index(self._get(after).changeset.id) + 1
+            found = [self._held[changeset_id].changeset for changeset_id in ids[begun:]]
+        return tuple(changeset for changeset in found if changeset.plan_id == plan_id)
 
     def _get(self, changeset_id: str) -> _Held:
         try:

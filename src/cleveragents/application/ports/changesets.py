@@ -51,6 +51,9 @@ class ChangesetStore(Protocol):
         """What was recorded, in order. `UnknownChangeset`."""
         ...
 
-    def of_plan(self, plan_id: str) -> Sequence[Changeset]:
-        """All changesets of a plan, oldest first; empty if there are none."""
+    def of_plan(self, plan_id: str, *, after: str | None = None) -> Sequence[Changeset]:
+        """All changesets of a plan, oldest first, or those begun after that one; empty if there are none.
+
+        What the latter costs does not depend on how many were begun before. `UnknownChangeset`.
+        """
         ...

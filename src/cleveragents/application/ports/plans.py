@@ -114,6 +114,10 @@ class CallStore(Protocol):
         """All calls, in order."""
         ...
 
+    def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
+        """The calls that were added for the step, in order; what it costs does not depend on the others."""
+        ...
+
 
 class CheckStore(Protocol):
     """What checks said."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.domain.change import RecordedChange
 from cleveragents.domain.file_state import Difference, FileState, differences_of
 from cleveragents.domain.tool import CallState, ToolCall
@@ -37,20 +38,23 @@ class PlanHistory:
         return [
             change
             for changeset in self._changesets.of_plan(plan_id)
+            if changeset.length
             for change in self._changesets.entries(changeset.id)
         ]
 
-    def differences(self, plan_id: str) -> Mapping[str, Difference]:
-        """What all of it comes to."""
-        return differences_of(change.entry for change in self.changes(plan_id))
+    def differences(self, plan_id: str, fold: ChangeFold | None = None) -> Mapping[str, Difference]:
+        """What all of it comes to. Who asks often keeps a `fold`: then only what is new is read."""
+        return (fold or ChangeFold()).caught_up(self._changesets, plan_id)
 
-    def states(self, plan_id: str) -> dict[str, FileState | None]:
+    def states(self, plan_id: str, fold: ChangeFold | None = None) -> dict[str, FileState | None]:
         """What the sandbox should hold where it differs from its base."""
-        return {path: step.after for path, step in self.differences(plan_id).items()}
+        return {path: step.after for path, step in self.differences(plan_id, fold).items()}
 
-    def unrecorded(self, plan_id: str, sandbox: Sandbox) -> dict[str, Difference]:
+    def unrecorded(
+        self, plan_id: str, sandbox: Sandbox, fold: ChangeFold | None = None
+    ) -> dict[str, Difference]:
         """Where the sandbox's files are not what the records add up to: the doing of whoever holds it."""
-        recorded = self.differences(plan_id)
+        recorded = self.differences(plan_id, fold)
         found = dict(sandbox.scan())
         unseen = [path for path, step in recorded.items() if step.after is not None and path not in found]
         for path in sandbox.ignored(unseen):
@@ -83,17 +87,20 @@ class PlanHistory:
         one that was itself taken back has none.
         """
         calls = self._calls.of_plan(plan_id)
-        taken_back: set[int] = set()
-        for call in reversed(calls):
-            if call.state is not CallState.ENDED or call.number in taken_back:
-                continue
-            if call.tool == ROLLBACK:
-                taken_back.update(range(checkpoint_of(call), call.number))
-            elif call.tool == RETRY:
-                taken_back.add(checkpoint_of(call))
+        taken_back = _taken_back(call for call in reversed(calls) if call.step is None)
         return [
-            replace(call, state=CallState.REVERTED) if call.number in taken_back else call for call in calls
+            replace(call, state=CallState.REVERTED) if _is_in(taken_back, call.number) else call
+            for call in calls
         ]
+
+    def latest(self, plan_id: str, step: str) -> ToolCall | None:
+        """The last call that was made for the step and is not reverted, without a look at other steps'."""
+        made = self._calls.of_step(plan_id, step)
+        if not made:
+            return None
+        # What rewrites a plan belongs to no step.
+        taken_back = _taken_back(reversed(self._calls.of_step(plan_id, None)))
+        return next((call for call in reversed(made) if not _is_in(taken_back, call.number)), None)
 
     def _calls_from(self, plan_id: str, checkpoint: int) -> Sequence[ToolCall]:
         calls = self._calls.of_plan(plan_id)
@@ -105,6 +112,23 @@ class PlanHistory:
 def checkpoint_of(call: ToolCall) -> int:
     """Where a rollback leads back to, or which call is to be made again."""
     return int(str(call.arguments["checkpoint"]))
+
+
+def _taken_back(latest_first: Iterable[ToolCall]) -> list[range]:
+    """The numbers of the calls that rollbacks and retries took back, among them rollbacks and retries."""
+    ranges: list[range] = []
+    for call in latest_first:
+        if call.state is not CallState.ENDED or _is_in(ranges, call.number):
+            continue
+        if call.tool == ROLLBACK:
+            ranges.append(range(checkpoint_of(call), call.number))
+        elif call.tool == RETRY:
+            ranges.append(range(checkpoint_of(call), checkpoint_of(call) + 1))
+    return ranges
+
+
+def _is_in(ranges: Sequence[range], number: int) -> bool:
+    return any(number in one for one in ranges)
 
 
 def named(paths: Iterable[str]) -> str:

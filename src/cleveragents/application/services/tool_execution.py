@@ -22,6 +22,7 @@ from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.ports.tools import SandboxFiles, Tool, ToolSource, Workplace
+from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_history import PlanHistory, bring_to
 from cleveragents.domain.file_state import Difference, FileState, entries_between
@@ -48,7 +49,8 @@ DONE = (CallState.ENDED, CallState.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """What is to be done. The `step` names it for good: a step that is done is not done again.
+    """What is to be done. The `step` names it for good: a step that is done is not done again. The parts of
+    a step are named `step.something`, as `ToolCall` says.
 
     `granted`: the user asked for exactly this, so it needs no further leave to run a command.
     """
@@ -66,7 +68,7 @@ class ToolExecution:
     """Makes calls in one sandbox. Not thread-safe: the run that made it uses it, one call after the other.
 
     That is held across processes, too: a call holds the sandbox's `writing()` from its first change until
-    what it changed is recorded.
+    what it changed is recorded. What a call costs does not depend on how many the plan made before.
     """
 
     sandbox: Sandbox
@@ -85,6 +87,7 @@ class ToolExecution:
     on_output: Callable[[bytes], None] | None = None
     faults: FaultPoints = field(default_factory=NoFaults)
     busy_seconds: float = 30.0
+    _fold: ChangeFold = field(default_factory=ChangeFold, init=False, repr=False, compare=False)
 
     def settle(self) -> None:
         """After an interruption: finishes recording what was done, and takes back what was half done."""
@@ -95,7 +98,7 @@ class ToolExecution:
                 elif call.state is CallState.STARTED and call.changeset_id is not None:
                     # The call is made again under a changeset of its own; nothing more belongs in this one.
                     self.context.close_changeset(call.changeset_id)
-            bring_to(self.sandbox, self.history.states(self._plan_id))
+            bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
 
     def abandon(self, reason: str) -> None:
         """After a cancel: what was half done is recorded, too, and its call says that it was cancelled."""
@@ -129,12 +132,7 @@ class ToolExecution:
 
     def earlier(self, step: str) -> ToolCall | None:
         """The call that was made for the step, however far it got; None if none was, or it was taken back."""
-        of_step = [
-            call
-            for call in self.history.calls(self._plan_id)
-            if call.step == step and call.state is not CallState.REVERTED
-        ]
-        return of_step[-1] if of_step else None
+        return self.history.latest(self._plan_id, step)
 
     def note(self, step: str, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall:
         """What the sandbox holds and nobody recorded, filed as the doing of a call that needed no tool."""
@@ -222,13 +220,13 @@ class ToolExecution:
             before[path] = self.sandbox.state_of(path)
 
     def _unrecorded(self) -> Mapping[str, Difference]:
-        return self.history.unrecorded(self._plan_id, self.sandbox)
+        return self.history.unrecorded(self._plan_id, self.sandbox, self._fold)
 
     def _touched(self, before: Mapping[str, FileState | None]) -> dict[str, Difference]:
         hidden = self.sandbox.ignored(before)
         if hidden:
             # What no scan sees is no part of a result, unless it was before a rule came that hides it.
-            hidden -= self.history.differences(self._plan_id).keys()
+            hidden -= self.history.differences(self._plan_id, self._fold).keys()
         return {
             path: Difference(state, self.sandbox.state_of(path))
             for path, state in before.items()

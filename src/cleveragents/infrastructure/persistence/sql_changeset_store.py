@@ -40,7 +40,11 @@ _LOOK: Select[tuple[str, str, bool, int]] = select(
     changesets.c.id, changesets.c.plan_id, changesets.c.closed, _LENGTH.label("length")
 )
 _BY_ID = _LOOK.where(changesets.c.id == bindparam("id"))
-_OF_PLAN = _LOOK.where(changesets.c.plan_id == bindparam("plan_id")).order_by(changesets.c.number)
+_NUMBER = select(changesets.c.number).where(changesets.c.id == bindparam("id"))
+# Numbers begin at 1, so that after 0 all come.
+_OF_PLAN = _LOOK.where(
+    changesets.c.plan_id == bindparam("plan_id"), changesets.c.number > bindparam("after")
+).order_by(changesets.c.number)
 _IDS: BindParameter[str] = bindparam("ids", expanding=True)
 # In the order of their ids, so that two transactions never wait for each other.
 _HOLD = select(changesets.c.id).where(changesets.c.id.in_(_IDS)).order_by(changesets.c.id).with_for_update()
@@ -154,15 +158,17 @@ class SqlChangesetStore:
     def entries(self, changeset_id: str) -> Sequence[RecordedChange]:
         _ensure_possible(changeset_id)
         with self._database.read() as connection:
-            _one(connection, changeset_id)
             rows = connection.execute(_ENTRIES, {"id": changeset_id}).all()
+            if not rows:
+                _one(connection, changeset_id)
         return [recorded_of(row) for row in rows]
 
-    def of_plan(self, plan_id: str) -> Sequence[Changeset]:
+    def of_plan(self, plan_id: str, *, after: str | None = None) -> Sequence[Changeset]:
         if not is_storable(plan_id):
             return []
         with self._database.read() as connection:
-            rows = connection.execute(_OF_PLAN, {"plan_id": plan_id}).all()
+            number = 0 if after is None else _number_of(connection, after)
+            rows = connection.execute(_OF_PLAN, {"plan_id": plan_id, "after": number}).all()
         return [_changeset_of(row) for row in rows]
 
     def _event(self, kind: EventType, changeset: Changeset) -> DomainEvent:
@@ -187,6 +193,14 @@ def _one(connection: Connection, changeset_id: str) -> Changeset:
     if row is None:
         raise UnknownChangeset(changeset_id)
     return _changeset_of(row)
+
+
+def _number_of(connection: Connection, changeset_id: str) -> int:
+    _ensure_possible(changeset_id)
+    number: int | None = connection.execute(_NUMBER, {"id": changeset_id}).scalar()
+    if number is None:
+        raise UnknownChangeset(changeset_id)
+    return number
 
 
 def _changeset_of(row: Row[tuple[str, str, bool, int]]) -> Changeset:

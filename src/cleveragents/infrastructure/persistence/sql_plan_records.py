@@ -32,6 +32,8 @@ __all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore"]
 
 _ENDS = (CallState.ENDED, CallState.FAILED)
 _ANSWERS = ("granted", "denied")
+# An index of PostgreSQL holds 2,704 bytes at most, and a character may take four.
+_STEP_CHARACTERS = 500
 
 
 class SqlCallStore:
@@ -51,6 +53,10 @@ class SqlCallStore:
         state: CallState,
         now: datetime,
     ) -> ToolCall:
+        if step is not None and len(step) > _STEP_CHARACTERS:
+            raise InvalidPayload(
+                "a tool call", f"its step's name has more than {_STEP_CHARACTERS} characters"
+            )
         call_id = self._identifiers.new()
 
         def unit(connection: Connection) -> ToolCall:
@@ -122,6 +128,17 @@ class SqlCallStore:
         if not is_storable(plan_id):
             return []
         query = select(tool_calls).where(tool_calls.c.plan_id == plan_id).order_by(tool_calls.c.number)
+        with self._database.read() as connection:
+            return [call_of(row) for row in connection.execute(query).mappings()]
+
+    def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
+        if not is_storable(plan_id) or not is_storable(step or ""):
+            return []
+        query = (
+            select(tool_calls)
+            .where(tool_calls.c.plan_id == plan_id, tool_calls.c.step == step)
+            .order_by(tool_calls.c.number)
+        )
         with self._database.read() as connection:
             return [call_of(row) for row in connection.execute(query).mappings()]
 
