@@ -191,6 +191,23 @@ def test_ignored_files_are_not_looked_at_unless_the_base_holds_them(made: Made) 
     assert made.sandbox.ignored([]) == frozenset()
 
 
+def test_ignored_files_that_were_made_in_it_are_set_aside_and_put_back(made: Made) -> None:
+    root = made.sandbox.root
+    write(root, {"x.log": "x", "build/out": "o", "src/y.log": "y", "kept.log": "recorded", "new.txt": "n"})
+    (root / "build" / NOT_UNICODE).touch()
+    named = ("build/", "src/y.log", "x.log")
+    assert made.sandbox.ignored_entries(["kept.log", "new.txt"]) == named
+    before = fingerprint(root)
+    with made.sandbox.writing(), made.sandbox.without_ignored(["kept.log", "new.txt"]) as entries:
+        assert entries == named
+        away = {"build", "build/out", f"build/{NOT_UNICODE}", "src/y.log", "x.log"}
+        assert fingerprint(root).keys() == before.keys() - away
+        write(root, {"x.log": "another", "z.log": "z"})
+    assert fingerprint(root) == before
+    made.sandbox.count_as_set_up()
+    assert made.sandbox.ignored_entries() == ()
+
+
 def test_the_tree_of_all_states_is_what_the_files_are(made: Made, tmp_path: Path) -> None:
     change_everything(made.sandbox.root)
     states = {path: step.after for path, step in made.sandbox.scan().items()}

@@ -96,25 +96,70 @@ def test_what_a_check_does_to_files_is_no_part_of_the_result(plans: PlanBench) -
     assert (plans.repository / "a.txt").exists()
 
 
+def test_a_check_does_not_pass_on_files_that_are_never_applied(plans: PlanBench) -> None:
+    """A step makes an ignored file that the result needs; the user would not have it."""
+    plan = plans.done(
+        command("echo 1 > made.log; cp made.log x.txt"),
+        checks=[check("test -e made.log"), check("test -e x.txt"), check("! test -e made.log")],
+    )
+    assert verdicts(plans, plan) == [CheckVerdict.FAILED, CheckVerdict.PASSED, CheckVerdict.PASSED]
+    made = plans.sandbox(plan).root / "made.log"
+    assert made.read_text() == "1\n", "it is there for whoever goes on with the plan"
+    with pytest.raises(CheckFailed, match=r"made\.log"):
+        plans.apply(plan)
+    assert made.read_text() == "1\n"
+
+
+def test_a_check_of_the_merged_result_does_not_see_such_files_either(plans: PlanBench) -> None:
+    """Nor if a rule that hides them is gone from the user's files meanwhile."""
+    plan = plans.done(
+        command("echo 1 > made.log; echo 2 > x.txt"), checks=[check("! test -e made.log && ! test -e b.txt")]
+    )
+    assert verdicts(plans, plan) == [CheckVerdict.FAILED]
+    (plans.repository / "b.txt").unlink()
+    (plans.repository / ".gitignore").write_text("nothing\n")
+    assert plans.apply(plan).state is PlanState.APPLIED
+    assert (plans.sandbox(plan).root / "made.log").read_text() == "1\n"
+    plans.ensure_consistent(plan)
+
+
+def test_checks_see_what_the_setup_made_and_what_the_one_before_them_made(plans: PlanBench) -> None:
+    """All that run at once are one look at the result; nothing ignored is left of them."""
+    (plans.repository / "key.txt").write_text(f"{plans.repository}\n")
+    checks = [check("test -e kept/made && touch first.log"), check("test -e first.log")]
+    plan = plans.done(write("x.txt", ""), setup=SETUP, checks=checks)
+    assert verdicts(plans, plan) == [CheckVerdict.PASSED, CheckVerdict.PASSED]
+    assert not (plans.sandbox(plan).root / "first.log").exists()
+    assert plans.sandbox(plan).ignored_entries() == ()
+
+
+def test_only_what_did_not_pass_yet_runs_again(plans: PlanBench) -> None:
+    problems: list[str | None] = [None, "not yet", None]
+    plans.parts.own_checkout = lambda *asked: problems.pop()
+    plan = plans.done(write("x.txt", ""), checks=[check("true"), check("true; true")])
+    assert verdicts(plans, plan) == [CheckVerdict.PASSED, CheckVerdict.VOID]
+    assert plans.apply(plan).state is PlanState.APPLIED
+    assert verdicts(plans, plan) == [CheckVerdict.PASSED, CheckVerdict.VOID, CheckVerdict.PASSED]
+
+
 def test_a_verdict_holds_for_its_tree_and_for_no_other(plans: PlanBench) -> None:
-    counting = check("echo x >> runs.log")
-    plan = plans.done(edit("a.txt", "two", "2"), checks=[counting])
-    runs = plans.sandbox(plan).root / "runs.log"
-    assert runs.read_text() == "x\n"
+    plan = plans.done(edit("a.txt", "two", "2"), checks=[check("true")])
+    assert len(verdicts(plans, plan)) == 1
     (plans.repository / "b.txt").write_text("the user's\n")
     plans.apply(plan)
     # The merge with what the user did meanwhile is another tree.
-    assert runs.read_text() == "x\nx\n"
-    same = plans.done(edit("a.txt", "three", "3"), checks=[counting])
+    assert len(verdicts(plans, plan)) == 2
+    same = plans.done(edit("a.txt", "three", "3"), checks=[check("true")])
     plans.apply(same)
-    assert (plans.sandbox(same).root / "runs.log").read_text() == "x\n"
+    assert len(verdicts(plans, same)) == 1
 
 
 def test_a_failed_check_is_tried_again(plans: PlanBench) -> None:
-    plan = plans.done(write("x.txt", ""), checks=[check("test -e ready.log")])
-    with pytest.raises(CheckFailed):
+    problems: list[str | None] = [None, "not yet", "not yet"]
+    plans.parts.own_checkout = lambda *asked: problems.pop()
+    plan = plans.done(write("x.txt", ""), checks=[check("true")])
+    with pytest.raises(CheckFailed, match="not yet"):
         plans.apply(plan)
-    (plans.sandbox(plan).root / "ready.log").touch()
     assert plans.apply(plan).state is PlanState.APPLIED
 
 

@@ -59,7 +59,10 @@ class Sandbox(Protocol):
         ...
 
     def writing(self, *, timeout_seconds: float = 0.0) -> AbstractContextManager[None]:
-        """Held by the one call that may change files, across processes. `SandboxBusy`."""
+        """Held by the one call that may change files, across processes. `SandboxBusy`.
+
+        What a killed process had set aside (`without_ignored`) is back in its place.
+        """
         ...
 
     def scan(self) -> Mapping[str, Difference]:
@@ -76,6 +79,27 @@ class Sandbox(Protocol):
 
     def ignored(self, paths: Iterable[str]) -> frozenset[str]:
         """Those of the paths that `scan` does not look at, because a rule says so and the base lacks them."""
+        ...
+
+    def ignored_entries(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
+        """What is there and will never be applied, because it is ignored: files, and directories (they end in
+        a slash) in which nothing else is.
+
+        Not among them is what came with the sandbox, what counts as set up, and what was `recorded` before a
+        rule came that hides it. What is set aside just now is.
+        """
+        ...
+
+    def count_as_set_up(self) -> None:
+        """What is ignored now counts as having come with the sandbox; only the first call does anything."""
+        ...
+
+    def without_ignored(self, recorded: Iterable[str] = ()) -> AbstractContextManager[tuple[str, ...]]:
+        """Sets `ignored_entries` aside for as long as the block lasts, and yields them.
+
+        Afterwards they are as they were, and whatever else is ignored and came meanwhile is gone. The caller
+        holds `writing`, and leaves the other files as they were. `SandboxRefused`.
+        """
         ...
 
     def base_states(self, paths: Iterable[str]) -> Mapping[str, FileState | None]:

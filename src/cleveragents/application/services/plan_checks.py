@@ -1,7 +1,8 @@
 """Checks: what must hold of a result before anything of the user's is touched.
 
 A verdict belongs to one tree. What passed on a tree need not run on that tree again; what a check changed in
-the sandbox is taken back, so that it cannot become part of the result.
+the sandbox is taken back, so that it cannot become part of the result. Ignored files that steps made are no
+part of it either, so checks run without them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class PlanChecks:
         """One run for each check on the tree of those states; `Cancelled` stops them all.
 
         The sandbox is brought to `ground.states` before each, and to what is recorded after it, whatever the
-        check did to it.
+        check did to it. What is ignored and was made by steps is not there meanwhile.
         """
         if not checks:
             return []
@@ -77,27 +78,29 @@ class PlanChecks:
             for run in self.store.of_plan(ground.plan_id)
             if run.tree == tree and run.verdict is CheckVerdict.PASSED
         }
-        runs = []
-        for check in checks:
-            if check.command in passed:
-                runs.append(passed[check.command])
-                continue
-            if progress is not None:
-                named = "" if check.name == check.command else f"{check.name}: "
-                progress(f"check {named}{check.command}")
-            run = self._one(check, ground, tree)
-            self.store.record(run)
-            runs.append(run)
+        if all(check.command in passed for check in checks):
+            return [passed[check.command] for check in checks]
+        recorded = [path for path, state in ground.recorded.items() if state is not None]
+        sandbox, runs = ground.sandbox, []
+        # One block for them all: looking for what is ignored costs a look at every file.
+        with sandbox.writing(timeout_seconds=30.0), sandbox.without_ignored(recorded):
+            for check in checks:
+                if check.command not in passed:
+                    _tell(progress, check)
+                    run = self._one(check, ground, tree)
+                    self.store.record(run)
+                else:
+                    run = passed[check.command]
+                runs.append(run)
         return runs
 
     def _one(self, check: Check, ground: CheckGround, tree: str) -> CheckRun:
         sandbox = ground.sandbox
-        with sandbox.writing(timeout_seconds=30.0):
-            bring_to(sandbox, ground.states)
-            try:
-                verdict, details = self._judged(check, ground)
-            finally:
-                bring_to(sandbox, ground.recorded)
+        bring_to(sandbox, ground.states)
+        try:
+            verdict, details = self._judged(check, ground)
+        finally:
+            bring_to(sandbox, ground.recorded)
         ground.stop.raise_if_cancelled()
         return CheckRun(
             ground.plan_id,
@@ -128,6 +131,12 @@ class PlanChecks:
         except CleverAgentsError as error:
             return CheckVerdict.NOT_RUN, str(error)
         return _verdict(check, result)
+
+
+def _tell(progress: Callable[[str], None] | None, check: Check) -> None:
+    if progress is not None:
+        named = "" if check.name == check.command else f"{check.name}: "
+        progress(f"check {named}{check.command}")
 
 
 def _verdict(check: Check, result: CommandResult) -> tuple[CheckVerdict, str]:

@@ -22,6 +22,7 @@ from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.sandbox.copying import copy_content
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
+from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
 from cleveragents.infrastructure.sandbox.paths import empty
 from cleveragents.infrastructure.sandbox.resources import is_repository
 
@@ -62,6 +63,8 @@ class DirectoryCopy:
         self._faults.reach("sandbox.create.after-checkout")
         index.replace(place.index)
         place.base_index.hardlink_to(place.index)
+        ignored = IgnoredFiles(place, engine, self._durable)
+        ignored.bring(ignored.every_file())
         summary = summary_of(place.index, name_bytes=20)
         facts = SandboxFacts(
             plan_id=request.plan_id,
@@ -77,11 +80,11 @@ class DirectoryCopy:
         )
         place.write_facts(facts)
         self._faults.reach("sandbox.create.after")
-        return GitSandbox(place, facts)
+        return GitSandbox(place, facts, self._faults)
 
     def open(self, plan_id: str, resource: Path, directory: Path) -> GitSandbox:
         place = SandboxPlace(directory)
-        return GitSandbox(place, place.read_facts(plan_id))
+        return GitSandbox(place, place.read_facts(plan_id), self._faults)
 
     def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
         self._faults.reach("sandbox.remove.before")

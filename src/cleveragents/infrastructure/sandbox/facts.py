@@ -66,6 +66,16 @@ class SandboxPlace:
         return self.engine / "base.index"
 
     @property
+    def brought(self) -> Path:
+        """The names of the ignored files that came with it; it may be missing."""
+        return self.engine / "brought.json"
+
+    @property
+    def set_aside(self) -> Path:
+        """Where ignored files are while they are not to be seen; there for no longer than that."""
+        return self.directory / "set-aside"
+
+    @property
     def lock(self) -> Path:
         return self.directory / "lock"
 

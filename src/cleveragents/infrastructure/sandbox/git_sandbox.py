@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.domain.file_state import EXECUTABLE, GITLINK, REGULAR, SYMLINK, Difference, FileState
 from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.content_merge import merged_content
@@ -21,8 +22,10 @@ from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, index_line
 from cleveragents.infrastructure.sandbox.conversions import untouched
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
+from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
 from cleveragents.infrastructure.sandbox.locking import locked
 from cleveragents.infrastructure.sandbox.paths import delete_file, directory_of, is_repository_path
+from cleveragents.infrastructure.sandbox.setting_aside import SettingAside
 from cleveragents.infrastructure.sandbox.unrecordable import move_aside, refused_by_git, strange_submodules
 
 __all__ = ["GitSandbox"]
@@ -38,11 +41,13 @@ class GitSandbox:
     """`Sandbox` on a directory that a strategy made. Stateless but for what never changes, so any thread
     may share it; `writing` is for those who change files."""
 
-    def __init__(self, place: SandboxPlace, facts: SandboxFacts) -> None:
+    def __init__(self, place: SandboxPlace, facts: SandboxFacts, faults: FaultPoints | None = None) -> None:
         self._place = place
         self._facts = facts
         self._engine = PrivateRepository(place.engine, facts.traits)
         self._objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
+        self._ignored = IgnoredFiles(place, self._engine, facts.durable)
+        self._aside = SettingAside(place, facts.durable, faults or NoFaults())
 
     @property
     def plan_id(self) -> str:
@@ -74,8 +79,11 @@ class GitSandbox:
     def notes(self) -> tuple[str, ...]:
         return self._facts.notes
 
-    def writing(self, *, timeout_seconds: float = 0.0) -> AbstractContextManager[None]:
-        return locked(self._place.lock, self.plan_id, timeout_seconds=timeout_seconds)
+    @contextmanager
+    def writing(self, *, timeout_seconds: float = 0.0) -> Iterator[None]:
+        with locked(self._place.lock, self.plan_id, timeout_seconds=timeout_seconds):
+            self._aside.put_back()  # guard: who set it aside is dead, or the lock were not ours
+            yield
 
     def scan(self) -> Mapping[str, Difference]:
         self._ensure_there()
@@ -122,6 +130,30 @@ class GitSandbox:
             succeeds=(0, 1),
         )
         return frozenset(os.fsdecode(listed).split("\0")[:-1])
+
+    def ignored_entries(self, recorded: Iterable[str] = ()) -> tuple[str, ...]:
+        self._ensure_there()
+        return tuple(sorted({*self._ignored.made(recorded), *self._aside.entries()}))
+
+    def count_as_set_up(self) -> None:
+        self._ensure_there()
+        self._ignored.count_as_set_up()
+
+    @contextmanager
+    def without_ignored(self, recorded: Iterable[str] = ()) -> Iterator[tuple[str, ...]]:
+        self._ensure_there()
+        kept = tuple(recorded)
+        made = self._ignored.made(kept)
+        try:
+            self._aside.move(made)
+            try:
+                yield made
+            finally:
+                # guard: only now, when all that was there before is away
+                for entry in self._ignored.made(kept):
+                    self._aside.remove(entry)
+        finally:
+            self._aside.put_back()
 
     def base_states(self, paths: Iterable[str]) -> Mapping[str, FileState | None]:
         states: dict[str, FileState | None] = dict.fromkeys(paths)

@@ -25,17 +25,16 @@ def patterns_in(content: bytes) -> tuple[str, ...]:
     return tuple(os.fsdecode(line) for line in content.splitlines())
 
 
-def bring_included(request: SandboxRequest, place: SandboxPlace) -> list[str]:
-    """Copies them as they are; being ignored, they are not recorded. Returns notes on what did not come."""
+def bring_included(request: SandboxRequest, place: SandboxPlace) -> tuple[list[str], list[str]]:
+    """Copies them as they are; being ignored, they are not recorded. Returns what came, and notes on what did
+    not."""
     patterns = os.fsencode("\n".join(request.include))
     if not patterns.strip():
-        return []
-    left = [
-        path
-        for path in _ignored_and_named(request.resource, place, patterns)
-        if not _copy(request.resource, place.tree, path)
-    ]
-    return [f"ignored files that could not be brought along: {', '.join(left)}"] if left else []
+        return [], []
+    named = _ignored_and_named(request.resource, place, patterns)
+    left = [path for path in named if not _copy(request.resource, place.tree, path)]
+    came = sorted({*named} - {*left})
+    return came, [f"ignored files that could not be brought along: {', '.join(left)}"] if left else []
 
 
 def _ignored_and_named(resource: Path, place: SandboxPlace, patterns: bytes) -> list[str]:

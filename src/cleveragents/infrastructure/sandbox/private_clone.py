@@ -24,6 +24,7 @@ from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningG
 from cleveragents.infrastructure.git.user_repository import UserRepository, content_of, look_at, pin, unpin
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
+from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
 from cleveragents.infrastructure.sandbox.included import bring_included
 from cleveragents.infrastructure.sandbox.paths import empty, read_file
 from cleveragents.infrastructure.sandbox.resources import is_repository
@@ -61,11 +62,11 @@ class PrivateClone:
             raise
         place.write_facts(facts)
         self._faults.reach("sandbox.create.after")
-        return GitSandbox(place, facts)
+        return GitSandbox(place, facts, self._faults)
 
     def open(self, plan_id: str, resource: Path, directory: Path) -> GitSandbox:
         place = SandboxPlace(directory)
-        return GitSandbox(place, place.read_facts(plan_id))
+        return GitSandbox(place, place.read_facts(plan_id), self._faults)
 
     def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
         self._faults.reach("sandbox.remove.before")
@@ -97,7 +98,7 @@ class _Making:
         base = self._base_and_checkout()
         place.base_index.hardlink_to(place.index)
         copy_index(place.index, place.tree / ".git" / "index")
-        self.notes += bring_included(self.request, place)
+        self._bring_included()
         self.faults.reach("sandbox.create.after-checkout")
         summary = summary_of(place.index, name_bytes=20 if repository.object_format == "sha1" else 32)
         if summary.gitlinks:
@@ -125,6 +126,13 @@ class _Making:
             traits=self.traits,
             durable=self.durable,
         )
+
+    def _bring_included(self) -> None:
+        came, notes = bring_included(self.request, self.place)
+        self.notes += notes
+        if came:
+            engine = PrivateRepository(self.place.engine, self.traits)
+            IgnoredFiles(self.place, engine, self.durable).bring(came)
 
     def _uses_filters(self) -> bool:
         known = any(name.startswith("filter.") for name in self.repository.settings)

@@ -30,6 +30,7 @@ __all__ = [
     "spelt_arguments",
     "summary_of",
     "told_changes",
+    "told_ignored",
     "told_plan",
 ]
 
@@ -50,9 +51,10 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
     """Everything that is known of the plan but its calls' output."""
     place: str | None = None
     notes: tuple[str, ...] = ()
+    ignored = _ignored(parts, plan)
     with suppress(SandboxMissing):
         sandbox = parts.sandboxes.open(plan.id)
-        place, notes = str(sandbox.root), sandbox.notes
+        place, notes = str(sandbox.root), (*sandbox.notes, *_sentence(parts, plan, ignored))
     changes: list[Row] = []
     problem = None
     try:
@@ -65,6 +67,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "notes": list(notes),
         "files_changed": len(changes),
         "changes": freeze(changes),
+        "ignored": list(ignored),
         "review_problem": problem,
         "left_out": [review.subject for review in reviews if not review.accepted],
         "checks": freeze(checks_of(parts, plan)),
@@ -151,11 +154,18 @@ def told_changes(parts: PlanParts, plan: Plan) -> bool:
     if len(changes) > _SHOWN_FILES:
         progress(f"  … and {len(changes) - _SHOWN_FILES} more")
     progress(_summary(changes))
+    told_ignored(parts, plan)
     for check in checks_of(parts, plan):
         if check["verdict"] != "passed":
             weight = "it has to pass before the plan can be applied" if check["required"] else "informational"
             progress(f"check {check['name']}: {check['verdict']} ({weight})")
     return bool(changes)
+
+
+def told_ignored(parts: PlanParts, plan: Plan) -> None:
+    """What its steps made and the user will not get, on stderr."""
+    for sentence in _sentence(parts, plan, _ignored(parts, plan)):
+        progress(sentence)
 
 
 def lines_of(row: Mapping[str, JsonValue]) -> str:
@@ -195,6 +205,26 @@ def spelt_arguments(arguments: JsonValue) -> str:
     if isinstance(argv, Sequence) and not isinstance(argv, str):
         return shlex.join(str(word) for word in argv)
     return ", ".join(f"{name}={value}" for name, value in arguments.items())
+
+
+def _ignored(parts: PlanParts, plan: Plan) -> list[str]:
+    """Files first: directories are seldom more than what some tool keeps for itself."""
+    recorded = [path for path, state in parts.history.states(plan.id).items() if state is not None]
+    try:
+        entries = parts.sandboxes.open(plan.id).ignored_entries(recorded)
+    except SandboxMissing:
+        return []
+    return sorted(entries, key=lambda entry: (entry.endswith("/"), entry.count("/"), entry))
+
+
+def _sentence(parts: PlanParts, plan: Plan, ignored: Sequence[str]) -> list[str]:
+    if not ignored:
+        return []
+    from cleveragents.application.services.plan_history import named
+
+    checked = bool(parts.check_runs.of_plan(plan.id))
+    without = "; checks ran without " + ("it" if len(ignored) == 1 else "them") if checked else ""
+    return [f"not applied, because ignored: {named(ignored)}{without}"]
 
 
 def _summary(changes: Sequence[Row]) -> str:

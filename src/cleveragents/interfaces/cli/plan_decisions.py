@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.domain.redaction import redact_text
+from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
-from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_plan
+from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_ignored, told_plan
 from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -56,7 +58,12 @@ def apply_plan(session: Session, plan_id: str, message: str | None, output: Outp
     parts = session.container().plan_parts
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
+    if not plan.state.ended:
+        ensure_reachable(parts, plan)
     _ensure_decidable(plan)
+    if message is not None:
+        ensure_can_commit(Path(plan.resource))
+    told_ignored(parts, plan)
     try:
         apply_now(parts, plan, None if message is None else CommitRequest(message))
     finally:
@@ -81,6 +88,8 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
     parts = session.container().plan_parts
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
+    if message is not None:
+        ensure_can_commit(Path(plan.resource))
     commit = None if message is None else CommitRequest(message)
     try:
         plan, undone = parts.apply.undo(plan, commit=commit, told=progress)
