@@ -15,6 +15,7 @@ from tests.races.naive_bridge import (
     PredecessorLedger,
     SemaphoreThreads,
 )
+from tests.races.naive_budget import LookThenReserveBudgetStore, SettledLaterBudgetStore
 from tests.races.naive_cancellation import EventToken, LockedEventToken
 from tests.races.naive_changesets import (
     LockOnlyContext,
@@ -55,6 +56,8 @@ NAIVE: tuple[type, ...] = (
     WallClockRecovery,
     LockOnlyAttempt,
     UncountedTable,
+    LookThenReserveBudgetStore,
+    SettledLaterBudgetStore,
     UnversionedPlanStore,
     LookThenMovePlanStore,
     LookThenWriteCallStore,

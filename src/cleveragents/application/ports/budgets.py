@@ -45,6 +45,7 @@ class ModelCall:
     picodollars: int | None
     state: str
     started_at: datetime
+    ended_at: datetime | None = None
 
 
 class BudgetStore(Protocol):

@@ -1,0 +1,293 @@
+"""Budgets on a database: one row for a tree of plans, and one for every call of a model.
+
+Whether a call fits is decided where it is reserved: the budget's row is held, looked at and written in one
+transaction. So of two callers that both would fit alone, only one gets the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, select, update
+
+from cleveragents.application.ports.budgets import BudgetView, ModelCall, Reservation
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.domain.budget import Limits, Spend, dollars, exceeded
+from cleveragents.domain.conversation import Usage
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.errors import BudgetExhausted
+from cleveragents.infrastructure.persistence.actor_tables import budgets, model_calls
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
+from cleveragents.infrastructure.persistence.outbox import append_to_outbox
+
+__all__ = ["SqlBudgetStore"]
+
+_WARN_AT = 0.9
+_AMOUNTS = ("picodollars", "tokens", "steps")
+_NOTHING = {f"{kind}_{name}": 0 for kind in ("spent", "reserved") for name in _AMOUNTS}
+
+
+class SqlBudgetStore:
+    """`BudgetStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+        self._database = database
+        self._identifiers = identifiers
+
+    def open(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
+        def unit(connection: Connection) -> BudgetView:
+            row = _held(connection, root_id)
+            if row is not None:  # guard: an open budget keeps what was spent of it
+                return _view(row)
+            told = self._event(EventType.BUDGET_OPENED, root_id, now, {"limits": limits.to_json()})
+            append_to_outbox(connection, told)
+            return _view(_opened(connection, root_id, limits))
+
+        return self._database.write(unit)
+
+    def view(self, root_id: str) -> BudgetView:
+        with self._database.read() as connection:
+            row = connection.execute(select(budgets).where(budgets.c.root_id == root_id)).mappings().first()
+        return BudgetView(root_id, Limits(), Spend(), Spend()) if row is None else _view(row)
+
+    def reserve(
+        self,
+        root_id: str,
+        plan_id: str,
+        worst: Spend,
+        *,
+        key: str,
+        actor: str,
+        node: str,
+        model: str,
+        now: datetime,
+    ) -> Reservation:
+        reservation = Reservation(self._identifiers.new(), root_id, plan_id, worst)
+
+        def unit(connection: Connection) -> Reservation:
+            row = _held(connection, root_id) or _opened(connection, root_id, Limits())
+            again = _reserved(plan_id).where(model_calls.c.key == key)
+            view = _forfeited(connection, _view(row), connection.execute(again).mappings().all(), now)
+            wanted = view.spent + view.reserved + worst
+            broken = exceeded(view.limits, wanted)
+            if broken:  # guard: what does not fit is not reserved
+                raise _exhausted(plan_id, view, worst, broken[0])
+            call: dict[str, Any] = {
+                "id": reservation.id,
+                "root_id": root_id,
+                "plan_id": plan_id,
+                "key": key,
+                "actor": actor,
+                "node": node,
+                "model": model,
+                "state": "reserved",
+                "started_at": microseconds(now),
+            }
+            connection.execute(model_calls.insert(), call | _columns("worst", worst))
+            _keep(connection, BudgetView(root_id, view.limits, view.spent, view.reserved + worst))
+            facts: dict[str, JsonValue] = {"call": reservation.id, "model": model, "node": f"{actor}:{node}"}
+            append_to_outbox(connection, self._event(EventType.MODEL_CALL_STARTED, plan_id, now, facts))
+            return reservation
+
+        return self._database.write(unit)
+
+    def settle(self, reservation: Reservation, spent: Spend, usage: Usage | None, *, now: datetime) -> None:
+        tokens: dict[str, Any] = {"picodollars": spent.picodollars}
+        if usage is not None:
+            tokens["input_tokens"] = usage.input_tokens
+            tokens["output_tokens"] = usage.output_tokens
+            tokens["cached_tokens"] = usage.cached_tokens
+        self._end(reservation, "settled", spent, tokens, now)
+
+    def release(self, reservation: Reservation, *, now: datetime) -> None:
+        self._end(reservation, "released", Spend(), {"picodollars": 0}, now)
+
+    def forfeit(self, plan_id: str, *, now: datetime) -> Spend:
+        def unit(connection: Connection) -> Spend:
+            open_calls = connection.execute(_reserved(plan_id)).mappings().all()
+            if not open_calls:
+                return Spend()
+            row = _held(connection, str(open_calls[0]["root_id"]))
+            assert row is not None  # it was made before the first call was
+            # Looked up again: whoever held the budget before us may have settled one.
+            left = connection.execute(_reserved(plan_id)).mappings().all()
+            _forfeited(connection, _view(row), left, now)
+            return _sum(left)
+
+        return self._database.write(unit)
+
+    def raise_limits(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
+        def unit(connection: Connection) -> BudgetView:
+            row = _held(connection, root_id) or _opened(connection, root_id, Limits())
+            raised = {name: value for name, value in _limits_row(limits).items() if value is not None}
+            if raised:
+                # A new limit is warned of anew.
+                values = {**raised, "warned": ""}
+                connection.execute(update(budgets).where(budgets.c.root_id == root_id).values(values))
+                told = self._event(EventType.BUDGET_RAISED, root_id, now, {"limits": limits.to_json()})
+                append_to_outbox(connection, told)
+            return _view({**row, **raised})
+
+        return self._database.write(unit)
+
+    def calls_of(self, plan_id: str) -> Sequence[ModelCall]:
+        wanted = select(model_calls).where(model_calls.c.plan_id == plan_id).order_by(model_calls.c.number)
+        with self._database.read() as connection:
+            return [_call(row) for row in connection.execute(wanted).mappings()]
+
+    def _end(
+        self, reservation: Reservation, state: str, spent: Spend, tokens: Mapping[Any, Any], now: datetime
+    ) -> None:
+        def unit(connection: Connection) -> None:
+            row = _held(connection, reservation.root_id)
+            ended = (
+                update(model_calls)
+                .where(model_calls.c.id == reservation.id, model_calls.c.state == "reserved")
+                .values(state=state, ended_at=microseconds(now), **tokens)
+            )
+            if row is None or not connection.execute(ended).rowcount:  # guard: counted once
+                return
+            view = _view(row)
+            kept = BudgetView(
+                view.root_id, view.limits, view.spent + spent, _minus(view.reserved, reservation.worst)
+            )
+            _keep(connection, kept)
+            facts: dict[str, JsonValue] = {"call": reservation.id, "state": state, "tokens": spent.tokens}
+            told = self._event(EventType.MODEL_CALL_ENDED, reservation.plan_id, now, facts)
+            append_to_outbox(connection, told)
+            self._warn(connection, kept, str(row["warned"]), now)
+
+        self._database.write(unit)
+
+    def _warn(self, connection: Connection, view: BudgetView, warned: str, now: datetime) -> None:
+        """Says, once for each limit, that little is left of it."""
+        before = set(filter(None, warned.split(",")))
+        near = {
+            name
+            for name in _AMOUNTS
+            if (limit := getattr(view.limits, name)) and getattr(view.spent, name) >= _WARN_AT * limit
+        }
+        new = near - before
+        if not new:
+            return
+        values = {"warned": ",".join(sorted(before | near))}
+        connection.execute(update(budgets).where(budgets.c.root_id == view.root_id).values(values))
+        facts: dict[str, JsonValue] = {"of": sorted(new), "limits": view.limits.to_json()}
+        told = self._event(EventType.BUDGET_NEARLY_SPENT, view.root_id, now, facts)
+        append_to_outbox(connection, told)
+
+    def _event(
+        self, kind: EventType, subject: str, now: datetime, facts: Mapping[str, JsonValue]
+    ) -> DomainEvent:
+        return DomainEvent(kind, subject, self._identifiers.new(), now, facts)
+
+
+def _held(connection: Connection, root_id: str) -> RowMapping | None:
+    """The budget, nobody else's to spend from until the transaction is over."""
+    held = select(budgets).where(budgets.c.root_id == root_id).with_for_update()
+    return connection.execute(held).mappings().first()
+
+
+def _opened(connection: Connection, root_id: str, limits: Limits) -> Mapping[Any, Any]:
+    row = {"root_id": root_id, "warned": "", **_limits_row(limits), **_NOTHING}
+    connection.execute(budgets.insert(), row)
+    return row
+
+
+def _limits_row(limits: Limits) -> dict[str, Any]:
+    return {
+        "limit_picodollars": limits.picodollars,
+        "limit_tokens": limits.tokens,
+        "limit_steps": limits.steps,
+        "limit_seconds": limits.seconds,
+    }
+
+
+def _view(row: Mapping[Any, Any]) -> BudgetView:
+    limits = Limits(
+        picodollars=row["limit_picodollars"],
+        tokens=row["limit_tokens"],
+        steps=row["limit_steps"],
+        seconds=row["limit_seconds"],
+    )
+    return BudgetView(str(row["root_id"]), limits, _spend(row, "spent"), _spend(row, "reserved"))
+
+
+def _spend(row: Mapping[Any, Any], kind: str) -> Spend:
+    return Spend(*(int(row[f"{kind}_{name}"]) for name in _AMOUNTS))
+
+
+def _columns(kind: str, spend: Spend) -> dict[str, int]:
+    return {f"{kind}_{name}": getattr(spend, name) for name in _AMOUNTS}
+
+
+def _keep(connection: Connection, view: BudgetView) -> None:
+    values = _columns("spent", view.spent) | _columns("reserved", view.reserved)
+    connection.execute(update(budgets).where(budgets.c.root_id == view.root_id).values(values))
+
+
+def _reserved(plan_id: str) -> Select[Any]:
+    return select(model_calls).where(model_calls.c.plan_id == plan_id, model_calls.c.state == "reserved")
+
+
+def _sum(calls: Sequence[Mapping[Any, Any]]) -> Spend:
+    total = Spend()
+    for call in calls:
+        total = total + _spend(call, "worst")
+    return total
+
+
+def _forfeited(
+    connection: Connection, view: BudgetView, calls: Sequence[Mapping[Any, Any]], now: datetime
+) -> BudgetView:
+    """The budget after those calls count as spent: nobody will ever say what they really took."""
+    if not calls:
+        return view
+    for call in calls:
+        lost = update(model_calls).where(model_calls.c.id == call["id"])
+        values = {
+            "state": "forfeited",
+            "ended_at": microseconds(now),
+            "picodollars": call["worst_picodollars"],
+        }
+        connection.execute(lost.values(values))
+    lost_spend = _sum(calls)
+    kept = BudgetView(view.root_id, view.limits, view.spent + lost_spend, _minus(view.reserved, lost_spend))
+    _keep(connection, kept)
+    return kept
+
+
+def _minus(whole: Spend, part: Spend) -> Spend:
+    return whole + Spend(-part.picodollars, -part.tokens, -part.steps)
+
+
+def _exhausted(plan_id: str, view: BudgetView, worst: Spend, limit: str) -> BudgetExhausted:
+    name = "picodollars" if limit == "money" else limit
+    amounts = [getattr(part, name) for part in (view.spent, view.reserved, worst)]
+    spent, reserved, more = (dollars(n) if limit == "money" else f"{n:,}" for n in amounts)
+    most = getattr(view.limits, name)
+    allowed = dollars(most) if limit == "money" else f"{most:,}"
+    unit = "" if limit == "money" else f" {limit}"
+    what = f"{spent} of {allowed}{unit} are spent, {reserved} reserved, and it may take {more} more"
+    option = {"money": "--max-usd", "tokens": "--max-tokens", "steps": "--max-steps"}[limit]
+    return BudgetExhausted(plan_id, what, f"{option} MORE")
+
+
+def _call(row: Mapping[Any, Any]) -> ModelCall:
+    known = row["input_tokens"] is not None
+    usage = Usage(row["input_tokens"], row["output_tokens"], row["cached_tokens"]) if known else None
+    return ModelCall(
+        plan_id=row["plan_id"],
+        actor=row["actor"],
+        node=row["node"],
+        model=row["model"],
+        usage=usage,
+        picodollars=row["picodollars"],
+        state=row["state"],
+        started_at=moment(row["started_at"]),
+        ended_at=None if row["ended_at"] is None else moment(row["ended_at"]),
+    )

@@ -1,0 +1,73 @@
+"""Decisions: numbered, kept once, superseded and never erased."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleveragents.domain.decision import Alternative, DecisionState, NewDecision
+from cleveragents.errors import UnknownPlan
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
+from tests.contracts.plan_stand import NOW, PlanStand
+
+ROOT = NewDecision(
+    question="how?",
+    choice="with a flag \ud800\0",
+    rationale="users ask for it",
+    alternatives=(Alternative("an option", "nobody finds it"),),
+    confidence=0.75,
+    made_by="builtin/strategist",
+    checkpoint=3,
+    context={"files": ["a.py"]},
+)
+CHILD = NewDecision(question="where?", choice="cli.py", parent=1)
+
+
+@pytest.fixture
+def stand(database: Database) -> PlanStand:
+    return PlanStand(database)
+
+
+@pytest.fixture
+def store(database: Database, stand: PlanStand) -> SqlDecisionStore:
+    return SqlDecisionStore(database, stand.identifiers)
+
+
+def test_decisions_come_back_as_they_were_made_in_order(store: SqlDecisionStore, stand: PlanStand) -> None:
+    plan = stand.plan()
+    store.add(plan.id, [ROOT, CHILD], key="1", now=NOW)
+    first, second = store.of_plan(plan.id)
+    assert (first.number, second.number, second.made) == (1, 2, CHILD)
+    assert first.made.alternatives == ROOT.alternatives
+    assert first.made.context == {"files": ("a.py",)}
+    assert (first.made.confidence, first.made.checkpoint, first.created_at) == (0.75, 3, NOW)
+    assert "with a flag" in first.made.choice
+
+
+def test_a_run_that_is_repeated_decides_nothing_twice(store: SqlDecisionStore, stand: PlanStand) -> None:
+    plan = stand.plan()
+    again = [store.add(plan.id, [ROOT, CHILD], key="strategize", now=NOW) for _ in range(2)]
+    assert again[0] == again[1] or [d.number for d in again[0]] == [d.number for d in again[1]]
+    assert len(store.of_plan(plan.id)) == 2
+    assert [kind for kind, _, _ in stand.events()].count("decision.made") == 2
+
+
+def test_what_is_superseded_stays_and_says_so(store: SqlDecisionStore, stand: PlanStand) -> None:
+    plan = stand.plan()
+    store.add(plan.id, [ROOT, CHILD], key="1", now=NOW)
+    for _ in range(2):
+        store.supersede(plan.id, [2], now=NOW)
+    store.add(plan.id, [CHILD], key="2", now=NOW)
+    states = [(d.number, d.state) for d in store.of_plan(plan.id)]
+    active, superseded = DecisionState.ACTIVE, DecisionState.SUPERSEDED
+    assert states == [(1, active), (2, superseded), (3, active)]
+    assert [kind for kind, _, _ in stand.events()].count("decision.superseded") == 1
+
+
+def test_nothing_is_decided_for_a_plan_that_is_gone(store: SqlDecisionStore, stand: PlanStand) -> None:
+    plan = stand.plan()
+    store.add(plan.id, [ROOT], key="1", now=NOW)
+    stand.plans.delete(plan, now=NOW)
+    with pytest.raises(UnknownPlan):
+        store.add(plan.id, [ROOT], key="2", now=NOW)
+    assert not store.of_plan(plan.id)

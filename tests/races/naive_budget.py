@@ -1,0 +1,41 @@
+"""Budgets that look first and reserve afterwards: two callers get the same rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from cleveragents.application.ports.budgets import Reservation
+from cleveragents.domain.budget import Limits, Spend, exceeded
+from cleveragents.errors import BudgetExhausted
+from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+
+__all__ = ["LookThenReserveBudgetStore", "SettledLaterBudgetStore"]
+
+
+class LookThenReserveBudgetStore(SqlBudgetStore):
+    """Decides on a view of the budget, and writes in a transaction of its own."""
+
+    def reserve(self, root_id: str, plan_id: str, worst: Spend, **call: Any) -> Reservation:
+        view = self.view(root_id)
+        if exceeded(view.limits, view.spent + view.reserved + worst):
+            raise BudgetExhausted(plan_id, "", "")
+        limits = view.limits
+        self.raise_limits(root_id, Limits(tokens=10**9), now=call["now"])
+        reserved = super().reserve(root_id, plan_id, worst, **call)
+        self.raise_limits(root_id, limits, now=call["now"])
+        return reserved
+
+
+class SettledLaterBudgetStore(SqlBudgetStore):
+    """Reserves nothing: counts a call when it is over, as most tools do."""
+
+    def reserve(self, root_id: str, plan_id: str, worst: Spend, **call: Any) -> Reservation:
+        view = self.view(root_id)
+        if exceeded(view.limits, view.spent + worst):
+            raise BudgetExhausted(plan_id, "", "")
+        return replace(super().reserve(root_id, plan_id, Spend(), **call), worst=worst)
+
+    def settle(self, reservation: Reservation, spent: Spend, usage: Any, *, now: datetime) -> None:
+        super().settle(replace(reservation, worst=Spend()), spent, usage, now=now)
