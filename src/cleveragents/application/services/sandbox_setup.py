@@ -32,7 +32,6 @@ class SandboxSetup:
         problem = StrategyStep(SETUP, call.tool, call.arguments).problem_with(call)
         if problem is not None:
             raise PlanFailed(sandbox.plan_id, problem)
-        sandbox.count_as_set_up()  # guard: else what it made counts as a step's, and no check sees it
 
     def _made(self, setup: Setup, sandbox: Sandbox, execution: ToolExecution, *, asked: bool) -> ToolCall:
         # Only here, before the first step: later steps may change the files that the key is made of.
