@@ -146,6 +146,20 @@ def test_an_unknown_argument_is_answered_with_the_nearest(
         tool.call({**good, "qqqqqq": 1}, place)
 
 
+def test_every_argument_is_described_where_it_is(tool: Tool) -> None:
+    """Not every model provider follows a reference into `$defs`."""
+
+    def ensure_described(schema: Any) -> None:
+        assert "$ref" not in schema
+        assert "$defs" not in schema
+        for about in schema.get("properties", {}).values():
+            assert about["description"]
+            ensure_described(about)
+            ensure_described(about.get("items", {}))
+
+    ensure_described(thaw(tool.spec.input_schema))
+
+
 def test_a_missing_argument_and_a_wrong_type_are_named(
     tool: Tool, good: dict[str, Any], place: Workplace
 ) -> None:

@@ -45,24 +45,25 @@ def overview() -> str:
 
 def arguments(spec: ToolSpec) -> str:
     schema: Any = thaw(spec.input_schema)
-    rows = ["| argument | type | default | |", "|---|---|---|---|"]
+    return "\n".join(["| argument | type | default | |", "|---|---|---|---|", *_rows(schema)])
+
+
+def _rows(schema: Mapping[str, Any], within: str = "") -> Iterator[str]:
     for name, about in schema["properties"].items():
         needed = name in schema.get("required", ())
         default = "needed" if needed else f"`{json.dumps(about.get('default'))}`"
-        rows.append(f"| `{name}` | {_type(about, schema)} | {default} | {about.get('description', '')} |")
-    return "\n".join(rows)
+        yield f"| `{within}{name}` | {_type(about)} | {default} | {about.get('description', '')} |"
+        if "properties" in about.get("items", {}):
+            yield from _rows(about["items"], f"{within}{name}[].")
 
 
-def _type(about: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    if "$ref" in about:
-        inner = schema["$defs"][about["$ref"].rsplit("/", 1)[-1]]["properties"]
-        return "object with " + ", ".join(f"`{name}`" for name in inner)
+def _type(about: Mapping[str, Any]) -> str:
     if "anyOf" in about:
-        return " or ".join(_type(one, schema) for one in about["anyOf"])
+        return " or ".join(_type(one) for one in about["anyOf"])
     if "enum" in about:
         return " or ".join(f"`{json.dumps(value)}`" for value in about["enum"])
     if about.get("type") == "array":
-        return f"list of {_type(about['items'], schema)}"
+        return f"list of {_type(about['items'])}"
     bounds = [
         f"{words} {about[key]:g}"
         for key, words in (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "to"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -68,8 +68,8 @@ class TypedTool(ABC, Generic[A, R]):
             name=self.name,
             description=self.description,
             capability=self.capability,
-            input_schema=FrozenObject(_untitled(self.arguments.model_json_schema())),
-            output_schema=FrozenObject(_untitled(self.result.model_json_schema(mode="serialization"))),
+            input_schema=FrozenObject(_plain(self.arguments.model_json_schema())),
+            output_schema=FrozenObject(_plain(self.result.model_json_schema(mode="serialization"))),
             writes=self.writes,
             runs_commands=self.runs_commands,
         )
@@ -98,10 +98,19 @@ class TypedTool(ABC, Generic[A, R]):
         shown = "; ".join(problems[:_PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
         raise InvalidToolCall(self.name, shown)
 
+    def _names_beside(self, place: Sequence[str | int]) -> list[str]:
+        """The arguments that there are where the one at the place is; all, if it cannot be told where."""
+        whole: Any = self.spec.input_schema
+        schema = whole
+        for step in place[:-1]:
+            inside = {} if schema is None else schema
+            schema = inside.get("items") if isinstance(step, int) else inside.get("properties", {}).get(step)
+        return list((schema or whole).get("properties", whole["properties"]))
+
     def _problem(self, found: Mapping[str, Any]) -> str:
         place = ".".join(str(step) for step in found["loc"])
         if found["type"] == "extra_forbidden":
-            known = list(self.arguments.model_fields)
+            known = self._names_beside(found["loc"])
             near = get_close_matches(str(found["loc"][-1]), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
             return f"there is no argument {place!r}; {hint}"
@@ -111,14 +120,30 @@ class TypedTool(ABC, Generic[A, R]):
         return f"the argument {place!r} is wrong: {said}" if place else said
 
 
-def _untitled(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the titles that pydantic makes of the names: they say nothing that the names don't."""
-    return {
-        key: _untitled(value)
-        if isinstance(value, dict)
-        else [_untitled(item) if isinstance(item, dict) else item for item in value]
-        if isinstance(value, list)
-        else value
-        for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str))
-    }
+def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Each argument described where it is: not every model provider follows a reference. And without the
+    titles that pydantic makes of the names: they say nothing that the names don't."""
+    models: Mapping[str, Any] = schema.get("$defs", {})
+    endless: set[str] = set()
+
+    def plain(part: Any, within: tuple[str, ...]) -> Any:
+        if isinstance(part, list):
+            return [plain(item, within) for item in part]
+        if not isinstance(part, dict):
+            return part
+        reference = part.get("$ref")
+        if not isinstance(reference, str):
+            shown = _without(part, "title") if isinstance(part.get("title"), str) else part
+            return {key: plain(value, within) for key, value in shown.items()}
+        name = reference.rpartition("/")[2]
+        if name in within:  # only a reference can say that something contains its like
+            endless.add(name)
+            return part
+        return plain(models[name] | _without(part, "$ref"), (*within, name))
+
+    found: dict[str, Any] = plain(_without(schema, "$defs"), ())
+    return found | ({"$defs": plain(models, tuple(models))} if endless else {})
+
+
+def _without(part: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != key}

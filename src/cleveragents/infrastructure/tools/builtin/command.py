@@ -25,7 +25,9 @@ class CommandArguments(Arguments):
         default="", description="instead of argv: a text for /bin/sh, with pipes and variables"
     )
     directory: str = Field(default="", description="where to run it, relative to where the plan works")
-    timeout_seconds: float = Field(default=_DEFAULT_SECONDS, gt=0, le=_LONGEST_SECONDS)
+    timeout_seconds: float = Field(
+        default=_DEFAULT_SECONDS, gt=0, le=_LONGEST_SECONDS, description="when to end it, if it has not ended"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -19,9 +19,12 @@ class EditArguments(Arguments):
     path: str = Field(description="the file, relative to the sandbox's root")
     old: str = Field(min_length=1, description="the text to be replaced, exactly as it is in the file")
     new: str = Field(description="what takes its place")
-    count: Literal[1, "all"] = Field(default=1, description='1: it must occur once; "all": everywhere')
+    count: Literal[1, "all"] = Field(
+        default=1, description='1: `old` must occur exactly once; "all": it is replaced everywhere'
+    )
     line_endings: Literal["exact", "file"] = Field(
-        default="exact", description='"file": `old` and `new` take the line endings of the file'
+        default="exact",
+        description='"exact": as `old` and `new` have them; "file": they take those of the file',
     )
     expected_sha256: str | None = Field(
         default=None, description="refuse unless the file is still the one that `read` gave this sha256 for"
@@ -30,9 +33,9 @@ class EditArguments(Arguments):
 
 class EditResult(Result):
     path: str
-    replacements: int
+    replacements: int = Field(description="how often `old` was replaced")
     lines: list[int] = Field(description="where, in the old file; the first 20")
-    sha256: str
+    sha256: str = Field(description="of the file as it is now")
 
 
 class EditTool(TypedTool[EditArguments, EditResult]):

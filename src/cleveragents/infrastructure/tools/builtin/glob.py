@@ -18,7 +18,9 @@ _MOST_RESULTS = 10_000
 
 class GlobArguments(Arguments):
     pattern: Glob = Field(description="like `src/**/*.py`; without a `/`, it is about names in any directory")
-    max_results: int = Field(default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS)
+    max_results: int = Field(
+        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="how many paths to give at most"
+    )
 
 
 class GlobResult(Result):

@@ -33,10 +33,14 @@ class GrepArguments(Arguments):
     )
     glob: Glob = Field(default="**", description="which files, like `src/**/*.py`")
     fixed: bool = Field(default=False, description="take the pattern as a text, not as an expression")
-    ignore_case: bool = False
+    ignore_case: bool = Field(default=False, description="capital and small letters are the same")
     context: int = Field(default=0, ge=0, le=_CONTEXT_LIMIT, description="lines to show before and after")
-    max_results: int = Field(default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS)
-    timeout_seconds: float = Field(default=_DEFAULT_SECONDS, gt=0, le=_MOST_SECONDS)
+    max_results: int = Field(
+        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="how many lines to give at most"
+    )
+    timeout_seconds: float = Field(
+        default=_DEFAULT_SECONDS, gt=0, le=_MOST_SECONDS, description="when to give up searching"
+    )
 
 
 class GrepMatch(Result):

@@ -18,7 +18,9 @@ _MOST_RESULTS = 10_000
 class ListArguments(Arguments):
     path: str = Field(default="", description="the directory; empty: the sandbox's root")
     depth: int = Field(default=1, ge=1, le=_DEPTH_LIMIT, description="1: only what is directly in it")
-    max_results: int = Field(default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS)
+    max_results: int = Field(
+        default=_DEFAULT_RESULTS, ge=1, le=_MOST_RESULTS, description="how many entries to give at most"
+    )
 
 
 class ListEntry(Result):

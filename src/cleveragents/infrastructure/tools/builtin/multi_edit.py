@@ -17,29 +17,34 @@ __all__ = ["TOOL", "MultiEditArguments", "MultiEditResult", "MultiEditTool", "On
 
 # Each goes through the whole file.
 _EDITS_LIMIT = 500
+_ORDER = "made in this order, each on what the ones before it left"
 
 
 class OneEdit(Arguments):
     old: str = Field(min_length=1, description="the text to be replaced, exactly as the edits before left it")
     new: str = Field(description="what takes its place")
-    count: Literal[1, "all"] = Field(default=1, description='1: it must occur once; "all": everywhere')
+    count: Literal[1, "all"] = Field(
+        default=1, description='1: this `old` must occur exactly once; "all": it is replaced everywhere'
+    )
 
 
 class MultiEditArguments(Arguments):
     path: str = Field(description="the file, relative to the sandbox's root")
-    edits: list[OneEdit] = Field(min_length=1, max_length=_EDITS_LIMIT, description="made in this order")
+    edits: list[OneEdit] = Field(min_length=1, max_length=_EDITS_LIMIT, description=_ORDER)
     line_endings: Literal["exact", "file"] = Field(
-        default="exact", description='"file": `old` and `new` take the line endings of the file'
+        default="exact",
+        description='for all edits; "exact": as each `old` and `new` has them; "file": those of the file',
     )
     expected_sha256: str | None = Field(
-        default=None, description="refuse unless the file is still the one that `read` gave this sha256 for"
+        default=None,
+        description="refuse unless the file, before all edits, is the one that `read` gave this sha256 for",
     )
 
 
 class MultiEditResult(Result):
     path: str
     replacements: list[int] = Field(description="how many each edit made")
-    sha256: str
+    sha256: str = Field(description="of the file as it is now")
 
 
 class MultiEditTool(TypedTool[MultiEditArguments, MultiEditResult]):

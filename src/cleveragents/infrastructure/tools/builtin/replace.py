@@ -33,7 +33,7 @@ class ReplaceArguments(Arguments):
     regex: bool = Field(
         default=False, description="the pattern is a regular expression of Python's, over lines, not a text"
     )
-    ignore_case: bool = False
+    ignore_case: bool = Field(default=False, description="capital and small letters are the same")
 
 
 class ReplacedFile(Result):
