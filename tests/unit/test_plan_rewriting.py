@@ -18,6 +18,7 @@ from cleveragents.domain.file_state import Difference
 from cleveragents.domain.plan import Plan, PlanState
 from cleveragents.domain.review import ReviewKind
 from cleveragents.domain.strategy import StrategyStep
+from cleveragents.domain.tool import CallState
 from cleveragents.errors import NeedsHuman, PlanError, StalePlan, StoreBusy, UnknownCheckpoint
 from cleveragents.testing.faults import RaiseAt
 from tests.plan_bench import PlanBench, command, edit, new_repository, plan_bench, step, write
@@ -269,6 +270,27 @@ def test_whatever_is_done_the_records_add_up_to_the_sandbox_and_lead_back_to_eve
         shutil.rmtree(home)
 
 
+def test_a_run_that_is_under_way_records_on_top_of_what_others_recorded_meanwhile(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", "1\n"), write("y.txt", "1\n"))
+    execution = _execution(plans, plan)
+    execution.settle()
+    plans.parts.rewriting.rollback(plans.now(plan), 2)
+    (plans.sandbox(plan).root / "b.txt").write_text("by hand\n")
+    plans.parts.rewriting.reread(plans.now(plan))
+    call = execution.call(CallRequest("3", "command", {"script": "echo 2 >> x.txt"}))
+    changes = [change for change in plans.parts.history.changes(plan.id) if change.entry.tool_call_id]
+    assert [one.entry.path for one in changes if one.changeset_id == call.changeset_id] == ["x.txt"]
+    plans.ensure_consistent(plan)
+    _ensure_found(plans, plan, execution)
+
+
+def test_a_tool_of_a_package_may_be_called_rollback(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", "1\n"))
+    now = plans.container.clock.now()
+    plans.parts.calls.add(plan.id, "rollback", {"to": 7}, step="2", state=CallState.ENDED, now=now)
+    assert plans.states_of(plan) == ["ended", "ended"]
+
+
 def _made_one_by_one(bench: PlanBench, plan: Plan, steps: list[StrategyStep], checkpoints: list[int]) -> None:
     """Every state before a call is noted, as the sandbox has it, and must come back exactly so."""
     sandbox = bench.sandbox(plan)
@@ -285,6 +307,15 @@ def _made_one_by_one(bench: PlanBench, plan: Plan, steps: list[StrategyStep], ch
         bench.parts.rewriting.rollback(bench.now(plan), checkpoint)
         assert sandbox.scan() == before[checkpoint]
         bench.ensure_consistent(plan)
+        _ensure_found(bench, plan, execution)
+
+
+def _ensure_found(bench: PlanBench, plan: Plan, execution: ToolExecution) -> None:
+    """A step's call that counts is the last one that no rollback took back."""
+    calls = bench.calls(plan)
+    for step_name in {str(call.step) for call in calls} | {"no such step"}:
+        counting = [call for call in calls if call.step == step_name and call.state.value != "reverted"]
+        assert execution.earlier(step_name) == (counting[-1] if counting else None)
 
 
 def _execution(bench: PlanBench, plan: Plan) -> ToolExecution:

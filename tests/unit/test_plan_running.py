@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+from cleveragents.application.services.plan_history import PlanHistory
+from cleveragents.application.services.tool_execution import CallRequest
 from cleveragents.domain.action import Setup
 from cleveragents.domain.check import Check
 from cleveragents.domain.plan import Phase, PlanState
@@ -328,6 +332,85 @@ def test_a_step_counts_as_done_or_says_why_not() -> None:
     failed = replace(call, state=CallState.FAILED, error="no")
     assert step("write").problem_with(failed) == "step 'write': no"
     assert step("write", more={"continue_on_failure": True}).problem_with(failed) is None
+
+
+def test_a_call_that_is_a_part_of_a_step_belongs_to_it_and_does_not_end_it() -> None:
+    at = SystemClock().now()
+    strategy = Strategy((step("write"), step("command")))
+
+    def call(name: str | None) -> ToolCall:
+        return ToolCall("plan", 1, "id", "command", {}, CallState.FAILED, at, error="no", step=name)
+
+    found = {name: strategy.step_of(call(name)) for name in ("1", "2", "2.call_a", "2.3.x", "2.")}
+    assert found == {"1": strategy.steps[0]} | dict.fromkeys(
+        ("2", "2.call_a", "2.3.x", "2."), strategy.steps[1]
+    )
+    for name in (None, "", "0", "3", "3.call_a", ".2", "call_a", "-1", "²"):
+        assert strategy.step_of(call(name)) is None
+    setup = strategy.step_of(call("setup.again"))
+    assert setup is not None
+    assert setup.name == "setup"
+    assert strategy.steps[1].problem_with(call("2")) == "step 'command': no"
+    assert strategy.steps[1].problem_with(call("2.call_a")) is None
+
+
+def test_what_a_part_of_a_step_did_is_not_taken_back_when_the_plan_is_resumed(plans: PlanBench) -> None:
+    plan = plans.done(command("echo 1 > x.txt; exit 3"), write("never.txt", ""))
+    assert plans.now(plan).state is PlanState.ERRORED
+    execution = plans.handler().open_execution(
+        plans.now(plan), plans.strategies[plan.id], plans.sandbox(plan), _job(plans, "job", {})
+    )
+    failed = execution.call(CallRequest("1.call_a", "command", {"script": "echo 2 > x.txt; exit 3"}))
+    assert failed.result is not None
+    assert plans.parts.rewriting.take_back_failure(plans.now(plan)) is None
+    assert (plans.sandbox(plan).root / "x.txt").read_text() == "2\n"
+    assert execution.call(CallRequest("1.call_a", "command", {})) == failed
+
+
+class CountedReads:
+    """A store that counts what it hands out."""
+
+    def __init__(self, store: object) -> None:
+        self.store = store
+        self.handed_out = 0
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.store, name)
+
+        def counted(*given: Any, **more: Any) -> Any:
+            answer = method(*given, **more)
+            self.handed_out += len(answer) if isinstance(answer, (list, tuple)) else 1
+            return answer
+
+        return counted
+
+
+def test_a_call_reads_no_more_of_the_records_the_more_there_are(plans: PlanBench) -> None:
+    plan = plans.done(write("first.txt", ""))
+    calls, changesets = CountedReads(plans.parts.calls), CountedReads(plans.parts.changesets)
+    opened = plans.handler().open_execution(
+        plan, plans.strategies[plan.id], plans.sandbox(plan), _job(plans, "job", {})
+    )
+    execution = replace(
+        opened,
+        calls=calls,
+        context=PlanExecutionContext(plan.id, changesets),
+        history=PlanHistory(changesets, calls),
+    )
+    execution.settle()
+    costs = []
+    for number in range(2, 18):
+        before = calls.handed_out + changesets.handed_out
+        # A file that no scan sees makes the call look at what is recorded.
+        for part, path in enumerate(("x.txt", "x.log")):
+            request = CallRequest(f"{number}.{part}", "write", {"path": path, "content": f"{number}\n"})
+            made = execution.call(request)
+            assert made.state is CallState.ENDED
+            assert execution.call(request) == made
+        costs.append(calls.handed_out + changesets.handed_out - before)
+    # The first one makes the file, and looks at nothing twice.
+    assert set(costs[1:]) == {costs[1]}
+    plans.ensure_consistent(plan)
 
 
 def _job(plans: PlanBench, job_id: str, payload: dict[str, str]) -> AsyncJob:

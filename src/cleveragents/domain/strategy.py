@@ -36,8 +36,11 @@ class StrategyStep:
     granted: bool = False
 
     def problem_with(self, call: ToolCall) -> str | None:
-        """Why the step does not count as done after this call of it; None if it does."""
-        if self.continue_on_failure:
+        """Why the step does not count as done after this call of it; None if it does.
+
+        What became of a part is for whoever made it to judge: a model tries something else.
+        """
+        if self.continue_on_failure or call.is_part:
             return None
         if call.state is CallState.FAILED:
             return f"step {self.name!r}: {call.error}"
@@ -69,10 +72,11 @@ class Strategy:
     directory: str = ""
 
     def step_of(self, call: ToolCall) -> StrategyStep | None:
-        """The step that the call was made for; setting up is one, too."""
-        if call.step == SETUP:
+        """The step that the call, or that of which it is a part, was made for; setting up is one, too."""
+        name = call.strategy_step
+        if name == SETUP:
             return StrategyStep(SETUP, call.tool, call.arguments)
-        number = int(call.step) if call.step is not None else 0
+        number = int(name) if name is not None and name.isdecimal() else 0
         return self.steps[number - 1] if 0 < number <= len(self.steps) else None
 
     @property

@@ -46,7 +46,11 @@ class CallState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a plan, as the store holds it; `number`, from 1, also names the checkpoint before it."""
+    """One call of a plan, as the store holds it; `number`, from 1, also names the checkpoint before it.
+
+    `step` names what it was made for. A step of a strategy that makes calls of its own, as a model does,
+    names each by the step, a dot and whatever tells them apart: `2.call_abc` is a part of step `2`.
+    """
 
     plan_id: str
     number: int
@@ -61,3 +65,13 @@ class ToolCall:
     error: str | None = None
     ended_at: datetime | None = None
     step: str | None = None
+
+    @property
+    def strategy_step(self) -> str | None:
+        """The step of the strategy that it belongs to."""
+        return None if self.step is None else self.step.partition(".")[0]
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is one of the calls that a step made, and not the step itself."""
+        return self.step is not None and "." in self.step
