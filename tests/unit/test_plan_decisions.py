@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -445,7 +445,11 @@ def test_settling_takes_back_what_a_check_of_a_killed_apply_had_before_it(plans:
         replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
     root = plans.sandbox(plan).root
     assert ((root / "b.txt").read_text(), (root / "y.txt").exists()) == ("the user's\n", False)
+    under_way = plans.now(plan).waiting_for
+    assert isinstance(under_way, Mapping)
+    assert (under_way["what"], set(under_way)) == ("the apply that is under way", {"what", "merged_tree"})
     plans.parts.apply.settle()
+    assert plans.now(plan).waiting_for is None
     assert plans.parts.history.unrecorded(plan.id, plans.sandbox(plan)) == {}
     assert (root / "y.txt").read_text() == "1\n"
 
@@ -487,7 +491,7 @@ def test_a_plan_whose_settling_fails_keeps_nobody_from_settling_the_others(plans
     broken, other = (plans.done(write(f"{n}.txt", "1\n")) for n in range(2))
     for plan in (broken, other):
         for state in (PlanState.QUEUED, PlanState.PROCESSING):
-            facts = PlanFacts(waiting_for={"merged": "no such tree"})
+            facts = PlanFacts(waiting_for={"merged_tree": "no such tree"})
             plans.parts.plans.move(plans.now(plan), (Phase.APPLY, state), facts, now=SystemClock().now())
     plans.parts.apply.settle()
     assert [plans.now(plan).state for plan in (broken, other)] == [PlanState.ERRORED] * 2

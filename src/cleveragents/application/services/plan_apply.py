@@ -20,6 +20,7 @@ from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_result import PlanResult
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.file_state import Difference, FileState
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.policy import Capability, Verdict
 from cleveragents.domain.strategy import Strategy
@@ -42,7 +43,7 @@ from cleveragents.errors import (
 __all__ = ["PlanApply"]
 
 _MOST = 10_000
-_MERGED = "merged"
+_MERGED_TREE = "merged_tree"
 _NO_STORE = (StoreBusy, StoreFull, DatabaseUnreachable, OutcomeUnknown)
 _TOLD = {
     CheckVerdict.FAILED: "failed",
@@ -140,10 +141,10 @@ class PlanApply:
         if plan.id in self.applier.undecided():  # guard: only its journal knows what of it is left
             return
         error = "applying it was interrupted, and nothing of it is left; apply it again"
-        merged = plan.waiting_for
+        under_way = plan.waiting_for
         plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
-        if isinstance(merged, Mapping):
-            self._take_back_merged(plan, str(merged[_MERGED]))
+        if isinstance(under_way, Mapping) and _MERGED_TREE in under_way:
+            self._take_back_merged(plan, str(under_way[_MERGED_TREE]))
 
     def _take_back_merged(self, plan: Plan, merged: str) -> None:
         """A check may have been at work on the merged result. What is not exactly that is somebody's."""
@@ -164,7 +165,9 @@ class PlanApply:
     def _begin(self, plan: Plan, merged: str) -> Plan:
         """Inside the resource's lock: a plan that is being applied while nobody holds that is nobody's."""
         plan = self.plans.move(plan, (Phase.APPLY, PlanState.QUEUED), now=self.clock.now())
-        return self._move(plan, PlanState.PROCESSING, PlanFacts(waiting_for={_MERGED: merged}))
+        # Kept for `settle`; and whoever looks at the plan meanwhile reads what it is about.
+        under_way: JsonValue = {"what": "the apply that is under way", _MERGED_TREE: merged}
+        return self._move(plan, PlanState.PROCESSING, PlanFacts(waiting_for=under_way))
 
     def _constrained(self, plan: Plan, error: BaseException) -> None:
         state = PlanState.CONSTRAINED
