@@ -15,6 +15,7 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.job import JobState, NewJob
 from cleveragents.errors import Closed
 from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.testing.faults import RecordFaultPoints
 
 
 @pytest.fixture
@@ -40,6 +41,14 @@ def submit(container: Container, kind: str = "demo") -> str:
 
 def event(container: Container, subject: str) -> DomainEvent:
     return DomainEvent(EventType.BREAKER_OPENED, subject, container.identifiers.new(), container.clock.now())
+
+
+def test_every_durable_step_of_the_audit_log_is_a_fault_point(settings: Settings) -> None:
+    faults = RecordFaultPoints()
+    with Container(settings, faults=faults) as container:
+        submit(container)
+        container.audit.sequence_pending()
+    assert {"audit.sequence.before_commit", "audit.head.after_rename"} <= set(faults.reached)
 
 
 def test_what_a_store_commits_is_live_at_once_and_kept_once(container: Container) -> None:

@@ -102,7 +102,7 @@ class Container:
     """The parts of one process, joined as the settings say. Use it as a context manager.
 
     Any thread may ask for any part; `Scope` says what that guarantees. `faults` hears of every durable step
-    of the database, of workers and of plans.
+    of the database, of workers, of plans and of the audit log.
     """
 
     def __init__(self, settings: Settings, *, faults: FaultPoints | None = None) -> None:
@@ -200,7 +200,8 @@ class Container:
         from cleveragents.infrastructure.events.audit import DurableAuditLog
 
         durability = self.settings.database.durability
-        return DurableAuditLog(self.database, self._audit_directory(), durability=durability)
+        directory = self._audit_directory()
+        return DurableAuditLog(self.database, directory, durability=durability, faults=self.faults)
 
     def _audit_directory(self) -> Path:
         """Where head and key are: one place for each database, or one log would pass for another."""
