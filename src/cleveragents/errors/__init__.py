@@ -6,6 +6,7 @@
       * NoActiveChangeset
       * AmbiguousChangeset
       * ForeignChangeset
+      * CallDenied
     * ChangesetClosed
     * UnknownChangeset
     * DuplicateKey
@@ -15,6 +16,7 @@
     * UnknownJobKind
     * UnknownGraph
     * BlockingOnLoop
+    * InvalidCondition
     * IllegalJobMove
     * UnknownPlan
     * AmbiguousPlan
@@ -66,6 +68,7 @@
     * ApplyBusy
     * QuotaExceeded
     * ModelUnavailable
+    * ThreadBusy
   * Fault: report it
     * AuditLogBroken
     * HandlerFailed
@@ -101,7 +104,14 @@ from cleveragents.errors.changesets import (
 from cleveragents.errors.configuration import ConfigurationError
 from cleveragents.errors.events import AuditLogBroken, InvalidPayload, UnknownEventType
 from cleveragents.errors.families import CleverAgentsError, Conflict, Fault, InvalidRequest, Unavailable
-from cleveragents.errors.graphs import BlockingOnLoop, GraphFailed, LoopStopped, UnknownGraph
+from cleveragents.errors.graphs import (
+    BlockingOnLoop,
+    GraphFailed,
+    InvalidCondition,
+    LoopStopped,
+    ThreadBusy,
+    UnknownGraph,
+)
 from cleveragents.errors.jobs import (
     HandlerFailed,
     IllegalJobMove,
@@ -123,6 +133,7 @@ from cleveragents.errors.models import (
 )
 from cleveragents.errors.plans import (
     AmbiguousPlan,
+    CallDenied,
     IllegalPlanMove,
     NeedsHuman,
     PlanFailed,
@@ -164,6 +175,7 @@ __all__ = [
     "BlockingOnLoop",
     "BreakerOpen",
     "BudgetExhausted",
+    "CallDenied",
     "Cancelled",
     "ChangesetClosed",
     "CheckFailed",
@@ -188,6 +200,7 @@ __all__ = [
     "InvalidAction",
     "InvalidActor",
     "InvalidArguments",
+    "InvalidCondition",
     "InvalidPayload",
     "InvalidRequest",
     "InvalidToolCall",
@@ -213,6 +226,7 @@ __all__ = [
     "StalePlan",
     "StoreBusy",
     "StoreFull",
+    "ThreadBusy",
     "ToolRefused",
     "Unavailable",
     "UnknownAction",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleveragents.errors.families import Fault, InvalidRequest
+from cleveragents.errors.families import Fault, InvalidRequest, Unavailable
 
-__all__ = ["BlockingOnLoop", "GraphFailed", "LoopStopped", "UnknownGraph"]
+__all__ = ["BlockingOnLoop", "GraphFailed", "InvalidCondition", "LoopStopped", "ThreadBusy", "UnknownGraph"]
 
 
 @dataclass(eq=False)
@@ -44,3 +44,20 @@ class LoopStopped(Fault):
 
     message = "the event loop of {what} was stopped from outside; close it and make a new one"
     what: str
+
+
+@dataclass(eq=False)
+class InvalidCondition(InvalidRequest):
+    """A condition of a route is no condition, or cannot be decided with the values that there are."""
+
+    message = "the condition {text!r}: {problem}"
+    text: str
+    problem: str
+
+
+@dataclass(eq=False)
+class ThreadBusy(Unavailable):
+    """A run goes on under that name already; two at once would overwrite each other's checkpoints."""
+
+    message = "{thread_id} is being run already; wait until that run has ended"
+    thread_id: str
