@@ -70,6 +70,16 @@ def test_a_file_beside_one_that_was_brought_along_is_not_taken_for_it(sandbox: G
     assert beside(sandbox) == {"tree", "engine", "lock", "sandbox.json"}
 
 
+def test_a_sandbox_that_survives_power_cuts_does_the_same(resource: Path, tmp_path: Path) -> None:
+    request = SandboxRequest("plan-1", resource, include=("config/",))
+    sandbox = PrivateClone(durable=True).create(request, tmp_path / "durable")
+    write(sandbox.root, {"x.log": "a step's"})
+    with sandbox.writing(), sandbox.without_ignored() as entries:
+        assert entries == ("x.log",)
+        assert (sandbox.root / "config/other").exists()
+    assert (sandbox.root / "x.log").read_text() == "a step's"
+
+
 def test_a_directory_that_only_holds_ignored_files_is_one_entry(sandbox: GitSandbox) -> None:
     write(sandbox.root, {"cache/.gitignore": "*\n", "cache/x": "1", "logs/a.log": "2", "logs/b.log": "3"})
     assert sandbox.ignored_entries() == ("cache/", "logs/")
