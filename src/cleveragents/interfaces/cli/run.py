@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
 from cleveragents.interfaces.cli.output import Output, format_option
 from cleveragents.interfaces.cli.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from cleveragents.application.plan_parts import PlanParts
-    from cleveragents.domain.plan import Plan
 
 __all__ = ["run"]
 
@@ -71,69 +61,21 @@ def run(
     from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.interfaces.cli.plan_account import told_plan
     from cleveragents.interfaces.cli.plan_work import decide, work_on
+    from cleveragents.interfaces.cli.run_request import Wanted, requested_plan
 
-    container = session.container()
-    parts = container.plan_parts
-    parts.apply.settle()
     if yes and only_review:
         raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
+    container = session.container()
+    parts = container.plan_parts
     wanted = Wanted(
         action, words, pairs, checks, profile, start == "HEAD", include, goal, message is not None
     )
-    plan = _created(parts, wanted)
+    # What is wrong with it is told before the database is opened.
+    request = requested_plan(parts, wanted)
+    parts.apply.settle()
     commit = None if message is None else CommitRequest(message)
-    plan = work_on(container, plan)
+    plan = work_on(container, parts.lifecycle.create(request))
     try:
         plan = decide(container, plan, yes=yes, commit=commit, only_review=only_review)
     finally:
         told_plan(output, parts, parts.plans.get(plan.id))
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the command line asks for."""
-
-    action: str | None
-    words: tuple[str, ...]
-    pairs: tuple[str, ...]
-    checks: tuple[str, ...]
-    profile: str | None
-    from_head: bool
-    include: tuple[str, ...]
-    goal: str | None
-    commit: bool
-
-
-def _created(parts: PlanParts, wanted: Wanted) -> Plan:
-    """The plan, queued; everything that can be wrong with the request is found before it exists."""
-    from cleveragents.application.ports.plans import NewPlan
-    from cleveragents.domain.json_value import freeze, thaw
-    from cleveragents.domain.policy import profile
-    from cleveragents.infrastructure.sandbox.resources import find_resource, is_repository
-
-    if wanted.action is None:
-        raise click.UsageError(
-            "name what to do: `agents run --action builtin/command -- COMMAND`; "
-            "`agents action list` shows the actions there are"
-        )
-    root, prefix = find_resource(Path.cwd())
-    if wanted.commit and not is_repository(root):
-        raise click.UsageError(f"{root} is not a git repository, so there is nothing to --commit to")
-    action = parts.action_named(wanted.action, str(root))
-    arguments = action.parse(wanted.pairs, wanted.words)
-    action.render(arguments)
-    name = profile(wanted.profile or parts.default_profile).name
-    request = freeze(
-        {
-            "arguments": thaw(arguments),
-            "checks": list(wanted.checks),
-            "profile": name,
-            "from_head": wanted.from_head,
-            "include": list(wanted.include),
-            "directory": prefix,
-        }
-    )
-    given = shlex.join([*wanted.pairs, *wanted.words])
-    goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), given]))
-    assert isinstance(request, Mapping)
-    return parts.lifecycle.create(NewPlan(goal, action.name, str(root), request))

@@ -1,0 +1,38 @@
+"""Whether a commit can be made at all, found out before anything else is done.
+
+The apply itself looks again, with the repository held. But whoever asks for a commit that their git will not
+make should hear of it before a command of an hour, not after.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cleveragents.errors import ConfigurationError
+
+__all__ = ["ensure_can_commit"]
+
+_ASKED = "--commit"
+
+
+def ensure_can_commit(root: Path) -> None:
+    """`ConfigurationError`, with what to do about it, unless git would make a commit for the user there.
+
+    A repository that is out of reach is not judged: the apply says that better.
+    """
+    from cleveragents.infrastructure.apply.presence import git_directory_of
+    from cleveragents.infrastructure.apply.user_git import UserGit
+    from cleveragents.infrastructure.sandbox.resources import is_repository
+
+    if not root.is_dir():
+        return
+    directory = git_directory_of(root) if is_repository(root) else None
+    if directory is None:
+        raise ConfigurationError(_ASKED, f"{root} is not a git repository, so there is nothing to commit to")
+    user = UserGit(directory, root)
+    if not user.has_identity():
+        remedy = "`git config --global user.name NAME` and `git config --global user.email ADDRESS` tell it"
+        raise ConfigurationError(_ASKED, f"git does not know who you are; {remedy}")
+    if user.signs_commits():
+        remedy = "leave --commit out, and commit it yourself when it is applied"
+        raise ConfigurationError(_ASKED, f"commit.gpgSign is set, and only your own git signs; {remedy}")

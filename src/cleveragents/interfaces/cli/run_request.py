@@ -1,0 +1,132 @@
+"""What `agents run` is asked for, and everything that can be wrong with that.
+
+All of it is found before a plan exists, and before the database is opened as far as that is not needed to
+tell: whoever mistyped an option need not wait for it.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.ports.plans import NewPlan
+    from cleveragents.domain.action import Action, Step
+
+__all__ = ["Wanted", "requested_plan"]
+
+# The tools of ours that take a regular expression, and when they do.
+_IS_REGEX: Mapping[str, Callable[[Mapping[str, JsonValue]], bool]] = {
+    "replace": lambda arguments: arguments.get("regex") is True,
+    "grep": lambda arguments: arguments.get("fixed") is not True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line asks for."""
+
+    action: str | None
+    words: tuple[str, ...]
+    pairs: tuple[str, ...]
+    checks: tuple[str, ...]
+    profile: str | None
+    from_head: bool
+    include: tuple[str, ...]
+    goal: str | None
+    commit: bool
+
+
+def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
+    """The plan to be made. `click.UsageError` and whatever else is a wrong request."""
+    from cleveragents.application.ports.plans import NewPlan
+    from cleveragents.domain.json_value import freeze, thaw
+    from cleveragents.domain.policy import profile
+    from cleveragents.infrastructure.sandbox.resources import find_resource
+
+    if wanted.action is None:
+        raise click.UsageError(
+            "name what to do: `agents run --action builtin/command -- COMMAND`; "
+            "`agents action list` shows the actions there are"
+        )
+    name = profile(wanted.profile or parts.default_profile).name
+    root, prefix = find_resource(Path.cwd())
+    if wanted.commit:
+        ensure_can_commit(root)
+    action = _action(parts, wanted.action, root)
+    arguments = action.parse(wanted.pairs, wanted.words)
+    for step in action.render(arguments):
+        _ensure_sound(parts, action, step, root)
+    request = freeze(
+        {
+            "arguments": thaw(arguments),
+            "checks": list(wanted.checks),
+            "profile": name,
+            "from_head": wanted.from_head,
+            "include": list(wanted.include),
+            "directory": prefix,
+        }
+    )
+    given = shlex.join([*wanted.pairs, *wanted.words])
+    goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), given]))
+    assert isinstance(request, Mapping)
+    return NewPlan(goal, action.name, str(root), request)
+
+
+def _action(parts: PlanParts, name: str, root: Path) -> Action:
+    """What is shipped needs no database to be found."""
+    from cleveragents.infrastructure.actions.builtins import builtin_actions
+
+    for shipped in builtin_actions():
+        if shipped.name == name:
+            return shipped
+    return parts.action_named(name, str(root))
+
+
+def _ensure_sound(parts: PlanParts, action: Action, step: Step, root: Path) -> None:
+    """`InvalidArguments` for a call that no sandbox could make right, unless the action goes on after it."""
+    from cleveragents.errors import InvalidArguments, InvalidToolCall, OutsideSandbox, ToolRefused
+    from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
+
+    if step.continue_on_failure:
+        return
+    try:
+        tools = parts.tools
+        # What it says of files is of no interest: they may be others when the step's turn comes.
+        with suppress(OutsideSandbox, ToolRefused):
+            tools.capability_of(tools.get(step.tool), step.arguments, ConfinedFiles(root))
+    except InvalidToolCall as error:
+        raise InvalidArguments(action.name, str(error)) from None
+    problem = _pattern_problem(step)
+    if problem is not None:
+        raise InvalidArguments(action.name, problem)
+
+
+def _pattern_problem(step: Step) -> str | None:
+    """What is wrong with the step's regular expression, or with what is to take the place of its matches."""
+    from cleveragents.infrastructure.tools.regex_program import answer, compile_pattern
+
+    takes_one = _IS_REGEX.get(step.tool)
+    if takes_one is None or not takes_one(step.arguments):
+        return None
+    pattern = str(step.arguments["pattern"])
+    try:
+        compiled = compile_pattern(pattern, ignore_case=False)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"{pattern!r} is not a regular expression: {error}"
+    replacement = step.arguments.get("replacement")
+    if replacement is None:
+        return None
+    problem = answer(compiled, "", {"replacement": replacement}).get("error")
+    return None if problem is None else f"{replacement!r} cannot replace {pattern!r}: {problem}"

@@ -1,0 +1,95 @@
+"""A command line run from end to end in this process, on a repository and a state of the test's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from cleveragents.interfaces.cli import main
+
+__all__ = ["COMMAND", "REPLACE", "Agents", "Ended", "command_line", "git", "paint_shop", "use_home"]
+
+REPLACE = ("run", "--action", "builtin/replace", "--arg", "pattern=colour", "--arg", "replacement=color")
+COMMAND = ("run", "--action", "builtin/command", "--")
+_GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def id(self) -> str:
+        """The plan that was made, as the first line names it."""
+        return self.err.split()[1].rstrip(":")
+
+
+Agents = Callable[..., Ended]
+
+
+class Terminal(StringIO):
+    """An input that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def use_home(monkeypatch: pytest.MonkeyPatch, home: Path, state: Path) -> None:
+    """No setting of whoever runs the tests counts."""
+    for name in [*os.environ]:
+        if name.startswith(("CLEVERAGENTS_", "XDG_", "NO_COLOR")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("CLEVERAGENTS_STATE_DIRECTORY", str(state))
+
+
+def paint_shop(root: Path) -> Path:
+    """A repository with the word `colour` in two files."""
+    (root / "src").mkdir(parents=True)
+    (root / "README.md").write_text("The colour of it.\n")
+    (root / "src/paint.py").write_text("colour = 1\nother = 2\n")
+    git(root, "init", "-q")
+    git(root, "config", "user.name", "me")
+    git(root, "config", "user.email", "me@example.org")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "first")
+    return root
+
+
+@contextmanager
+def command_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Agents]:
+    """Runs command lines; `typed` is what somebody types into one."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str, typed: str | None = None) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["agents", *arguments])
+        monkeypatch.setattr(sys, "stdin", StringIO() if typed is None else Terminal(typed))
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: typed is not None)
+        with pytest.raises(SystemExit) as ended:
+            main.run()
+        captured = capfd.readouterr()
+        assert "Traceback" not in captured.err
+        return Ended(
+            ended.value.code if isinstance(ended.value.code, int) else -1, captured.out, captured.err
+        )
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What git says there."""
+    return subprocess.run([*_GIT, *arguments], cwd=root, capture_output=True, text=True, check=True).stdout
