@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import TextIO
@@ -21,35 +20,8 @@ from cleveragents.application.container import Container
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.infrastructure.configuration.loading import load_configuration
-from cleveragents.interfaces.cli import main
 from cleveragents.interfaces.cli.plan_work import LiveOutput
-
-REPLACE = ("run", "--action", "builtin/replace", "--arg", "pattern=colour", "--arg", "replacement=color")
-COMMAND = ("run", "--action", "builtin/command", "--")
-GIT = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def id(self) -> str:
-        return self.err.split()[1].rstrip(":")
-
-
-Agents = Callable[..., Ended]
-
-
-class Terminal(StringIO):
-    """An input that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
+from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
 
 
 @pytest.fixture(scope="module")
@@ -60,20 +32,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [*os.environ]:
-        if name.startswith(("CLEVERAGENTS_", "XDG_", "NO_COLOR")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("CLEVERAGENTS_STATE_DIRECTORY", str(state))
-    root = tmp_path / "repository"
-    (root / "src").mkdir(parents=True)
-    (root / "README.md").write_text("The colour of it.\n")
-    (root / "src/paint.py").write_text("colour = 1\nother = 2\n")
-    git(root, "init", "-q")
-    git(root, "config", "user.name", "me")
-    git(root, "config", "user.email", "me@example.org")
-    git(root, "add", "-A")
-    git(root, "commit", "-qm", "first")
+    use_home(monkeypatch, tmp_path, state)
+    root = paint_shop(tmp_path / "repository")
     monkeypatch.chdir(root)
     return root
 
@@ -82,23 +42,8 @@ def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def agents(
     repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Agents]:
-    """Runs a command line from end to end in this process; `typed` is what somebody types into it."""
-    before = signal.getsignal(signal.SIGTERM)
-
-    def run(*arguments: str, typed: str | None = None) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["agents", *arguments])
-        monkeypatch.setattr(sys, "stdin", StringIO() if typed is None else Terminal(typed))
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: typed is not None)
-        with pytest.raises(SystemExit) as ended:
-            main.run()
-        captured = capfd.readouterr()
-        assert "Traceback" not in captured.err
-        return Ended(
-            ended.value.code if isinstance(ended.value.code, int) else -1, captured.out, captured.err
-        )
-
-    yield run
-    signal.signal(signal.SIGTERM, before)
+    with command_line(monkeypatch, capfd) as run:
+        yield run
 
 
 class Breaking(StringIO):
@@ -137,10 +82,6 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Interrupt:
 def container(repository: Path) -> Iterator[Container]:
     with Container(load_configuration(os.environ, repository).settings) as built:
         yield built
-
-
-def git(root: Path, *arguments: str) -> str:
-    return subprocess.run([*GIT, *arguments], cwd=root, capture_output=True, text=True, check=True).stdout
 
 
 # ── Run ───────────────────────────────────────────────────────────────────────────────────────────
@@ -716,7 +657,8 @@ def test_gc_removes_the_sandboxes_of_ended_plans_only(agents: Agents) -> None:
     assert kept.id not in dry.out
     assert "nothing was removed, as you asked" in dry.err
     assert "freed" in agents("gc", "--older-than", "0m").err
-    assert agents("gc", "--older-than", "0m").err == "there is nothing to remove\n"
+    nothing = agents("gc", "--older-than", "0m").err
+    assert nothing == "looking through the sandboxes …\nthere is nothing to remove\n"
     assert agents("plan", "apply", kept.id).code == 0
     assert agents("gc", "--older-than", "1y").code == 2
 

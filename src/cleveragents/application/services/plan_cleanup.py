@@ -26,11 +26,12 @@ _DELETED = "deleted"
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """A sandbox that was removed, or would be."""
+    """A sandbox that was removed, or would be. `ends` is what cannot be done with its plan without it."""
 
     plan_id: str
     state: str
     bytes: int
+    ends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,11 @@ class PlanCleanup:
         quota_bytes: int | None = None,
         dry_run: bool = False,
         told: Callable[[str], None] | None = None,
+        about: Callable[[Freed], None] | None = None,
     ) -> Sequence[Freed]:
         """Removes sandboxes of plans that ended so long ago; then, oldest first, of younger ended ones until
-        all sandboxes together use no more than the quota. `told` hears why one of those stays."""
+        all sandboxes together use no more than the quota. `told` hears why one of those stays, `about` which
+        one is removed next."""
         # Sizes first: whose plan is not found after that has none.
         sizes = dict(self.sandboxes.sizes())
         total = sum(sizes.values())
@@ -76,16 +79,18 @@ class PlanCleanup:
         plans = self._plans_of(sizes)
         freed: list[Freed] = []
         for plan_id in sizes.keys() - plans.keys():
-            if dry_run or self._removed(plan_id):
-                freed.append(Freed(plan_id, _DELETED, sizes[plan_id]))
-                total -= sizes[plan_id]
+            one = Freed(plan_id, _DELETED, sizes[plan_id])
+            if dry_run or self._removed(plan_id, one, about):
+                freed.append(one)
+                total -= one.bytes
         for plan in sorted(plans.values(), key=lambda plan: plan.updated_at):
             over = quota_bytes is not None and total > quota_bytes
             if (plan.updated_at > cutoff and not over) or not self._is_over(plan, told):
                 continue
-            if dry_run or self._removed(plan.id):
-                freed.append(Freed(plan.id, plan.state.value, sizes[plan.id]))
-                total -= sizes[plan.id]
+            one = Freed(plan.id, plan.state.value, sizes[plan.id], self._ended_by_removing(plan))
+            if dry_run or self._removed(plan.id, one, about):
+                freed.append(one)
+                total -= one.bytes
         return freed
 
     def _plans_of(self, sizes: Mapping[str, int]) -> Mapping[str, Plan]:
@@ -121,7 +126,16 @@ class PlanCleanup:
             return f"it cannot be told whether its files were edited ({failure.problem})"
         return f"{named(found)} changed in it, and that is not recorded" if found else None
 
-    def _removed(self, plan_id: str) -> bool:
+    def _ended_by_removing(self, plan: Plan) -> tuple[str, ...]:
+        if not self.history.changes(plan.id):
+            return ()
+        return ("undo", "diff") if plan.state is PlanState.APPLIED else ("diff",)
+
+    def _removed(
+        self, plan_id: str, one: Freed | None = None, about: Callable[[Freed], None] | None = None
+    ) -> bool:
+        if one is not None and about is not None:
+            about(one)
         try:
             self.sandboxes.remove(plan_id)
         except SandboxBusy:

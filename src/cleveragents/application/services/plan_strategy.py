@@ -1,7 +1,8 @@
-"""Strategize for an action of plain tool steps: its arguments filled in, its bounds those of the user."""
+"""What an action's plan is to do: its arguments filled in, its bounds those of the user, its actors cast."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,8 +12,7 @@ from cleveragents.domain.check import Check
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.policy import DEFAULT_PROFILE
-from cleveragents.domain.strategy import Strategy, StrategyStep
-from cleveragents.errors import PlanFailed
+from cleveragents.domain.strategy import Casting, Strategy, StrategyStep
 
 __all__ = ["ActionNamed", "ActionStrategist", "BroughtAlong"]
 
@@ -42,13 +42,8 @@ class ActionStrategist:
     brought_along: BroughtAlong
 
     def __call__(self, plan: Plan) -> Strategy:
-        """`UnknownAction`, `NotTrusted`, `InvalidArguments`; `PlanFailed` for what needs an actor."""
+        """`UnknownAction`, `NotTrusted`, `InvalidArguments`."""
         action = self.action_named(plan.action, plan.resource)
-        actor = action.execute_actor or action.strategize_actor
-        if actor is not None:
-            raise PlanFailed(
-                plan.id, f"action {action.name} needs the actor {actor!r}, and no actor of that name exists"
-            )
         request = plan.request
         arguments = request.get("arguments")
         rendered = action.render(arguments if isinstance(arguments, Mapping) else {})
@@ -70,7 +65,20 @@ class ActionStrategist:
             limit_steps=action.budget.steps or _STEPS,
             invariants=action.invariants,
             directory=str(request.get("directory") or ""),
+            casting=_casting(action, request),
+            definition_of_done=action.definition_of_done,
         )
+
+
+def _casting(action: Action, request: Mapping[str, JsonValue]) -> Casting | None:
+    """Who does it: the actor that the user named, alone, or those of the action."""
+    model = str(request.get("model") or "")
+    named = request.get("actor")
+    if named is not None:
+        return Casting(None, str(named), None, model)
+    if action.execute_actor is None:
+        return None
+    return Casting(action.strategize_actor, action.execute_actor, action.review_actor, model)
 
 
 def _step(step: Step, granted: bool) -> StrategyStep:
@@ -86,8 +94,9 @@ def _step(step: Step, granted: bool) -> StrategyStep:
 
 def _told(step: Step) -> str:
     """A step without a name, by what it does to what."""
-    words = _texts(step.arguments.get("argv")) or (str(step.arguments.get("path") or ""),)
-    told = " ".join([step.tool, *words]).strip()
+    path = step.arguments.get("path")
+    words = _texts(step.arguments.get("argv")) or ((str(path),) if path else ())
+    told = " ".join([step.tool, shlex.join(words)]).strip()
     return told if len(told) <= _NAME else f"{told[: _NAME - 1]}…"
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.application.services.plan_cleanup import Freed
 
 __all__ = ["Age", "gc"]
 
@@ -42,7 +47,8 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
 
     Where all sandboxes together use more than sandbox.quota_bytes, younger ones of ended plans go, too, the
     oldest first. A plan whose result still waits for a decision keeps its sandbox, and so does one that is
-    in use, or in which files were edited by hand. An applied plan without its sandbox cannot be undone.
+    in use, or in which files were edited by hand. Without its sandbox an applied plan cannot be undone, nor
+    can what a plan changed be shown; which plans that ends for is said before it is done.
 
     \b
     Example:
@@ -50,14 +56,35 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     """
     container = session.container()
     quota = container.settings.sandbox.quota_bytes
+    progress("looking through the sandboxes …")
     freed = container.plan_parts.cleanup.collect(
-        older_than, quota_bytes=quota, dry_run=dry_run, told=progress
+        older_than, quota_bytes=quota, dry_run=dry_run, told=progress, about=_tell_next
     )
     rows: list[dict[str, JsonValue]] = [
-        {"plan": one.plan_id, "state": one.state, "bytes": one.bytes} for one in freed
+        {"plan": one.plan_id, "state": one.state, "bytes": one.bytes, "ends": list(one.ends)} for one in freed
     ]
-    output.table(rows, ["plan", "state", "bytes"], empty="there is nothing to remove")
+    if not output.for_programs:
+        rows = [row | {"ends": _spelt(one)} for row, one in zip(rows, freed, strict=True)]
+    output.table(rows, ["plan", "state", "bytes", "ends"], empty="there is nothing to remove")
     if freed:
-        total = sum(one.bytes for one in freed)
-        told = f"{counted(len(freed), 'sandbox', 'sandboxes')}, {total:,} bytes"
-        progress(f"{told}: nothing was removed, as you asked" if dry_run else f"{told} freed")
+        _tell_end(freed, dry_run)
+
+
+def _tell_next(one: Freed) -> None:
+    """Said before it is done: a removal may take long, and what it ends is gone for good."""
+    ends = f", which ends its {_spelt(one)}" if one.ends else ""
+    progress(f"removing the sandbox of plan {one.plan_id} ({one.state}){ends}")
+
+
+def _tell_end(freed: Sequence[Freed], dry_run: bool) -> None:
+    total = sum(one.bytes for one in freed)
+    told = f"{counted(len(freed), 'sandbox', 'sandboxes')}, {total:,} bytes"
+    progress(f"{told}: nothing was removed, as you asked" if dry_run else f"{told} freed")
+    final = sum("undo" in one.ends for one in freed)
+    if final:
+        could = "could not be undone any more" if dry_run else "cannot be undone any more"
+        progress(f"{counted(final, 'applied plan')} {could}")
+
+
+def _spelt(one: Freed) -> str:
+    return " and ".join(one.ends)

@@ -10,6 +10,8 @@ import click
 
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.plan_account import changes_of, summary_of, told_plan
+from cleveragents.interfaces.cli.plan_reach import ensure_reachable
+from cleveragents.interfaces.cli.plan_remains import ensure_diffable
 from cleveragents.interfaces.cli.plan_view import diff_options, found_plan, plan_argument, shown_diff
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -46,6 +48,8 @@ def diff_of_plan(
         raise click.UsageError("--stat and --name-only exclude each other")
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
+    ensure_diffable(parts, plan)
+    ensure_reachable(parts, plan)
     if output.for_programs:
         rows = [row for row in changes_of(parts, plan) if _is_meant(str(row["path"]), paths)]
         output.table(rows, [], empty="")
@@ -99,6 +103,7 @@ def review_plan(
         raise click.UsageError("name files, or changesets with --changeset")
     if plan.state.running or plan.state.ended:
         raise PlanError(plan.id, f"it is {plan.state.value}; a review comes between run and apply")
+    ensure_reachable(parts, plan)
     files = _meant_files(parts, plan, paths)
     _ensure_known(parts, plan, changesets)
     for path in files:
@@ -127,6 +132,7 @@ def reread_plan(session: Session, plan_id: str, output: Output) -> None:
     """
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
+    ensure_reachable(parts, plan)
     call = parts.rewriting.reread(plan)
     if call is None:
         progress("nothing was edited")
@@ -159,6 +165,7 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, ou
 
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
+    ensure_reachable(parts, plan)
     if yes:
         _tell_discarded(parts, plan)
     try:

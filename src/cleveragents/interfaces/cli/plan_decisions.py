@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_ignored, told_plan
+from cleveragents.interfaces.cli.plan_reach import ensure_reachable
+from cleveragents.interfaces.cli.plan_remains import applied_commit, ensure_undoable
 from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -78,6 +81,8 @@ def apply_plan(session: Session, plan_id: str, message: str | None, output: Outp
 def undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
     """Take an applied plan out of your files again; what you changed since stays.
 
+    A commit that was made when it was applied stays in the history: an undo adds, it never rewrites.
+
     \b
     Example:
       agents plan undo 7QX2
@@ -85,12 +90,17 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
     from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.errors import ApplyConflict
 
-    parts = session.container().plan_parts
+    container = session.container()
+    parts = container.plan_parts
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
+    ensure_undoable(container, plan)
+    if not plan.state.ended or plan.state is PlanState.APPLIED:
+        ensure_reachable(parts, plan)
     if message is not None:
         ensure_can_commit(Path(plan.resource))
     commit = None if message is None else CommitRequest(message)
+    stays = applied_commit(container, plan)
     try:
         plan, undone = parts.apply.undo(plan, commit=commit, told=progress)
     except ApplyConflict as conflict:
@@ -100,6 +110,9 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
     progress(f"taken back from {counted(len(undone.changes), 'file')} of {plan.resource}")
     if undone.commit is not None:
         progress(f"committed as {undone.commit}")
+    if stays is not None:
+        also = "" if undone.commit else "; only your files were changed, and committing them is for you to do"
+        progress(f"its commit {stays} stays in the history{also}")
     told_plan(output, parts, plan)
 
 
@@ -174,13 +187,14 @@ def resume_plan(session: Session, plan_id: str, output: Output) -> None:
     Example:
       agents plan resume 7QX2
     """
-    from cleveragents.domain.plan import Phase
     from cleveragents.interfaces.cli.plan_work import apply_now
 
     container = session.container()
     parts = container.plan_parts
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
+    if not plan.state.ended:
+        ensure_reachable(parts, plan)
     if plan.phase is Phase.APPLY and not plan.state.ended:
         _ensure_decidable(plan)
         try:
@@ -206,13 +220,16 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
     Example:
       agents plan cancel 7QX2 --reason "wrong branch"
     """
-    from cleveragents.domain.plan import PlanState
     from cleveragents.errors import DeadlineExceeded
 
     container = session.container()
     parts = container.plan_parts
     parts.apply.settle()  # one whose applier died is not being applied any more
     before = found_plan(parts, plan_id)
+    if before.state.running and before.phase is Phase.APPLY:
+        ensure_reachable(parts, before)
+    if before.state.running:
+        progress(f"stopping plan {before.id} and its processes …")
     plan = parts.lifecycle.cancel(before, reason)
     if before.state is PlanState.CANCELLED:
         why = (plan.error or "").removeprefix("cancelled: ")
@@ -240,6 +257,9 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
 def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
     """Remove a plan, its sandbox and its records. What the audit log says of it stays.
 
+    With --yes, an apply of it that was interrupted and cannot be ended is given up, too: the files stay as
+    it left them.
+
     \b
     Example:
       agents plan delete 7QX2
@@ -250,6 +270,8 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
     parts = session.container().plan_parts
     parts.apply.settle()  # what is half applied is ended while its journal is there
     plan = found_plan(parts, plan_id)
+    if plan.state.running and plan.phase is Phase.APPLY and not yes:
+        ensure_reachable(parts, plan)
     loss = None if yes else parts.cleanup.loss_of(plan)
     if loss is not None:
         what = f"{loss}; deleting it loses that"
@@ -267,6 +289,8 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
 def _answered(parts: PlanParts, plan_id: str, number: int | None, *, granted: bool) -> Plan:
     """The plan, with the answer to the call that is shown, and to no other."""
     plan = found_plan(parts, plan_id)
+    if plan.state is PlanState.WAITING:
+        ensure_reachable(parts, plan)
     call = parts.lifecycle.asking(plan)
     if call is not None and number in (None, call.number):
         number = call.number
@@ -277,7 +301,6 @@ def _answered(parts: PlanParts, plan_id: str, number: int | None, *, granted: bo
 
 def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
     """`PlanError`, with what can be done instead, unless there is a result to take or leave."""
-    from cleveragents.domain.plan import Phase, PlanState
     from cleveragents.errors import PlanError
 
     if plan.state is PlanState.APPLIED:

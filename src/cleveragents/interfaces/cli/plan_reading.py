@@ -10,6 +10,8 @@ import click
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.output import Output, ago, format_option, printable, progress
 from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
+from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
+from cleveragents.interfaces.cli.plan_remains import was_removed
 from cleveragents.interfaces.cli.plan_view import fields_of, found_plan, meaning_of, plan_argument, steps_from
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -22,6 +24,7 @@ __all__ = ["list_plans", "log_of_plan", "show_plan"]
 Row = dict[str, JsonValue]
 
 _PAGE = 1000
+_REMOVED = "removed, and with it what a diff and an undo need"
 _STATES = (
     "queued",
     "processing",
@@ -103,6 +106,9 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
     container = session.container()
     parts = container.plan_parts
     plan = found_plan(parts, plan_id)
+    if is_out_of_reach(parts, plan):
+        _show_without_files(output, parts, plan)
+        return
     account = account_of(parts, plan)
     if output.for_programs:
         output.record(account)
@@ -187,11 +193,22 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "profile": plan.request.get("profile"),
         "created": account["created"],
         "updated": f"{account['updated']} ({since})",
-        "sandbox": account["sandbox"],
+        "sandbox": account["sandbox"] or (_REMOVED if was_removed(parts, plan) else None),
         "notes": "; ".join(str(note) for note in _items(account["notes"])),
         "review": account["review_problem"],
     }
     return {name: value for name, value in said.items() if value}
+
+
+def _show_without_files(output: Output, parts: PlanParts, plan: Plan) -> None:
+    """What is known of a plan whose repository, from which its sandbox borrows, is out of reach."""
+    known = fields_of(plan) | {"out_of_reach": plan.resource}
+    if not output.for_programs:
+        wanted = ("goal", "error", "created", "updated")
+        known = {"plan": plan.id, "state": meaning_of(parts, plan)}
+        known |= {name: value for name, value in fields_of(plan).items() if name in wanted and value}
+        known["works on"] = f"{plan.resource}, which is out of reach; `agents doctor` says more"
+    output.record(known)
 
 
 def _show_changes(output: Output, account: Mapping[str, JsonValue]) -> None:

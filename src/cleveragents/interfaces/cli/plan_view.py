@@ -12,6 +12,8 @@ from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact, redact_text
 from cleveragents.interfaces.cli.output import colour, progress, timestamp
+from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
+from cleveragents.interfaces.cli.plan_remains import is_kept
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -67,6 +69,8 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
     if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
         return f"{spelt(plan.standing)}: nobody works on it at present"
     meaning = _MEANINGS.get(plan.standing)
+    if plan.state.running and is_out_of_reach(parts, plan):
+        meaning = f"{plan.resource} is out of reach; `agents doctor` says more"
     if plan.state is PlanState.WAITING:
         meaning = "it needs your leave to go on"
     elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
@@ -95,7 +99,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.state is PlanState.ERRORED:
         steps = [log, (resume[0], "tries again, from the step that failed"), reject]
     elif plan.state is PlanState.APPLIED:
-        steps = [diff, ("undo", "takes it out of your files again")]
+        steps = [diff, ("undo", "takes it out of your files again")] if is_kept(parts, plan) else []
     elif plan.state.running:
         steps = [cancel] if parts.lifecycle.is_worked_on(plan) else [resume, cancel]
     return [(_spelt_step(step, plan.id), what) for step, what in steps]

@@ -22,6 +22,7 @@ from cleveragents.errors import (
     PlanError,
     PlanFailed,
 )
+from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import changes_of, ensure_checked, spelt_arguments, told_changes
 from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.application.services.async_worker import AsyncWorker
+    from cleveragents.domain.tool import ToolCall
 
 __all__ = ["LiveOutput", "apply_now", "decide", "interactive", "work_on"]
 
@@ -46,17 +48,17 @@ def interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def work_on(container: Container, plan: Plan, *, named: bool = False) -> Plan:
+def work_on(container: Container, plan: Plan, *, answered: ToolCall | None = None) -> Plan:
     """The plan, once its job is over. Ctrl-C cancels it, and its processes are gone when this returns.
 
-    It is named first, unless it was `named` before.
+    What was said when the call that is now `answered` was asked for is not said again.
     """
     worker: AsyncWorker | None = None
     live = LiveOutput()
     try:
-        if not named:
+        if answered is None:
             progress(f"plan {plan.id}: {redact_text(plan.goal)}")
-        worker = _worker(container, plan, live)
+        worker = _worker(container, plan, live, answered)
         worker.start()
         worker.run_until_idle(_FOREVER)
     except KeyboardInterrupt:
@@ -85,6 +87,7 @@ def decide(
     if plan.state is PlanState.CANCELLED:
         raise Cancelled((plan.error or "").removeprefix("cancelled: "))
     if plan.state is PlanState.ERRORED:
+        tell_of_network(parts, plan)
         told_next(parts, plan)
         # The error may already say which plan failed.
         problem = plan.error or "it says no more"
@@ -94,6 +97,7 @@ def decide(
     if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE):
         return plan
     changed = told_changes(parts, plan)
+    tell_of_network(parts, plan)
     if changed and only_review:
         told_next(parts, plan, commit)
     elif changed:
@@ -120,6 +124,7 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
         if isinstance(conflict, ApplyConflict):
             for line in conflict.details.splitlines():
                 progress(line)
+        tell_of_network(parts, plan)
         told_next(parts, parts.plans.get(plan.id), commit)
         raise
     undo = f"`agents plan undo {plan.id}` takes it back"
@@ -129,11 +134,15 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
     return plan
 
 
-def _worker(container: Container, plan: Plan, live: LiveOutput) -> AsyncWorker:
+def _worker(container: Container, plan: Plan, live: LiveOutput, answered: ToolCall | None) -> AsyncWorker:
     from cleveragents.application.services.job_handlers import JobHandler
     from cleveragents.application.services.plan_run import kind_of_plan
 
+    known = None if answered is None else f"step {answered.step} of "
+
     def told(message: str) -> None:
+        if known is not None and message.startswith(known):
+            return
         live.finish()
         progress(message)
 
@@ -203,7 +212,7 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None) ->
             progress("then it can be applied and committed; the message is to be given again")
         raise click.exceptions.Exit(_NEEDS_HUMAN)
     granted = click.confirm("Allow it?", err=True)
-    return work_on(container, parts.lifecycle.answer(plan, granted, call.number), named=True)
+    return work_on(container, parts.lifecycle.answer(plan, granted, call.number), answered=call)
 
 
 class LiveOutput:
