@@ -13,7 +13,7 @@ from sqlalchemy import RowMapping
 from cleveragents.domain.job import Job, JobState, WorkerIdentity
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
 
-__all__ = ["MUTABLE", "job_of", "microseconds", "moment", "row_of"]
+__all__ = ["MUTABLE", "changed_of", "job_of", "microseconds", "moment", "row_of"]
 
 MUTABLE = (
     "state",
@@ -38,15 +38,24 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def row_of(job: Job) -> dict[str, object]:
     """All columns but `number`, which the database gives."""
-    owner = job.owner
     return {
         "id": job.id,
         "kind": job.kind,
         "payload": _encoded(job.payload),
-        "state": job.state.value,
         "priority": job.priority,
-        "attempt": job.attempt,
         "max_attempts": job.max_attempts,
+        "key": job.key,
+        "created_at": microseconds(job.created_at),
+        **changed_of(job),
+    }
+
+
+def changed_of(job: Job) -> dict[str, object]:
+    """The columns that a move may change: the payload, which may be large, is not written again."""
+    owner = job.owner
+    return {
+        "state": job.state.value,
+        "attempt": job.attempt,
         "fence": job.fence,
         "beat": job.beat,
         "owner_id": owner and owner.id,
@@ -56,8 +65,6 @@ def row_of(job: Job) -> dict[str, object]:
         "cancel_reason": job.cancel_reason,
         "result": None if job.result is None else _encoded(job.result),
         "error": job.error,
-        "key": job.key,
-        "created_at": microseconds(job.created_at),
         "updated_at": microseconds(job.updated_at),
         "not_before": microseconds(job.not_before),
     }

@@ -29,7 +29,13 @@ from cleveragents.domain.job_moves import (
 )
 from cleveragents.errors import UnknownJob
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.job_rows import MUTABLE, job_of, microseconds, row_of
+from cleveragents.infrastructure.persistence.job_rows import (
+    MUTABLE,
+    changed_of,
+    job_of,
+    microseconds,
+    row_of,
+)
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.tables import jobs
 
@@ -65,12 +71,13 @@ _SUBMIT = {
 
 
 class SqlJobStore:
-    """`JobStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """`JobStore` on a `Database`. Stateless but for the database and a hint, so any thread may share it."""
 
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
         self._submit = _SUBMIT[database.dialect]
+        self._found = False
 
     def submit(self, new: NewJob, *, now: datetime) -> Job:
         move = submitted(new, self._identifiers.new(), now)
@@ -104,7 +111,7 @@ class SqlJobStore:
         return [job_of(row) for row in rows]
 
     def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
-        wanted = {"kinds": sorted(kinds), "now": microseconds(now)}
+        wanted: dict[str, object] = {"kinds": sorted(kinds), "now": microseconds(now)}
 
         def unit(connection: Connection) -> Job | None:
             row = connection.execute(_MOST_URGENT, wanted).mappings().first()
@@ -112,11 +119,12 @@ class SqlJobStore:
                 return None
             return self._keep(connection, claimed(job_of(row), worker, now), now)
 
-        # Idle workers ask all day long, and SQLite has one write lock for everybody.
-        with self._database.read() as connection:
-            if connection.execute(_ANY_DUE, wanted).first() is None:
-                return None
-        return self._database.write(unit)
+        # Idle workers ask all day long, and SQLite has one write lock for everybody: they look first.
+        if not self._found and not self._any_due(wanted):
+            return None
+        job = self._database.write(unit)
+        self._found = job is not None
+        return job
 
     def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
         def unit(connection: Connection) -> Heartbeat:
@@ -145,6 +153,10 @@ class SqlJobStore:
 
         return self._move(job_id, decide, now)
 
+    def _any_due(self, wanted: dict[str, object]) -> bool:
+        with self._database.read() as connection:
+            return connection.execute(_ANY_DUE, wanted).first() is not None
+
     def _move(self, job_id: str, decide: Callable[[Job], Move | None], now: datetime) -> Job:
         def unit(connection: Connection) -> Job:
             job = _held(connection, job_id)
@@ -171,5 +183,4 @@ def _held(connection: Connection, job_id: str) -> Job:
 
 
 def _update(connection: Connection, job: Job) -> None:
-    row = row_of(job)
-    connection.execute(_MOVE, {"job_id": job.id, **{name: row[name] for name in MUTABLE}})
+    connection.execute(_MOVE, {"job_id": job.id, **changed_of(job)})
