@@ -3,11 +3,15 @@
 A commit costs about the same for one write as for many. Whoever finds no commit under way leads: it takes
 what is queued, commits it in one step and wakes the others with their answers. Then the first of those who
 came meanwhile leads. So nobody leads for longer than its own batch, and a lone writer waits for no one.
+
+Writers that shared a commit come back together; the first of them would lead alone, disturbed by all the
+others, who would wait for the commit after. So who leads after a shared commit lets them come first.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -15,6 +19,8 @@ from typing import Generic, TypeVar
 from cleveragents.errors import Closed, OutcomeUnknown, StoreBusy
 
 __all__ = ["GroupCommit"]
+
+_GATHER_SECONDS = 0.0001
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -43,7 +49,7 @@ class GroupCommit(Generic[Item, Answer]):
     Thread safety:
         Owner: the database that built it closes it; any thread may run items.
         Lock: `_lock` guards the queue and the leadership, for arithmetic only; leadership itself, held
-            while `commit` runs, admits one thread and makes nobody wait but writers.
+            while `commit` runs, admits one thread and makes nobody wait but writers; `_shared` is its own.
         Guarantee: each item is committed once, or its `run` raises; answers go to whom they belong; there
             is a leader whenever the queue is not empty.
     Cancel safety: a writer interrupted while it waits leaves the queue, or passes the leadership on; one
@@ -65,6 +71,7 @@ class GroupCommit(Generic[Item, Answer]):
         self._lock = threading.Lock()
         self._queue: deque[_Ticket[Item, Answer]] = deque()
         self._leading = False
+        self._shared = False
         self._leader_thread = 0
         self._drained: threading.Event | None = None
 
@@ -129,7 +136,10 @@ class GroupCommit(Generic[Item, Answer]):
     def _lead(self) -> None:
         batch: list[_Ticket[Item, Answer]] = []
         try:
+            if self._shared:
+                time.sleep(_GATHER_SECONDS)
             self._take(batch)
+            self._shared = len(batch) > 1
             self._leader_thread = threading.get_ident()
             answers = self._commit([ticket.item for ticket in batch])
             for ticket, answer in zip(batch, answers, strict=True):
