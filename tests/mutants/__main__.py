@@ -102,6 +102,7 @@ TOOLS = [
     f"{RACES}confinement.py",
 ]
 DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
+ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 
 # Quick ones first: a mutant is over at its first failure.
 TESTS: dict[str, list[str]] = {
@@ -176,6 +177,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/tools/text_files.py": TOOLS,
     "infrastructure/trust/repository_files.py": TRUST,
     "infrastructure/trust/sql_trust_store.py": TRUST,
+    "interfaces/cli/apply_leftovers.py": ASIDE,
     "interfaces/cli/plan_account.py": [f"{UNIT}cli_plans.py"],
     "interfaces/cli/sandbox_leftovers.py": DOCTOR,
     "interfaces/cli/stray_leftovers.py": DOCTOR,

@@ -42,9 +42,9 @@ def doctor(ctx: click.Context, session: Session, mend: bool, output: Output) -> 
     Each check is ok, warn (it works, less well than it could) or fail, with what to do about it. Exits with
     1 if any check failed.
 
-    What crashes left over is found, too: half-done applies, sandboxes, refs, processes, temporary
-    directories. Nothing is changed unless you say --mend, and even then nothing that holds changes, that
-    somebody uses, or that belongs to another.
+    What crashes left over is found, too: half-done applies and what they put aside, sandboxes, refs,
+    processes, temporary directories. Nothing is changed unless you say --mend, and even then nothing that
+    holds changes, that somebody uses, or that belongs to another.
 
     \b
     Example:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from cleveragents.application.services.plan_run import kind_of_plan
 from cleveragents.domain.job import JobState
 from cleveragents.errors import AuditLogBroken
+from cleveragents.interfaces.cli.apply_leftovers import forgotten_asides
 from cleveragents.interfaces.cli.checks import Check, Verdict, obstacle, perform
 from cleveragents.interfaces.cli.leftovers import Leftover, findings_of
 from cleveragents.interfaces.cli.plan_leftovers import half_done_applies, interrupted_plans
@@ -28,6 +29,7 @@ __all__ = ["state_findings"]
 # Processes before sandboxes: what still runs in one is to end before somebody looks at it.
 _SURVEYS: Mapping[str, Callable[[Container], Sequence[Leftover]]] = {
     "applies": half_done_applies,
+    "put aside": forgotten_asides,
     "plans": interrupted_plans,
     "processes": stray_processes,
     "sandboxes": lost_sandboxes,
