@@ -2,8 +2,9 @@
 
 Two ways in, because neither suffices alone: by *name* (a field called `password`, or `PGPASSWORD=` within a
 text) and by *shape* (a URL with a password in it, a bearer token, a provider's key). A secret that is known
-exactly is removed wherever it stands. Redacting too much costs a look at the configuration; redacting too
-little cannot be undone.
+exactly is removed wherever it stands; whoever gets hold of one (a model's key, say) tells `keep_secret`, and
+from then on nothing in this process prints it. Redacting too much costs a look at the configuration;
+redacting too little cannot be undone.
 
 A hostile text must not stall us, and a long secret must not stick out. So every expression either cannot
 fail once it reads on, or reads a bounded stretch, or is ended by the next place where it could begin: the
@@ -15,11 +16,17 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-__all__ = ["MASK", "redact", "redact_text", "url_password"]
+__all__ = ["MASK", "keep_secret", "redact", "redact_text", "url_password"]
 
 MASK = "***"
 
 _DEPTH_LIMIT = 16
+
+_SHORTEST = 8
+"""A shorter secret would be found within ordinary words, and all of them masked."""
+
+# Only ever added to, in one step each; and read in one step. So no thread needs a lock.
+_kept: dict[str, None] = {}
 
 _WORDS = (
     r"pass(?:word|wd|phrase)(?![_-]?less)|secret|api[_-]?key|(?:private|access|account|signing|encryption)"
@@ -73,9 +80,15 @@ _SHAPES = (
 )
 
 
+def keep_secret(secret: str) -> None:
+    """From now on this process masks the secret wherever it redacts. It is held in memory alone."""
+    if len(secret) >= _SHORTEST:
+        _kept[secret] = None
+
+
 def redact_text(text: str, secrets: Collection[str] = ()) -> str:
     """The same text with everything that looks like a secret, or is one of `secrets`, masked."""
-    for secret in sorted(secrets, key=len, reverse=True):
+    for secret in sorted({*secrets, *tuple(_kept)}, key=len, reverse=True):
         if secret:
             text = text.replace(secret, MASK)
     text = _URL.sub(_without_password, text)

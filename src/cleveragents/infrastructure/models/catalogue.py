@@ -1,0 +1,236 @@
+"""All models there are, by `provider/name`: providers are the modules of `providers`, and what installed
+packages offer as entry points.
+
+Looking at names and facts imports nothing that takes long; the library of a provider is imported when a model
+of it is first asked for, which can take a second or two: not on an event loop. Every model comes wrapped: a
+place among the calls under way, a breaker, a deadline, retries, in that order from outside.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, cast
+
+from cleveragents.application.ports.models import Model, ModelFacts
+from cleveragents.errors import ConfigurationError, UnknownModel
+from cleveragents.infrastructure.models import providers
+from cleveragents.infrastructure.models.keys import Keys, ask_keyring
+from cleveragents.infrastructure.models.prices import PriceList
+from cleveragents.infrastructure.models.provider import Opening, Provider
+
+if TYPE_CHECKING:
+    from cleveragents.application.services.acms_pipeline import CircuitBreaker
+    from cleveragents.infrastructure.configuration.settings import ModelSettings
+    from cleveragents.infrastructure.models.limiting import Places
+
+__all__ = ["ENTRY_POINTS", "ModelCatalogue"]
+
+ENTRY_POINTS = "cleveragents.models"
+"""The group; an entry's name is the provider's, its object a `Provider`."""
+
+_FAILURES_IN_A_ROW = 5
+_COOL_DOWN_SECONDS = 30.0
+
+
+class ModelCatalogue:
+    """`Models` as the settings say.
+
+    Thread safety:
+        Owner: the container; any thread may ask. It holds nothing open: models keep no connections.
+        Lock: `_lock` guards the models, places and the breaker that were made; held to look up and to note,
+            never while a model is opened.
+        Guarantee: whoever asks for a name gets the same model; all models of a provider share its places.
+    Cancel safety: no call waits for a provider.
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        *,
+        environment: Mapping[str, str] | None = None,
+        keyring: Callable[[str], str | None] = ask_keyring,
+        entries: Iterable[EntryPoint] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._environment = os.environ if environment is None else environment
+        self._keys = Keys(self._environment, keyring)
+        self._entries = entries
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._opened: dict[str, Model] = {}
+        self._places: dict[str, Places] = {}
+        self._breaker: CircuitBreaker | None = None
+
+    def get(self, name: str) -> Model:
+        found = self._opened.get(name)
+        if found is not None:
+            return found
+        model = self._open(name)
+        with self._lock:
+            return self._opened.setdefault(name, model)
+
+    def facts(self, name: str) -> ModelFacts:
+        provider, model = self._parted(name)
+        if provider.reads_facts is not None:
+            return provider.reads_facts(name, model)
+        facts = self._prices.facts(name, shipped=self._base_url(provider) is None)
+        return replace(facts, keyed=self._is_keyed(provider))
+
+    def known(self) -> Sequence[ModelFacts]:
+        keyed = {name: self._is_keyed(self._provider(name)) for name in self._builtin}
+        return [
+            replace(facts, keyed=keyed.get(facts.name.partition("/")[0], True))
+            for facts in self._prices.known()
+        ]
+
+    def providers(self) -> tuple[str, ...]:
+        """Their names, of those that are built in and those that are installed."""
+        return tuple(sorted({*self._builtin, *self._offered}))
+
+    @property
+    def prices_as_of(self) -> str:
+        """When the shipped prices were looked up."""
+        return self._prices.as_of
+
+    # ── opening ───────────────────────────────────────────────────────────────────────────────────
+
+    def _open(self, name: str) -> Model:
+        provider, model = self._parted(name)
+        facts = self.facts(name)
+        self._check_installed(provider, name)
+        key = self._keys.find(provider.variables)
+        base_url = self._base_url(provider)
+        if provider.variables and key is None and base_url is None:
+            problem = f"needs a key; {_where_keys_go(provider.variables)} (we never store it)"
+            raise ConfigurationError(f"model {name}", problem)
+        opening = Opening(
+            facts=facts,
+            model=model,
+            timeout_seconds=self._settings.timeout_seconds,
+            key=key,
+            base_url=base_url,
+        )
+        return self._wrapped(provider.open(opening), provider.name)
+
+    def _wrapped(self, model: Model, provider: str) -> Model:
+        from cleveragents.infrastructure.models.breaking import BreakingModel
+        from cleveragents.infrastructure.models.deadline import DeadlineModel
+        from cleveragents.infrastructure.models.limiting import LimitedModel
+        from cleveragents.infrastructure.models.retrying import Patience, RetryingModel
+
+        seconds = self._settings.timeout_seconds
+        patience = Patience(retries=self._settings.retries, seconds=seconds)
+        tried = DeadlineModel(RetryingModel(model, patience), seconds)
+        return LimitedModel(BreakingModel(tried, self._shared_breaker(), provider), self._places_of(provider))
+
+    def _places_of(self, provider: str) -> Places:
+        from cleveragents.infrastructure.models.limiting import Places
+
+        with self._lock:
+            return self._places.setdefault(provider, Places(self._settings.concurrency))
+
+    def _shared_breaker(self) -> CircuitBreaker:
+        from cleveragents.application.services.acms_pipeline import CircuitBreaker
+
+        with self._lock:
+            if self._breaker is None:
+                self._breaker = CircuitBreaker(
+                    failure_threshold=_FAILURES_IN_A_ROW,
+                    cool_down_seconds=_COOL_DOWN_SECONDS,
+                    # A trial may take as long as an answer may: a second one beside it would tell no more.
+                    trial_lease_seconds=self._settings.timeout_seconds + 1.0,
+                    clock=self._clock,
+                )
+            return self._breaker
+
+    def _base_url(self, provider: Provider) -> str | None:
+        """Where the user says that it is; None is where it always is."""
+        if not provider.base_url_variables:
+            return None
+        if provider.name == "openai" and self._settings.base_url:
+            return self._settings.base_url
+        said = (self._environment.get(variable) for variable in provider.base_url_variables)
+        return next((url for url in said if url), None)
+
+    def _is_keyed(self, provider: Provider) -> bool:
+        if not provider.variables or self._base_url(provider) is not None:
+            return True
+        return self._keys.has(provider.variables)
+
+    def _check_installed(self, provider: Provider, name: str) -> None:
+        if provider.module is not None and find_spec(provider.module) is None:
+            remedy = f"pip install 'cleveragents[{provider.extra}]'"
+            raise ConfigurationError(f"model {name}", f"needs {provider.module}: {remedy}")
+
+    # ── names ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _parted(self, name: str) -> tuple[Provider, str]:
+        provider, _, model = name.partition("/")
+        if provider in self.providers() and model:
+            return self._provider(provider), model
+        raise UnknownModel(name, self._hint(name, provider, model))
+
+    def _hint(self, name: str, provider: str, model: str) -> str:
+        listed = [facts.name for facts in self._prices.known()]
+        if provider in self.providers():
+            example = next(
+                (other for other in listed if other.startswith(f"{provider}/")), f"{provider}/NAME"
+            )
+            return f"say which model of {provider}, as in {example}"
+        bare = {other.partition("/")[2]: other for other in listed}
+        near = get_close_matches(name, [*listed, *bare], n=1, cutoff=0.75)
+        if near:
+            return f"did you mean {bare.get(near[0], near[0])}?"
+        close = get_close_matches(provider, self.providers(), n=1)
+        if close and model:
+            return f"did you mean {close[0]}/{model}?"
+        return f"a model is named provider/model; the providers are {', '.join(self.providers())}"
+
+    @cached_property
+    def _prices(self) -> PriceList:
+        return PriceList(self._settings.prices)
+
+    @cached_property
+    def _builtin(self) -> frozenset[str]:
+        return frozenset(module.name for module in pkgutil.iter_modules(providers.__path__))
+
+    @cached_property
+    def _offered(self) -> Mapping[str, EntryPoint]:
+        found = entry_points(group=ENTRY_POINTS) if self._entries is None else self._entries
+        ordered = sorted(found, key=lambda entry: (entry.name, entry.value))
+        # What `openai` means does not depend on what else is installed.
+        return {entry.name: entry for entry in reversed(ordered) if entry.name not in self._builtin}
+
+    def _provider(self, name: str) -> Provider:
+        if name in self._builtin:
+            return cast("Provider", import_module(f"{providers.__name__}.{name}").PROVIDER)
+        return _load_entry(self._offered[name])
+
+
+def _load_entry(entry: EntryPoint) -> Provider:
+    """What the package offers; whatever its code raises is said to be its own."""
+    try:
+        offered = entry.load()
+    except (Exception, SystemExit) as error:
+        problem = f"{entry.value} cannot be loaded ({type(error).__name__}: {error})"
+        raise ConfigurationError(f"provider {entry.name}", problem) from error
+    if not isinstance(offered, Provider) or offered.name != entry.name:
+        raise ConfigurationError(f"provider {entry.name}", f"{entry.value} is no provider of that name")
+    return offered
+
+
+def _where_keys_go(variables: Sequence[str]) -> str:
+    from cleveragents.infrastructure.models.keys import SERVICE
+
+    return f"set {' or '.join(variables)}, or `keyring set {SERVICE} {variables[0]}`"

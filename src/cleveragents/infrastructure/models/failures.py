@@ -1,0 +1,177 @@
+"""What goes wrong with a call, in our words: the one place that knows how libraries and providers say it.
+
+Libraries differ in their classes and agree on HTTP: so the status decides, wherever in the chain of causes it
+is found, and what has none is a connection that failed or an answer that nobody understood. Both are worth
+another try; what a provider refused is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from cleveragents.domain.redaction import redact_text
+from cleveragents.errors import CleverAgentsError, ContextTooLong, ModelRefused, ModelUnavailable
+
+__all__ = ["Subject", "failure_of_status", "translated"]
+
+_LONGEST = 400
+_AGAIN = frozenset({408, 409, 425, 429})
+_NO_CREDIT = ("insufficient_quota", "billing_hard_limit", "credit balance is too low")
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|maximum context length|context (?:size|window|length)|exceed_context_size"
+    r"|prompt is too long|too many tokens|token limit|exceeds the maximum number of tokens",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\d)")
+_PREFIX = re.compile(r"^Error code: \d+ - ")  # the library's, not the provider's
+_RETRY_DELAY = re.compile(r"retryDelay\W{1,6}(\d+(?:\.\d+)?)s")
+_REMEDIES = {
+    401: "the key is not accepted; check {keys}",
+    402: "there is no credit left with the provider",
+    403: "the key does not allow this; check {keys}",
+    404: "the provider has no such model, or the address is wrong",
+}
+_TRANSPORTS = ("httpx", "httpcore", "aiohttp", "requests", "ssl", "socket", "anyio", "h11")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The call that failed: of which model, how much it wrote and may read, and where its key comes from."""
+
+    model: str
+    needed: int
+    limit: int
+    keys: tuple[str, ...] = ()
+
+
+def translated(error: Exception, subject: Subject) -> CleverAgentsError:
+    """Ours for theirs."""
+    if isinstance(error, CleverAgentsError):
+        return error
+    status = _status(error)
+    said = _said(error)
+    if _is_too_long(error, status, said):
+        return _too_long(subject, said)
+    if status is not None:
+        return failure_of_status(subject, status, said, _retry_after(error))
+    if _timed_out(error):
+        return ModelUnavailable(subject.model, "no answer in time")
+    if _is_transport(error):
+        deepest = [*_causes(error)][-1]
+        return ModelUnavailable(subject.model, f"the connection failed ({_brief(deepest)})")
+    return ModelUnavailable(subject.model, f"its answer is not understood ({said})")
+
+
+def failure_of_status(
+    subject: Subject, status: int, said: str, retry_after: float | None = None
+) -> CleverAgentsError:
+    """What an HTTP status means to the caller."""
+    if status in (400, 413, 422, 500) and _TOO_LONG.search(said):
+        return _too_long(subject, said)
+    meant = 402 if any(word in said for word in _NO_CREDIT) else status
+    if meant in _AGAIN or meant >= 500:
+        what = "too many requests" if status == 429 else f"HTTP {status}"
+        return ModelUnavailable(subject.model, f"{what} ({said})", retry_after)
+    remedy = _REMEDIES.get(meant, "the request is not accepted")
+    keys = " or ".join(subject.keys) or "its key"
+    return ModelRefused(subject.model, f"{remedy.format(keys=keys)} (HTTP {status}: {said})")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _status(error: Exception) -> int | None:
+    for cause in _causes(error):
+        body = getattr(cause, "body", None)
+        inner = body.get("code") if isinstance(body, Mapping) else None
+        for found in (getattr(cause, "status_code", None), getattr(cause, "code", None), inner):
+            if isinstance(found, int) and 400 <= found <= 599:
+                return found
+    return None
+
+
+def _headers(error: Exception) -> Mapping[str, str]:
+    for cause in _causes(error):
+        headers: Any = getattr(getattr(cause, "response", None), "headers", None)
+        if isinstance(headers, Mapping):
+            return headers
+    return {}
+
+
+def _retry_after(error: Exception) -> float | None:
+    headers = _headers(error)
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            return max(float(value) / unit, 0.0)
+        except ValueError:
+            return _seconds_until(value)
+    match = _RETRY_DELAY.search(str(error))
+    return float(match.group(1)) if match else None
+
+
+def _seconds_until(date: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(date)
+    except ValueError:
+        return None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max((aware - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+def _is_too_long(error: Exception, status: int | None, said: str) -> bool:
+    # By name, because the class is in a library that need not be installed.
+    names = {cls.__name__ for cause in _causes(error) for cls in type(cause).__mro__}
+    if "ContextOverflowError" in names:
+        return True
+    return status is None and "APIError" in names and _TOO_LONG.search(said) is not None
+
+
+def _too_long(subject: Subject, said: str) -> ContextTooLong:
+    """With the provider's numbers where it says them: the smaller is what it reads, the larger what came."""
+    numbers = sorted(int(number) for number in _NUMBER.findall(said.replace(",", "")))
+    if len(numbers) >= 2:
+        return ContextTooLong(subject.model, numbers[-1], numbers[0])
+    return ContextTooLong(subject.model, max(subject.needed, subject.limit + 1), subject.limit)
+
+
+def _timed_out(error: Exception) -> bool:
+    return any(
+        isinstance(cause, TimeoutError) or "Timeout" in type(cause).__name__ for cause in _causes(error)
+    )
+
+
+def _is_transport(error: Exception) -> bool:
+    return any(
+        isinstance(cause, OSError)
+        or type(cause).__module__.startswith(_TRANSPORTS)
+        or "APIConnectionError" in type(cause).__name__
+        for cause in _causes(error)
+    )
+
+
+def _said(error: Exception) -> str:
+    """What the provider said, with the word it has for it."""
+    said = _brief(error)
+    codes = (getattr(cause, "code", None) for cause in _causes(error))
+    code = next((code for code in codes if isinstance(code, str) and code not in said), None)
+    return f"{code}: {said}" if code else said
+
+
+def _brief(error: BaseException) -> str:
+    text = _PREFIX.sub("", " ".join(str(error).split()))
+    said = redact_text(text) or type(error).__name__
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"

@@ -1,0 +1,212 @@
+"""A model behind a LangChain chat model: one adapter for all providers that LangChain speaks to.
+
+Always streamed, because that is how a cancelled call ends at once, and how an answer that was cut off is told
+from one that ended: a stream without a reason for its end is a connection that was lost. Tool calls are put
+together from their pieces here, and parsed strictly: LangChain would complete a half-written call and hand it
+over as a whole one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
+from cleveragents.domain.conversation import Message, Role, Usage
+from cleveragents.errors import ModelRefused, ModelUnavailable
+from cleveragents.infrastructure.models.failures import Subject, translated
+from cleveragents.infrastructure.models.langchain_messages import (
+    ToolNames,
+    lc_messages,
+    lc_tools,
+    tool_request,
+    well_formed,
+)
+from cleveragents.infrastructure.models.tokens import Estimator
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.messages import AIMessageChunk
+
+__all__ = ["LangChainModel"]
+
+_CUT_OFF = frozenset({"length", "max_tokens", "model_context_window_exceeded"})
+_FILTERED = frozenset(
+    {"content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii"}
+)
+_BROKEN = frozenset({"malformed_function_call", "unexpected_tool_call", "error", "other"})
+_CHARACTERS_A_TOKEN = 64
+_CHARACTERS_SPARE = 65_536
+
+Options = Callable[[ModelRequest], Mapping[str, Any]]
+
+
+class LangChainModel:
+    """`Model` on a chat model. `options` turns a request into what the provider's class takes as arguments
+    of a call; `sums_usage` says whether its pieces of usage add up, or each says what there was so far.
+
+    Any number of calls may run at once, on any loop: the chat model keeps no connection between calls.
+    """
+
+    def __init__(
+        self,
+        chat: BaseChatModel,
+        facts: ModelFacts,
+        options: Options,
+        *,
+        keys: tuple[str, ...] = (),
+        sums_usage: bool = True,
+    ) -> None:
+        self._chat = chat
+        self._facts = facts
+        self._options = options
+        self._keys = keys
+        self._sums_usage = sums_usage
+        self._estimator = Estimator()
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._facts
+
+    def count_tokens(self, request: ModelRequest) -> int:
+        return self._estimator.count(request)
+
+    async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
+        """As `Model.reply`, without retries. `on_token` gets an empty text when a tool call begins: from then
+        on the answer has begun, and the provider charges for it."""
+        names = ToolNames([tool.name for tool in request.tools])
+        heard = _Heard(names, request.max_output_tokens, self._sums_usage)
+        facts = self._facts
+        subject = Subject(facts.name, self.count_tokens(request), facts.context_tokens, self._keys)
+        tell = on_token or _nobody
+        chunks = self._chunks(request, names)
+        async with aclosing(chunks):
+            while True:
+                try:
+                    chunk = await anext(chunks, None)
+                    piece = None if chunk is None else heard.take(chunk)
+                except Exception as error:
+                    raise translated(error, subject) from error
+                if chunk is None:
+                    break
+                if piece is not None:
+                    tell(piece)
+                if heard.endless:
+                    break
+        reply = heard.reply(facts.name)
+        if reply.usage is not None:
+            self._estimator.learn(request, reply.usage.input_tokens)
+        return reply
+
+    async def _chunks(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[AIMessageChunk, None]:
+        options = dict(self._options(request))
+        chat: Any = self._chat
+        if request.tools:
+            chat = chat.bind_tools(lc_tools(request, names))
+        stream = chat.astream(lc_messages(request.messages, names), **options)
+        async with aclosing(stream):
+            async for chunk in stream:
+                yield cast("AIMessageChunk", chunk)
+
+
+def _nobody(piece: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(slots=True)
+class _Writing:
+    """A tool call that is being written."""
+
+    id: str = ""
+    tool: str = ""
+    written: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What came so far of one answer. Used by the task that makes the call."""
+
+    names: ToolNames
+    max_output_tokens: int
+    sums_usage: bool
+    text: list[str] = field(default_factory=list)
+    calls: list[_Writing] = field(default_factory=list)
+    open: dict[object, _Writing] = field(default_factory=dict)
+    usage: Usage | None = None
+    ended: str | None = None
+    length: int = 0
+
+    @property
+    def endless(self) -> bool:
+        """A server that does not keep to the limit is not listened to for ever."""
+        return self.length > _CHARACTERS_A_TOKEN * self.max_output_tokens + _CHARACTERS_SPARE
+
+    def take(self, chunk: AIMessageChunk) -> str | None:
+        """Adds a piece; what a listener gets of it, if anything."""
+        metadata = chunk.response_metadata
+        ended = metadata.get("finish_reason") or metadata.get("stop_reason")
+        if ended:
+            self.ended = str(ended).lower()
+        self._take_usage(chunk)
+        text = str(chunk.text)
+        if text:
+            self.text.append(text)
+            self.length += len(text)
+        began = [self._take_call(dict(call)) for call in chunk.tool_call_chunks]
+        if text:
+            return text
+        return "" if any(began) else None
+
+    def _take_usage(self, chunk: AIMessageChunk) -> None:
+        said = chunk.usage_metadata
+        if not said:
+            return
+        details: Mapping[str, Any] = said.get("input_token_details") or {}
+        part = Usage(said["input_tokens"], said["output_tokens"], int(details.get("cache_read") or 0))
+        if self.usage is None or not self.sums_usage:
+            self.usage = part
+        else:
+            self.usage = Usage.sum((self.usage, part))
+
+    def _take_call(self, call: Mapping[str, Any]) -> bool:
+        """Adds a piece of a call; whether a new one began. An id that changes begins one, as some servers
+        give all calls the same index."""
+        index = call.get("index")
+        writing = self.open.get(index)
+        call_id = call.get("id") or ""
+        began = writing is None or bool(call_id and writing.id and call_id != writing.id)
+        if writing is None or began:
+            writing = self.open[index] = _Writing()
+            self.calls.append(writing)
+        writing.id = writing.id or call_id
+        writing.tool += call.get("name") or ""
+        written = call.get("args") or ""
+        writing.written.append(written)
+        self.length += len(written)
+        return began
+
+    def reply(self, model: str) -> ModelReply:
+        """The whole answer; `ModelUnavailable` if it did not come to its end, `ModelRefused` if a filter
+        stopped it."""
+        cut_off = self.endless or self.ended in _CUT_OFF
+        if self.ended is None and not self.endless:  # guard: half an answer is not an answer
+            raise ModelUnavailable(model, "the connection was lost in the middle of the answer")
+        text = well_formed("".join(self.text))
+        if self.ended in _FILTERED:
+            raise ModelRefused(model, f"the provider stopped the answer ({self.ended}); say it otherwise")
+        if self.ended in _BROKEN and not self.calls:
+            raise ModelUnavailable(model, f"the answer broke off ({self.ended})")
+        requests = tuple(
+            tool_request(
+                call.id or f"call_{number}",
+                self.names.inside(call.tool),
+                "".join(call.written),
+                # Only the last one can have been cut off by the end of the answer.
+                cut_off=cut_off and number == len(self.calls) - 1,
+            )
+            for number, call in enumerate(self.calls)
+        )
+        message = Message(Role.ASSISTANT, text, requests)
+        return ModelReply(message, model, self.usage, cut_off)

@@ -1,0 +1,72 @@
+"""OpenAI, and every server that speaks its protocol: llama.cpp, vLLM, Ollama, OpenRouter, and more."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from cleveragents.application.ports.models import Model, ModelRequest
+from cleveragents.domain.json_value import thaw
+from cleveragents.infrastructure.models.provider import ONE_CALL_EACH, Opening, Provider
+
+__all__ = ["PROVIDER"]
+
+_CONNECT_SECONDS = 15.0
+_VARIABLE = "OPENAI_API_KEY"
+_HERE = "https://api.openai.com/v1"
+
+
+def _open(opening: Opening) -> Model:
+    import openai
+    from langchain_openai import ChatOpenAI
+    from pydantic import SecretStr
+
+    from cleveragents.infrastructure.models.langchain_model import LangChainModel
+
+    # What a server answers in a wrong type is our finding, not a warning to whoever watches.
+    warnings.filterwarnings("ignore", message="Pydantic serializer warnings", category=UserWarning)
+    elsewhere = opening.base_url is not None
+    chat = ChatOpenAI(
+        model=opening.model,
+        api_key=SecretStr(opening.key or "none"),  # a server of one's own may need none
+        base_url=opening.base_url or _HERE,
+        default_headers=ONE_CALL_EACH,
+        max_retries=0,
+        timeout=openai.Timeout(opening.timeout_seconds, connect=_CONNECT_SECONDS),
+        stream_usage=True,
+        stream_chunk_timeout=None,
+        use_responses_api=False,
+        openai_proxy=None,
+    )
+
+    def options(request: ModelRequest) -> Mapping[str, Any]:
+        return _options(request, elsewhere)
+
+    return LangChainModel(chat, opening.facts, options, keys=(_VARIABLE,), sums_usage=False)
+
+
+def _options(request: ModelRequest, elsewhere: bool) -> Mapping[str, Any]:
+    options: dict[str, Any] = {"max_tokens": request.max_output_tokens}
+    body: dict[str, Any] = {}
+    if elsewhere:
+        body["max_tokens"] = request.max_output_tokens  # the name that older servers know
+    if request.temperature is not None:
+        options["temperature"] = request.temperature
+    if request.schema is not None:
+        # In the body, because the library checks answers to its own `response_format` and raises.
+        answer = {"name": "answer", "schema": thaw(request.schema), "strict": False}
+        body["response_format"] = {"type": "json_schema", "json_schema": answer}
+    if body:
+        options["extra_body"] = body
+    return options
+
+
+PROVIDER = Provider(
+    name="openai",
+    open=_open,
+    module="langchain_openai",
+    extra="openai",
+    variables=(_VARIABLE,),
+    base_url_variables=("OPENAI_BASE_URL",),
+)

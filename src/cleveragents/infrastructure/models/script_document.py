@@ -1,0 +1,70 @@
+"""From the text of a script to the script, or to everything that is wrong with it, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.errors import ConfigurationError, InvalidAction
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from cleveragents.infrastructure.models.script import Script
+
+__all__ = ["load_script", "read_script"]
+
+
+def load_script(path: Path) -> Script:
+    """The script in a file; `ConfigurationError` says what is wrong with it."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from None
+    return read_script(content, str(path))
+
+
+def read_script(content: str | bytes, source: str) -> Script:
+    """The script of a YAML text, which errors call `source`."""
+    from pydantic import ValidationError
+
+    from cleveragents.infrastructure.actions.yaml_document import read_yaml
+    from cleveragents.infrastructure.models.script import Script
+
+    raw = content.encode() if isinstance(content, str) else content
+    try:
+        document = read_yaml(raw, source)
+    except InvalidAction as error:
+        raise ConfigurationError(source, "; ".join(error.problems)) from None
+    if not isinstance(document.data, Mapping):
+        raise ConfigurationError(source, "it is no script; a script begins with `rules:`")
+    try:
+        return Script.model_validate(_plain(document.data))
+    except ValidationError as error:
+        problems = [_described(details) for details in error.errors(include_url=False)]
+        lines = [f"line {document.line(place)}: {problem}" for place, problem in problems]
+        raise ConfigurationError(source, "; ".join(lines)) from None
+
+
+def _described(details: ErrorDetails) -> tuple[tuple[str | int, ...], str]:
+    place = tuple(details["loc"])
+    key = next((part for part in reversed(place) if isinstance(part, str)), "the script")
+    if details["type"] == "extra_forbidden":
+        return place, f"unknown key {key!r}"
+    if details["type"] == "missing":
+        return place, f"{key!r} is missing"
+    return (
+        place,
+        f"{key!r} {details['msg'].removeprefix('Value error, ').replace('Input should', 'should', 1)}",
+    )
+
+
+def _plain(value: JsonValue) -> object:
+    # Strict models take lists and dictionaries, not what resembles them.
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,279 @@
+"""A local server that speaks OpenAI's protocol and answers from a script; it misbehaves when told to.
+
+    with ScriptedServer(script) as server:
+        … models.base_url = server.base_url …
+
+or `python -m cleveragents.testing.scripted_server SCRIPT --port 0`, which prints its address. It listens on
+the loopback only, on an event loop of its own, and counts its connections: so a test sees that a cancelled
+call really closed the one it had. The script is the one of `scripted/…` models; see docs/reference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from cleveragents.infrastructure.models.script import Scripting
+from cleveragents.infrastructure.models.script_document import load_script
+from cleveragents.testing.scripted_wire import Exchange, HttpRequest, NotHttp, Responder, read_request
+
+if TYPE_CHECKING:
+    from cleveragents.infrastructure.models.script import Script
+
+__all__ = ["ScriptedServer", "ServerStatistics", "main"]
+
+_START_SECONDS = 30.0
+_POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatistics:
+    """Connections opened and closed since the start; requests that came; answers that were given to their
+    last byte; and answers that the other side did not wait for."""
+
+    opened: int = 0
+    closed: int = 0
+    requests: int = 0
+    answered: int = 0
+    abandoned: int = 0
+
+    @property
+    def open(self) -> int:
+        return self.opened - self.closed
+
+
+class ScriptedServer:
+    """The server. Use it as a context manager; it is gone, with its thread, when the block ends.
+
+    Thread safety:
+        Owner: who made it starts and closes it; any thread may read what it saw.
+        Lock: `_lock` guards the counts and the requests seen, for arithmetic only.
+        Guarantee: every connection is counted once when it opens and once when it is closed.
+    Cancel safety: `close` ends what is being answered; a connection that was cut is counted as closed.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        port: int = 0,
+        latency_seconds: float = 0.0,
+        key: str | None = None,
+        models: Sequence[str] = ("scripted",),
+    ) -> None:
+        self._scripting = Scripting(script)
+        self._wanted_port = port
+        self._responder = Responder(
+            self._scripting, latency_seconds=latency_seconds, key=key, models=tuple(models)
+        )
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(("opened", "closed", "requests", "answered", "abandoned"), 0)
+        self._bodies: list[Mapping[str, Any]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+        self._started = threading.Event()
+        self._problem: OSError | None = None
+        self.port = 0
+
+    @classmethod
+    def from_file(cls, path: Path, **options: Any) -> ScriptedServer:
+        """For the script in that file."""
+        return cls(load_script(path), **options)
+
+    @property
+    def base_url(self) -> str:
+        """What a client is told: `http://127.0.0.1:PORT/v1`."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def statistics(self) -> ServerStatistics:
+        """As it is at this moment."""
+        with self._lock:
+            return ServerStatistics(**self._counts)
+
+    def bodies(self) -> list[Mapping[str, Any]]:
+        """What clients sent to /v1/chat/completions, in the order it came."""
+        with self._lock:
+            return list(self._bodies)
+
+    def wait_until(
+        self, condition: Callable[[ServerStatistics], bool], timeout_seconds: float = 30.0
+    ) -> ServerStatistics:
+        """The first statistics for which it holds; `TimeoutError` if none are by then."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            statistics = self.statistics()
+            if condition(statistics):
+                return statistics
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"still {statistics}")
+            time.sleep(_POLL_SECONDS)
+
+    def start(self) -> None:
+        """Listens from now on; `OSError` if the port is taken."""
+        thread = threading.Thread(target=self._run, name="scripted-server", daemon=True)
+        self._thread = thread
+        thread.start()
+        if not self._started.wait(_START_SECONDS):
+            raise TimeoutError("the server did not start")
+        if self._problem is not None:
+            thread.join()
+            raise self._problem
+
+    def close(self) -> None:
+        """Cuts what is open and ends the thread."""
+        loop, stop, thread = self._loop, self._stop, self._thread
+        if loop is not None and stop is not None:
+            with suppress(RuntimeError):  # it has ended by itself
+                loop.call_soon_threadsafe(stop.set)
+        if thread is not None:
+            thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ── on the loop ───────────────────────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        tasks: set[asyncio.Task[None]] = set()
+
+        def watched() -> _Watched:
+            return _Watched(begin)
+
+        def begin(client: _Client) -> None:
+            task = asyncio.ensure_future(self._converse(client))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        try:
+            server = await self._loop.create_server(watched, "127.0.0.1", self._wanted_port, backlog=1024)
+        except OSError as error:
+            self._problem = error
+            self._started.set()
+            return
+        self.port = server.sockets[0].getsockname()[1]
+        self._started.set()
+        await self._stop.wait()
+        server.close()
+        for task in [*tasks]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _converse(self, client: _Client) -> None:
+        self._count("opened")
+        try:
+            while True:
+                request = await read_request(client.reader)
+                if request is None or not await self._answer(request, client):
+                    return
+        except (NotHttp, ConnectionError):
+            return
+        finally:
+            # Cut, not closed: whoever still reads must not take it for the end of an answer.
+            client.writer.transport.abort()
+            self._count("closed")
+
+    async def _answer(self, request: HttpRequest, client: _Client) -> bool:
+        """Whether the connection goes on. The answer is given up as soon as the other side is gone."""
+        with self._lock:
+            self._counts["requests"] += 1
+            if isinstance(request.body, dict):
+                self._bodies.append(request.body)
+        exchange = Exchange(client.writer)
+        answering = asyncio.ensure_future(self._responder.answer(request, exchange))
+        gone = asyncio.ensure_future(client.gone.wait())
+        try:
+            await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
+            done = answering.done() and not answering.cancelled() and answering.exception() is None
+            whole = done and answering.result()
+            self._count("answered" if done else "abandoned")
+        finally:
+            for task in (answering, gone):
+                task.cancel()
+            await asyncio.gather(answering, gone, return_exceptions=True)
+        if whole and not request.keeps_alive:
+            await _finish(client.writer)
+        return whole and request.keeps_alive
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self._counts[what] += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """One connection; `gone` once the other side has closed it."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    gone: asyncio.Event
+
+
+class _Watched(asyncio.StreamReaderProtocol):
+    """Streams that say at once when the other side is gone, though nobody reads."""
+
+    def __init__(self, begin: Callable[[_Client], None]) -> None:
+        self._gone = asyncio.Event()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            begin(_Client(reader, writer, self._gone))
+
+        super().__init__(asyncio.StreamReader(), connected)
+
+    def eof_received(self) -> bool | None:
+        self._gone.set()
+        return super().eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._gone.set()
+        super().connection_lost(error)
+
+
+async def _finish(writer: asyncio.StreamWriter) -> None:
+    """To the last byte."""
+    with suppress(ConnectionError):
+        writer.close()
+        await writer.wait_closed()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves until it is interrupted or its standard input ends."""
+    parser = argparse.ArgumentParser(
+        prog="python -m cleveragents.testing.scripted_server",
+        description="Serves OpenAI's protocol on the loopback from a script.",
+    )
+    parser.add_argument("script", type=Path)
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one (the default)")
+    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="before every answer")
+    options = parser.parse_args(arguments)
+    server = ScriptedServer.from_file(options.script, port=options.port, latency_seconds=options.latency)
+    with server:
+        sys.stdout.write(f"{server.base_url}\n")
+        sys.stdout.flush()
+        with suppress(KeyboardInterrupt):
+            sys.stdin.read()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
