@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
-__all__ = ["SWITCH_INTERVALS", "hammer", "switch_interval"]
+__all__ = ["SWITCH_INTERVALS", "attempts", "hammer", "switch_interval"]
 
 SWITCH_INTERVALS = (0.005, 0.000001)
 """CPython's default, and one at which threads change at nearly every opportunity."""
@@ -44,3 +46,15 @@ def hammer(work: Callable[[int], object], *, threads: int = 8, seconds_limit: fl
     assert not any(thread.is_alive() for thread in running), "hammer: a thread did not end (deadlock?)"
     if errors:
         raise errors[0]
+
+
+def attempts(*, seconds_limit: float = 60.0) -> Iterator[int]:
+    """Numbers until the time is over: what is likely, not certain, is tried until it happens.
+
+    A busy machine seldom wakes the waiting threads, and then a fixed number of attempts meets no race.
+    """
+    give_up = time.monotonic() + seconds_limit
+    for number in count():
+        if time.monotonic() > give_up:
+            return
+        yield number

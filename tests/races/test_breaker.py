@@ -13,7 +13,7 @@ from cleveragents.application.services.acms_pipeline import CircuitBreaker
 from cleveragents.domain.breaker import BreakerState, BreakerTransition
 from cleveragents.errors import BreakerOpen
 from tests.races.explorers import Scenario, assert_caught, assert_holds
-from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
+from tests.races.hammer import SWITCH_INTERVALS, attempts, hammer, switch_interval
 from tests.races.linearizability import Call, History, is_linearizable, run_programs
 from tests.races.naive_breaker import LockedBreaker, NaiveBreaker
 
@@ -534,5 +534,5 @@ def test_the_totals_are_exact(totals: Callable[[type[Any]], None], interval: flo
 def test_the_totals_catch_the_naive_breaker() -> None:
     """Lost increments are likely, not certain: within some attempts."""
     with switch_interval(SWITCH_INTERVALS[1]), pytest.raises(AssertionError):
-        for _ in range(20):
+        for _ in attempts():
             failures_add_up(NaiveBreaker)
