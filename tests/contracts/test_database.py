@@ -30,6 +30,7 @@ from cleveragents.errors import (
     StoreFull,
 )
 from cleveragents.infrastructure.persistence import schema
+from cleveragents.infrastructure.persistence.actor_tables import decisions
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
 from cleveragents.infrastructure.persistence.tables import METADATA, changesets, outbox
@@ -54,6 +55,7 @@ def event(number: int) -> DomainEvent:
 def test_the_migrated_schema_is_the_one_the_code_uses(database: Database) -> None:
     with database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert decisions.metadata is METADATA
         assert compare_metadata(context, METADATA) == []
 
 

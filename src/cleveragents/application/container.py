@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.events.reactive import ReactiveEventBus
     from cleveragents.infrastructure.events.sink import DurableAuditSink
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+    from cleveragents.infrastructure.models.catalogue import ModelCatalogue
     from cleveragents.infrastructure.persistence.database import Database
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
     from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+    from cleveragents.langgraph.actor_runner import BridgeActorRunner
     from cleveragents.langgraph.bridge import Graph, RxPyLangGraphBridge
 
 __all__ = ["Container", "Part", "Scope"]
@@ -121,6 +123,8 @@ class Container:
         self._changesets = Part(self._scope, self._build_changesets)
         self._processes = Part(self._scope, _build_processes)
         self._strategies = Part(self._scope, self._build_strategies, lambda executor: executor.close())
+        self._models = Part(self._scope, self._build_models)
+        self._actor_runner = Part(self._scope, self._build_actor_runner, lambda runner: runner.close())
 
     @property
     def database(self) -> Database:
@@ -153,6 +157,16 @@ class Container:
     def strategies(self) -> ParallelStrategyExecutor:
         """The executor of context strategies, with the breaker that all of this process share."""
         return self._strategies.get()
+
+    @property
+    def models(self) -> ModelCatalogue:
+        """The language models, behind the limits and breakers that all plans of this process share."""
+        return self._models.get()
+
+    @property
+    def actor_runner(self) -> BridgeActorRunner:
+        """Runs actors' graphs, on one loop for all plans of this process."""
+        return self._actor_runner.get()
 
     def worker(self, handlers: Mapping[str, JobHandler], *, name: str) -> AsyncWorker:
         """A worker for these kinds of jobs, to be started by the caller and closed with the container."""
@@ -263,6 +277,19 @@ class Container:
         from cleveragents.langgraph.run_events import RunEvents
 
         return RxPyLangGraphBridge(graphs, events=RunEvents(self.bus, self.identifiers, self.clock))
+
+    def _build_models(self) -> ModelCatalogue:
+        from cleveragents.infrastructure.models.catalogue import ModelCatalogue
+
+        return ModelCatalogue(self.settings.models)
+
+    def _build_actor_runner(self) -> BridgeActorRunner:
+        from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
+        from cleveragents.langgraph.actor_runner import BridgeActorRunner
+        from cleveragents.langgraph.run_events import RunEvents
+
+        events = RunEvents(self.bus, self.identifiers, self.clock)
+        return BridgeActorRunner(SqlCheckpointStore(self.database), events=events)
 
 
 def _build_processes() -> PsutilProcessSupervisor:

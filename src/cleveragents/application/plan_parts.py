@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from cleveragents.application.actor_parts import ActorParts
+    from cleveragents.application.ports.actors import ActorRunner
     from cleveragents.application.ports.faults import FaultPoints
+    from cleveragents.application.ports.models import Models
     from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.application.ports.tools import ToolSource
+    from cleveragents.application.services.actor_phases import ActorGround
     from cleveragents.application.services.async_worker import AsyncJob
     from cleveragents.application.services.plan_apply import PlanApply
     from cleveragents.application.services.plan_checks import PlanChecks
@@ -28,8 +34,11 @@ if TYPE_CHECKING:
     from cleveragents.application.services.tool_execution import ToolExecution
     from cleveragents.domain.action import Action
     from cleveragents.domain.plan import Plan
+    from cleveragents.domain.policy import Policy
+    from cleveragents.domain.progress import Progress
     from cleveragents.domain.strategy import Strategy
     from cleveragents.infrastructure.actions.library import ActionLibrary
+    from cleveragents.infrastructure.actors.library import ActorLibrary
     from cleveragents.infrastructure.apply.applier import TreeApplier
     from cleveragents.infrastructure.apply.journal import Entry
     from cleveragents.infrastructure.clock import SystemClock
@@ -72,6 +81,12 @@ class Foundations(Protocol):
 
     @property
     def processes(self) -> PsutilProcessSupervisor: ...
+
+    @property
+    def models(self) -> Models: ...
+
+    @property
+    def actor_runner(self) -> ActorRunner: ...
 
     @property
     def state_directory(self) -> Path: ...
@@ -250,11 +265,47 @@ class PlanParts:
 
         return PlanCleanup(self.plans, self.sandboxes, self.history, self._container.clock)
 
+    @property
+    def thinking(self) -> ActorParts:
+        """What actors need, for plans that have some."""
+        from cleveragents.application.actor_parts import ActorParts
+
+        return ActorParts(self._container, self)
+
+    def actors(self, resource: Path) -> ActorLibrary:
+        """The actors that are known there."""
+        from cleveragents.infrastructure.actors.library import ActorLibrary
+
+        return ActorLibrary(resource, self.trust, tools=self.tools.names())
+
+    def execution(
+        self,
+        ground: ActorGround,
+        policy: Policy,
+        tools: ToolSource | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> ToolExecution:
+        """The tool calls of actors of that plan, under that policy."""
+        made = self._execution(ground.plan, ground.strategy, ground.sandbox, ground.job, on_output)
+        return replace(made, policy=policy, tools=tools or made.tools)
+
+    def diff(self, ground: ActorGround) -> str:
+        """What the plan changed so far."""
+        return self.result.diff(ground.plan, ground.sandbox).decode("utf-8", "backslashreplace")
+
+    def seconds_spent(self, plan_id: str) -> float:
+        """By the plan's tool calls."""
+        from cleveragents.application.services.plan_run import seconds_of
+        from cleveragents.application.services.tool_execution import DONE
+
+        return sum(seconds_of(call) for call in self.history.calls(plan_id) if call.state in DONE)
+
     def run(
         self,
         *,
         progress: Callable[[str], None] | None = None,
         on_output: Callable[[bytes], None] | None = None,
+        told: Callable[[Progress], None] | None = None,
     ) -> PlanRun:
         """The handler of plans' jobs."""
         from cleveragents.application.services.plan_run import PlanRun
@@ -274,6 +325,8 @@ class PlanParts:
             setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
             rewriting=self.rewriting,
             checks=self.checks,
+            phases=self.thinking.phases(progress, told, on_output),
+            time_left=self.thinking.time_left,
             clock=self._container.clock,
             progress=progress,
         )
@@ -305,4 +358,5 @@ class PlanParts:
             markers=job.environment,
             on_output=on_output,
             faults=self._container.faults,
+            invariants=strategy.invariants,
         )

@@ -62,6 +62,8 @@ class Budget:
 
     seconds: float | None = None
     steps: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Action:
     arguments: tuple[Argument, ...] = ()
     strategize_actor: str | None = None
     execute_actor: str | None = None
+    review_actor: str | None = None
     steps: tuple[Step, ...] = ()
     checks: tuple[Check, ...] = ()
     invariants: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from cleveragents.errors import ConfigurationError
 
-__all__ = ["DEFAULT_PROFILE", "PROFILES", "Capability", "Policy", "Verdict", "profile"]
+__all__ = ["DEFAULT_PROFILE", "PROFILES", "READ_ONLY", "Capability", "Policy", "Verdict", "profile"]
 
 
 class Capability(str, Enum):
@@ -113,5 +113,8 @@ PROFILES: Mapping[str, Policy] = MappingProxyType(
         }.items()
     }
 )
+
+READ_ONLY = _policy("read-only", "+--------")
+"""What an actor has that only thinks; nobody chooses it."""
 
 DEFAULT_PROFILE = "supervised"

@@ -7,7 +7,7 @@ changes nothing about a plan under way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cleveragents.domain.action import Setup
@@ -16,7 +16,7 @@ from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.domain.policy import Policy, profile
 from cleveragents.domain.tool import CallState, ToolCall
 
-__all__ = ["SETUP", "Strategy", "StrategyStep"]
+__all__ = ["SETUP", "Casting", "Strategy", "StrategyStep", "Task"]
 
 SETUP = "setup"
 """The name of the step that prepares a sandbox; the others are named by their numbers, from 1."""
@@ -54,8 +54,27 @@ class StrategyStep:
 
 
 @dataclass(frozen=True, slots=True)
+class Task:
+    """What an actor is to do, in words; `needs` are the numbers, from 1, of the tasks that come before it."""
+
+    name: str
+    instructions: str = ""
+    needs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Casting:
+    """Which actors do it, and with which model those of them that name none."""
+
+    strategize: str | None
+    execute: str
+    review: str | None
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Strategy:
-    """Steps in order, checks for the result, and the bounds of it all.
+    """Steps in order, or tasks for actors; checks for the result, and the bounds of it all.
 
     `directory` is where commands start, below the sandbox's root: where the user stood.
     """
@@ -70,6 +89,20 @@ class Strategy:
     limit_steps: int = 1000
     invariants: tuple[str, ...] = ()
     directory: str = ""
+    casting: Casting | None = None
+    tasks: tuple[Task, ...] = ()
+    definition_of_done: str = ""
+
+    @property
+    def ordered_tasks(self) -> tuple[tuple[int, Task], ...]:
+        """The tasks with their numbers, each after those that it needs; a circle is broken at its first."""
+        left = dict(enumerate(self.tasks, start=1))
+        done: list[tuple[int, Task]] = []
+        while left:
+            ready = (n for n, task in left.items() if not any(need in left for need in task.needs))
+            number = next(ready, min(left))
+            done.append((number, left.pop(number)))
+        return tuple(done)
 
     def step_of(self, call: ToolCall) -> StrategyStep | None:
         """The step that the call, or that of which it is a part, was made for; setting up is one, too."""
@@ -123,6 +156,12 @@ class Strategy:
                 "limit_steps": self.limit_steps,
                 "invariants": list(self.invariants),
                 "directory": self.directory,
+                "casting": None if self.casting is None else asdict(self.casting),
+                "tasks": [
+                    {"name": task.name, "instructions": task.instructions, "needs": list(task.needs)}
+                    for task in self.tasks
+                ],
+                "definition_of_done": self.definition_of_done,
             }
         )
 
@@ -145,6 +184,12 @@ class Strategy:
             limit_steps=facts["limit_steps"],
             invariants=tuple(facts["invariants"]),
             directory=facts["directory"],
+            casting=None if not facts.get("casting") else Casting(**facts["casting"]),
+            tasks=tuple(
+                Task(task["name"], task["instructions"], tuple(task["needs"]))
+                for task in facts.get("tasks", ())
+            ),
+            definition_of_done=facts.get("definition_of_done", ""),
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cleveragents.errors.changesets import PlanError
 from cleveragents.errors.families import Conflict, InvalidRequest
 
 __all__ = [
     "AmbiguousPlan",
+    "CallDenied",
     "IllegalPlanMove",
     "NeedsHuman",
     "PlanFailed",
@@ -44,6 +46,11 @@ class IllegalPlanMove(InvalidRequest):
     plan_id: str
     standing: str
     wanted: str
+
+
+@dataclass(eq=False)
+class CallDenied(PlanError):
+    """A person was asked whether a call may be made, and said no."""
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ has to stay alive meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +17,20 @@ from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes, SandboxRequest
+from cleveragents.application.services.actor_phases import ActorGround, ActorPhases
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.sandbox_setup import SandboxSetup
 from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
+from cleveragents.domain.check import CheckRun
+from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import ToolCall
 from cleveragents.errors import (
+    BudgetExhausted,
     Cancelled,
     CleverAgentsError,
     DatabaseUnreachable,
@@ -39,7 +43,16 @@ from cleveragents.errors import (
     StoreFull,
 )
 
-__all__ = ["ATTEMPTS", "MakeStrategy", "OpenExecution", "PlanRun", "is_to_be_run", "kind_of_plan"]
+__all__ = [
+    "ATTEMPTS",
+    "MakeStrategy",
+    "OpenExecution",
+    "PlanRun",
+    "TimeLeft",
+    "is_to_be_run",
+    "kind_of_plan",
+    "seconds_of",
+]
 
 ATTEMPTS = 3
 _PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy)
@@ -49,6 +62,12 @@ class MakeStrategy(Protocol):
     """What Strategize does for a plan: read-only."""
 
     def __call__(self, plan: Plan) -> Strategy: ...
+
+
+class TimeLeft(Protocol):
+    """The seconds that a plan may still take, after what earlier runs of it took."""
+
+    def __call__(self, plan: Plan, strategy: Strategy) -> float: ...
 
 
 class OpenExecution(Protocol):
@@ -74,6 +93,8 @@ class PlanRun:
     setup: SandboxSetup
     rewriting: PlanRewriting
     checks: ChecksFor
+    phases: ActorPhases
+    time_left: TimeLeft
     clock: Clock
     progress: Callable[[str], None] | None = None
 
@@ -89,7 +110,7 @@ class PlanRun:
 
     def _run(self, held: _Held, job: AsyncJob) -> None:
         try:
-            self._strategize(held)
+            self._strategize(held, job)
             self._execute(held, job)
         except StalePlan:
             raise  # another worker owns it, or a person decided otherwise: it is not ours to move
@@ -98,8 +119,9 @@ class PlanRun:
             self._heed_cancel(held, job)
             raise
         except NeedsHuman as needed:
-            waited: JsonValue = {"what": needed.what, "remedy": needed.remedy}
-            held.move(held.plan.phase, PlanState.WAITING, PlanFacts(waiting_for=waited))
+            held.wait("person", needed.what, needed.remedy)
+        except BudgetExhausted as error:
+            held.wait("budget", error.what, f"`agents plan resume {held.plan.id} {error.remedy}`")
         except _PASSING as error:
             if job.attempt < ATTEMPTS:
                 raise  # the job is tried again, and goes on where this attempt stopped
@@ -125,58 +147,95 @@ class PlanRun:
                 self.open_execution(plan, strategy, self.sandboxes.open(plan.id), job).abandon(reason)
         held.end(PlanState.CANCELLED, f"cancelled: {reason}")
 
-    def _strategize(self, held: _Held) -> None:
+    def _strategize(self, held: _Held, job: AsyncJob) -> None:
         if held.plan.phase is not Phase.STRATEGIZE:
             return
         if held.plan.state is not PlanState.COMPLETE:
-            held.begin()
-            strategy = self.make_strategy(held.plan)
+            plan = held.begin()
+            strategy = self.make_strategy(plan)
+            if strategy.casting is not None:
+                sandbox = self._sandbox(plan, strategy)
+                strategy = self.phases.strategize(self._ground(_Work(plan, strategy, sandbox, job)))
             held.move(Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
         held.move(Phase.EXECUTE, PlanState.QUEUED)
 
     def _execute(self, held: _Held, job: AsyncJob) -> None:
         plan = held.begin()
         strategy = Strategy.from_json(plan.strategy)
-        started = self.clock.monotonic()
         if len(strategy.steps) > strategy.limit_steps:
             raise PlanFailed(plan.id, f"it has more than {strategy.limit_steps} steps, its budget")
-        sandbox = self._sandbox(plan, strategy)
-        execution = self.open_execution(plan, strategy, sandbox, job)
+        work = _Work(plan, strategy, self._sandbox(plan, strategy), job)
+        execution = self._prepared(work)
+        if strategy.casting is None:
+            self._do_steps(work, execution)
+            self._run_checks(work, execution)
+        else:
+            self.phases.execute(self._ground(work, execution))
+        broken = broken_by(strategy.invariants, execution.history.states(plan.id))
+        if broken is not None:  # guard: whatever way it came about
+            raise PlanFailed(plan.id, broken)
+        held.move(Phase.EXECUTE, PlanState.COMPLETE)
+
+    def _prepared(self, work: _Work) -> ToolExecution:
+        """The calls of this run, in a sandbox that holds what is recorded and is furnished."""
+        plan, sandbox, setup = work.plan, work.sandbox, work.strategy.setup
+        execution = self.open_execution(plan, work.strategy, sandbox, work.job)
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
             self.rewriting.settle(plan.id, sandbox)
         execution.settle()
-        earlier = [call for call in execution.history.calls(plan.id) if call.state in DONE]
-        made = {call.step for call in earlier}
-        limit = strategy.limit_seconds - sum(map(_seconds, earlier))
-        self.setup.prepare(strategy.setup, sandbox, execution)
-        if strategy.setup is not None:  # guard: what it made would count as a step's, and no check see it
+        self.setup.prepare(setup, sandbox, execution)
+        if setup is not None:  # guard: what it made would count as a step's, and no check see it
             sandbox.count_as_set_up()
-        for number, step in enumerate(strategy.steps, start=1):
-            left = limit - (self.clock.monotonic() - started)
-            if left <= 0 and str(number) not in made:
-                raise PlanFailed(plan.id, f"it took more than {strategy.limit_seconds:g} s, its budget")
+        return execution
+
+    def _do_steps(self, work: _Work, execution: ToolExecution) -> None:
+        plan, steps = work.plan, work.strategy.steps
+        left = self._time_left(work)
+        made = {call.step for call in execution.history.calls(plan.id) if call.state in DONE}
+        for number, step in enumerate(steps, start=1):
+            if left() <= 0 and str(number) not in made:
+                raise PlanFailed(plan.id, f"it took more than {work.strategy.limit_seconds:g} s, its budget")
             if str(number) not in made:
-                self._say(f"step {number} of {len(strategy.steps)}: {step.name}")
+                self._say(f"step {number} of {len(steps)}: {step.name}")
             request = CallRequest(
-                str(number), step.tool, step.arguments, granted=step.granted, timeout_seconds=left
+                str(number), step.tool, step.arguments, granted=step.granted, timeout_seconds=left()
             )
             problem = step.problem_with(execution.call(request))
             if problem is not None:
                 raise PlanFailed(plan.id, problem)
+
+    def _run_checks(self, work: _Work, execution: ToolExecution) -> Sequence[CheckRun]:
+        plan = work.plan
         states = execution.history.states(plan.id)
         ground = CheckGround(
             plan_id=plan.id,
             resource=Path(plan.resource),
-            sandbox=sandbox,
+            sandbox=work.sandbox,
             states=states,
             recorded=states,
-            stop=job.token,
+            stop=work.job.token,
             network=execution.network,
             markers=execution.markers,
             on_output=execution.on_output,
         )
-        self.checks(ground.resource).run(strategy.checks, ground, progress=self.progress)
-        held.move(Phase.EXECUTE, PlanState.COMPLETE)
+        checks = self.checks(ground.resource)
+        return checks.run(work.strategy.checks, ground, progress=self.progress)
+
+    def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorGround:
+        """What actors stand on; without an execution they only read."""
+
+        def run_checks() -> Sequence[CheckRun]:
+            return [] if execution is None else self._run_checks(work, execution)
+
+        return ActorGround(
+            work.plan, work.strategy, work.sandbox, work.job, self._time_left(work), run_checks
+        )
+
+    def _time_left(self, work: _Work) -> Callable[[], float]:
+        """What is left of the plan's time, less what earlier runs of it took."""
+        limit = self.time_left(work.plan, work.strategy)
+        started = self.clock.monotonic()
+        return lambda: limit - (self.clock.monotonic() - started)
 
     def _sandbox(self, plan: Plan, strategy: Strategy) -> Sandbox:
         try:
@@ -193,6 +252,16 @@ class PlanRun:
     def _say(self, what: str) -> None:
         if self.progress is not None:
             self.progress(what)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A plan under way: what is to be done, where, and for which job."""
+
+    plan: Plan
+    strategy: Strategy
+    sandbox: Sandbox
+    job: AsyncJob
 
 
 @dataclass(slots=True)
@@ -212,6 +281,11 @@ class _Held:
     def end(self, state: PlanState, error: str) -> None:
         self.move(self.plan.phase, state, PlanFacts(error=error))
 
+    def wait(self, why: str, what: str, remedy: str) -> None:
+        """Puts it down until a person has answered, or raised its budget."""
+        waited: JsonValue = {"for": why, "what": what, "remedy": remedy}
+        self.move(self.plan.phase, PlanState.WAITING, PlanFacts(waiting_for=waited))
+
     def move(self, phase: Phase, state: PlanState, facts: PlanFacts | None = None) -> None:
         self.plan = self.plans.move(self.plan, (phase, state), facts, now=self.clock.now())
 
@@ -223,7 +297,7 @@ def is_to_be_run(plan: Plan) -> bool:
     return plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE)
 
 
-def _seconds(call: ToolCall) -> float:
+def seconds_of(call: ToolCall) -> float:
     """How long it took; of one that waited for leave, how long its command ran."""
     if call.approval is None and call.ended_at is not None:
         return max(0.0, (call.ended_at - call.started_at).total_seconds())

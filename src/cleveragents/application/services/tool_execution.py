@@ -26,16 +26,18 @@ from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_history import PlanHistory, bring_to
 from cleveragents.domain.file_state import Difference, FileState, entries_between
+from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.policy import Capability, Policy, Verdict
 from cleveragents.domain.redaction import redact
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import (
+    CallDenied,
     Cancelled,
     CleverAgentsError,
     NeedsHuman,
-    PlanError,
     PolicyDenied,
+    ToolRefused,
 )
 
 __all__ = ["DONE", "CallRequest", "FilesIn", "ToolExecution"]
@@ -87,6 +89,7 @@ class ToolExecution:
     on_output: Callable[[bytes], None] | None = None
     faults: FaultPoints = field(default_factory=NoFaults)
     busy_seconds: float = 30.0
+    invariants: tuple[str, ...] = ()
     _fold: ChangeFold = field(default_factory=ChangeFold, init=False, repr=False, compare=False)
 
     def settle(self) -> None:
@@ -164,7 +167,7 @@ class ToolExecution:
                 raise self._asking(earlier, capability)
             if earlier.approval != "granted":
                 self.calls.move(earlier, CallState.FAILED, now=now, error="a person denied it")
-                raise PlanError(
+                raise CallDenied(
                     self._plan_id, f"call {earlier.number} ({request.tool}) was denied by a person"
                 )
             return self.calls.move(earlier, CallState.STARTED, now=now)
@@ -195,7 +198,10 @@ class ToolExecution:
         return NeedsHuman(self._plan_id, what, remedy)
 
     def _read(self, tool: Tool, call: ToolCall) -> ToolCall:
-        files = self.files_in(self.sandbox.root, _nothing)
+        def refuse(path: str) -> None:
+            raise ToolRefused(tool.spec.name, f"it says that it only reads, so it may not change {path!r}")
+
+        files = self.files_in(self.sandbox.root, refuse)  # guard: what only reads leaves no trace
         result, error = self._work(tool, call, files, None)
         state = CallState.ENDED if error is None else CallState.FAILED
         return self.calls.move(call, state, now=self.clock.now(), result=result, error=_text(error))
@@ -204,10 +210,11 @@ class ToolExecution:
         changeset = self.context.start_changeset()
         call = self.calls.move(call, CallState.STARTED, now=self.clock.now(), changeset_id=changeset)
         before: dict[str, FileState | None] = {}
-        files = self.files_in(self.sandbox.root, lambda path: self._note(before, path))
+        files = self.files_in(self.sandbox.root, lambda path: self._note(tool, before, path))
         self.faults.reach("tool.work.before")
         result, error = self._work(tool, call, files, request.timeout_seconds)
         self.faults.reach("tool.work.after")
+        error = error or self._broken(tool)
         call = self.calls.move(
             call, CallState.ENDING, now=self.clock.now(), result=result, error=_text(error)
         )
@@ -215,9 +222,22 @@ class ToolExecution:
         found = self._unrecorded() if tool.spec.runs_commands else self._touched(before)
         return self._record(call, found)
 
-    def _note(self, before: dict[str, FileState | None], path: str) -> None:
+    def _note(self, tool: Tool, before: dict[str, FileState | None], path: str) -> None:
+        broken = broken_by(self.invariants, [path])
+        if broken is not None:  # guard: an invariant is enforced, not just said
+            raise ToolRefused(tool.spec.name, f"nothing was changed: {broken}")
         if path not in before:
             before[path] = self.sandbox.state_of(path)
+
+    def _broken(self, tool: Tool) -> CleverAgentsError | None:
+        """What a command did that no plan may do here; then all that it did is taken back."""
+        if not tool.spec.runs_commands or not self.invariants:
+            return None
+        broken = broken_by(self.invariants, self._unrecorded())
+        if broken is None:
+            return None
+        bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
+        return ToolRefused(tool.spec.name, f"all that it did was taken back: {broken}")
 
     def _unrecorded(self) -> Mapping[str, Difference]:
         return self.history.unrecorded(self._plan_id, self.sandbox, self._fold)

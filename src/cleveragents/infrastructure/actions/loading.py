@@ -232,6 +232,7 @@ def _action_of(model: ActionModel, document: str) -> Action:
         ),
         strategize_actor=model.strategize.actor,
         execute_actor=model.execute.actor,
+        review_actor=model.review.actor,
         steps=tuple(
             Step(
                 item.tool,
@@ -249,7 +250,7 @@ def _action_of(model: ActionModel, document: str) -> Action:
         invariants=tuple(model.invariants),
         definition_of_done=model.definition_of_done.strip(),
         profile=model.profile,
-        budget=Budget(model.budget.seconds, model.budget.steps),
+        budget=Budget(**model.budget.model_dump()),
         setup=setup,
         include=tuple(model.sandbox.include),
         document=document,

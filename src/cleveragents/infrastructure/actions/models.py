@@ -51,6 +51,12 @@ class ExecuteModel(_Model):
     actor: _Text | None = None
 
 
+class ReviewModel(_Model):
+    """Who reads the result before a person does; nobody, unless named."""
+
+    actor: _Text | None = None
+
+
 class CheckModel(_Model):
     """A command that says whether the result is good."""
 
@@ -65,6 +71,8 @@ class BudgetModel(_Model):
 
     seconds: _Seconds | None = None
     steps: Annotated[int, Field(ge=1)] | None = None
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    usd: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
 
 
 class SetupModel(_Model):
@@ -90,6 +98,7 @@ class ActionModel(_Model):
     arguments: dict[str, ArgumentModel] = Field(default_factory=dict)
     strategize: StrategizeModel = StrategizeModel()
     execute: ExecuteModel
+    review: ReviewModel = ReviewModel()
     checks: list[CheckModel] = []
     invariants: list[_Text] = []
     definition_of_done: str = ""
@@ -105,6 +114,7 @@ _MODELS: dict[tuple[str, ...], type[_Model]] = {
     ("strategize",): StrategizeModel,
     ("execute",): ExecuteModel,
     ("execute", "steps", "*"): StepModel,
+    ("review",): ReviewModel,
     ("checks", "*"): CheckModel,
     ("budget",): BudgetModel,
     ("sandbox",): SandboxModel,

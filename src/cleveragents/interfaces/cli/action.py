@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,6 +189,7 @@ def _doing(action: Action) -> dict[str, JsonValue]:
     said: dict[str, JsonValue] = {
         "strategist": action.strategize_actor,
         "executor": action.execute_actor,
+        "reviewer": action.review_actor,
         "setup": action.setup.command if action.setup else None,
         "done when": action.definition_of_done,
         "profile": action.profile,
@@ -228,6 +230,7 @@ def _fields(action: Action) -> dict[str, JsonValue]:
         "arguments": [_argument(argument) for argument in action.arguments],
         "strategize_actor": action.strategize_actor,
         "execute_actor": action.execute_actor,
+        "review_actor": action.review_actor,
         "steps": [
             {
                 "name": step.name,
@@ -251,7 +254,7 @@ def _fields(action: Action) -> dict[str, JsonValue]:
         "invariants": action.invariants,
         "definition_of_done": action.definition_of_done,
         "profile": action.profile,
-        "budget": {"seconds": action.budget.seconds, "steps": action.budget.steps},
+        "budget": asdict(action.budget),
         "setup": {"command": setup.command, "key": setup.key, "paths": setup.paths} if setup else None,
         "include": action.include,
     }

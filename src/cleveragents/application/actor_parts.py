@@ -1,0 +1,178 @@
+"""Joins what actors need: models, budgets, decisions, checkpoints, their tools, and who runs them.
+
+Models and the runner are the process's, because limits, breakers and the loop are shared by all of its plans;
+the rest holds nothing but stores and is made anew when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.actors import ActorHost, ActorRunner, Actors
+    from cleveragents.application.ports.models import Models
+    from cleveragents.application.ports.tools import ToolSource
+    from cleveragents.application.services.actor_phases import ActorGround, ActorPhases, OpenHost, Stage
+    from cleveragents.application.services.tool_execution import ToolExecution
+    from cleveragents.domain.plan import Plan
+    from cleveragents.domain.policy import Policy
+    from cleveragents.domain.progress import Progress
+    from cleveragents.domain.strategy import Strategy
+    from cleveragents.infrastructure.clock import SystemClock
+    from cleveragents.infrastructure.configuration.settings import Settings
+    from cleveragents.infrastructure.identifiers import UlidSource
+    from cleveragents.infrastructure.persistence.database import Database
+    from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+    from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
+
+__all__ = ["ActorFoundations", "ActorParts", "PlanSide"]
+
+
+class ActorFoundations(Protocol):
+    """What actors stand on; the container is one."""
+
+    settings: Settings
+
+    clock: SystemClock
+    identifiers: UlidSource
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def models(self) -> Models: ...
+
+    @property
+    def actor_runner(self) -> ActorRunner: ...
+
+
+class PlanSide(Protocol):
+    """What the plan engine lends to actors."""
+
+    def actors(self, resource: Path) -> Actors: ...
+
+    def execution(
+        self,
+        ground: ActorGround,
+        policy: Policy,
+        tools: ToolSource | None = None,
+        on_output: Callable[[bytes], None] | None = None,
+    ) -> ToolExecution:
+        """The tool calls of the ground's plan in its sandbox, under that policy."""
+        ...
+
+    def diff(self, ground: ActorGround) -> str:
+        """What the plan changed so far, as a model reads it."""
+        ...
+
+    def seconds_spent(self, plan_id: str) -> float:
+        """By tool calls."""
+        ...
+
+
+class ActorParts:
+    """The actors' side of the plan engine of one process. Any thread may ask for any part."""
+
+    def __init__(self, container: ActorFoundations, plans: PlanSide) -> None:
+        self._container = container
+        self._plans = plans
+
+    @property
+    def models(self) -> Models:
+        return self._container.models
+
+    @property
+    def budgets(self) -> SqlBudgetStore:
+        from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+
+        return SqlBudgetStore(self._container.database, self._container.identifiers)
+
+    @property
+    def decisions(self) -> SqlDecisionStore:
+        from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
+
+        return SqlDecisionStore(self._container.database, self._container.identifiers)
+
+    def phases(
+        self,
+        say: Callable[[str], None] | None,
+        told: Callable[[Progress], None] | None,
+        on_output: Callable[[bytes], None] | None,
+    ) -> ActorPhases:
+        """Strategize and Execute by actors."""
+        from cleveragents.application.services.actor_phases import ActorPhases
+        from cleveragents.infrastructure.persistence.sql_plan_records import SqlCheckStore
+
+        container = self._container
+        return ActorPhases(
+            open_stage=lambda ground: self._stage(ground, on_output),
+            runner=lambda: container.actor_runner,
+            decisions=self.decisions,
+            checks=SqlCheckStore(container.database, container.identifiers),
+            clock=container.clock,
+            say=say or _nothing,
+            told=told,
+        )
+
+    def time_left(self, plan: Plan, strategy: Strategy) -> float:
+        """Of what it may take: what its budget says by now, or what its strategy began with."""
+        spent = self._plans.seconds_spent(plan.id)
+        if strategy.casting is None:
+            return strategy.limit_seconds - spent
+        budgets = self.budgets
+        thought = sum(
+            (call.ended_at - call.started_at).total_seconds()
+            for call in budgets.calls_of(plan.id)
+            if call.ended_at is not None
+        )
+        limit = budgets.view(plan.root_id or plan.id).limits.seconds
+        return (limit or strategy.limit_seconds) - spent - thought
+
+    @contextmanager
+    def _stage(self, ground: ActorGround, on_output: Callable[[bytes], None] | None) -> Iterator[Stage]:
+        from cleveragents.application.services.actor_phases import Stage
+        from cleveragents.domain.budget import Limits
+
+        plan, now = ground.plan, self._container.clock.now()
+        budgets = self.budgets
+        kept = plan.request.get("limits")
+        limits = Limits.from_json(kept) if isinstance(kept, Mapping) else Limits()
+        budgets.open(plan.root_id or plan.id, limits, now=now)
+        budgets.forfeit(plan.id, now=now)  # what a run that died had reserved
+        yield Stage(
+            actors=self._plans.actors(Path(plan.resource)),
+            host=self._hosts(ground, on_output),
+            instructions="",
+            diff=lambda: self._plans.diff(ground),
+        )
+
+    def _hosts(self, ground: ActorGround, on_output: Callable[[bytes], None] | None) -> OpenHost:
+        from cleveragents.application.services.actor_host import PlanActorHost
+        from cleveragents.application.services.actor_tools import ActorTools
+        from cleveragents.application.services.model_calls import ModelCalls
+        from cleveragents.domain.policy import READ_ONLY
+
+        plan, settings = ground.plan, self._container.settings.models
+        calls = ModelCalls(
+            models=self.models,
+            budgets=self.budgets,
+            clock=self._container.clock,
+            plan_id=plan.id,
+            root_id=plan.root_id or plan.id,
+            fallback=settings.fallback or None,
+        )
+        model = ground.casting.model or settings.default
+
+        def host(part: str, *, reads: bool) -> ActorHost:
+            policy = READ_ONLY if reads else ground.strategy.policy
+            execution = self._plans.execution(ground, policy, on_output=on_output)
+            return PlanActorHost(part, model, calls, ActorTools(execution))
+
+        return host
+
+
+def _nothing(what: str) -> None:
+    """Nobody listens."""

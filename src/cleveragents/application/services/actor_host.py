@@ -1,0 +1,51 @@
+"""What the actors of one plan have to work with: models that are paid for, and tools in its sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cleveragents.application.ports.actors import ToolAnswer
+from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
+from cleveragents.application.services.actor_tools import ActorTools
+from cleveragents.application.services.model_calls import CallName, ModelCalls
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.tool import ToolSpec
+
+__all__ = ["PlanActorHost"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanActorHost:
+    """`ActorHost` of one run. `part` names the run within its plan; calls are named below it, so that those
+    of two runs never meet. `model` answers for nodes that name none."""
+
+    part: str
+    model: str
+    calls: ModelCalls
+    tools: ActorTools
+
+    def facts(self, model: str | None) -> ModelFacts:
+        return self.calls.models.facts(model or self.model)
+
+    def count_tokens(self, model: str | None, request: ModelRequest) -> int:
+        return self.calls.models.get(model or self.model).count_tokens(request)
+
+    async def think(
+        self,
+        model: str | None,
+        request: ModelRequest,
+        *,
+        key: str,
+        actor: str,
+        node: str,
+        on_token: Callable[[str], None] | None = None,
+    ) -> ModelReply:
+        name = CallName(f"{self.part}.{key}", actor, node)
+        return await self.calls.reply(model or self.model, request, name, on_token)
+
+    def specs(self, names: Sequence[str]) -> Sequence[ToolSpec]:
+        return self.tools.specs(names)
+
+    def use(self, tool: str, arguments: Mapping[str, JsonValue], *, step: str) -> ToolAnswer:
+        return self.tools.use(tool, arguments, step=f"{self.part}.{step}")

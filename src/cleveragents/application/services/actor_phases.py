@@ -1,0 +1,249 @@
+"""Strategize and Execute by actors: one thinks and decides, one works task by task, one reviews.
+
+Every run of an actor has a name for good, below its plan's id. So a plan that was killed anywhere is simply
+run again: what ended answers at once with what it said, what was cut off goes on at its last finished call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from cleveragents.application.ports.actors import ActorHost, ActorRequest, ActorRunner, Actors
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.decisions import DecisionStore
+from cleveragents.application.ports.plans import CheckStore
+from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.application.services.tool_answers import cut
+from cleveragents.domain.check import CheckRun, CheckVerdict
+from cleveragents.domain.decision import Alternative, NewDecision
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.progress import Progress
+from cleveragents.domain.strategy import Casting, Strategy, Task
+from cleveragents.errors import BudgetExhausted, DeadlineExceeded, NeedsHuman
+
+__all__ = ["REVIEW", "ActorGround", "ActorPhases", "OpenHost", "OpenStage", "Stage"]
+
+REVIEW = "review"
+"""The name under which the reviewer's verdict is kept among the checks."""
+
+_ROUNDS = 3
+_TOLD = 6_000
+
+
+class OpenHost(Protocol):
+    """What a run of an actor may use; `part` names the run within its plan, `reads` forbids changes."""
+
+    def __call__(self, part: str, *, reads: bool) -> ActorHost: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What actors of a plan find: each other, their means, the repository's own instructions."""
+
+    actors: Actors
+    host: OpenHost
+    instructions: str
+    diff: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ActorGround:
+    """What a phase of one plan stands on, while one job runs it."""
+
+    plan: Plan
+    strategy: Strategy
+    sandbox: Sandbox
+    job: AsyncJob
+    seconds_left: Callable[[], float]
+    run_checks: Callable[[], Sequence[CheckRun]]
+
+    @property
+    def casting(self) -> Casting:
+        assert self.strategy.casting is not None  # without actors nobody asks for them
+        return self.strategy.casting
+
+
+class OpenStage(Protocol):
+    """Sets the stage for a plan's actors; leaving it ends what they had started."""
+
+    def __call__(self, ground: ActorGround) -> AbstractContextManager[Stage]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActorPhases:
+    """Both phases. Stateless but for its parts: any number of plans may be at it at once."""
+
+    open_stage: OpenStage
+    runner: Callable[[], ActorRunner]
+    decisions: DecisionStore
+    checks: CheckStore
+    clock: Clock
+    say: Callable[[str], None]
+    told: Callable[[Progress], None] | None = None
+
+    def strategize(self, ground: ActorGround) -> Strategy:
+        """The strategy with its tasks; the decisions that led to them are kept. Changes nothing."""
+        plan, actor = ground.plan, ground.casting.strategize
+        whole = (Task(plan.goal, plan.goal),)
+        if actor is None:
+            return replace(ground.strategy, tasks=whole)
+        with self.open_stage(ground) as stage:
+            values = self._run(ground, stage, actor, "strategize", reads=True)
+        made = _decisions(values.get("decisions"), actor)
+        if made:
+            self.decisions.add(plan.id, made, key="strategize", now=self.clock.now())
+        return replace(ground.strategy, tasks=_tasks(values.get("steps")) or whole)
+
+    def execute(self, ground: ActorGround) -> None:
+        """Does the tasks, then mends what checks and the reviewer find, at most three times."""
+        actor, tasks = ground.casting.execute, ground.strategy.ordered_tasks
+        with self.open_stage(ground) as stage:
+            for place, (number, task) in enumerate(tasks, start=1):
+                self.say(f"step {place} of {len(tasks)}: {task.name}")
+                words = _task_words(ground.strategy, number, task)
+                self._run(ground, stage, actor, str(number), task=words)
+            for number in range(1, _ROUNDS + 1):
+                findings = self._findings(ground, stage, number)
+                if not findings:
+                    return
+                self.say(f"mending, round {number} of {_ROUNDS}")
+                self._run(ground, stage, actor, f"mend-{number}", task=findings)
+            self._findings(ground, stage, _ROUNDS + 1)
+
+    def _findings(self, ground: ActorGround, stage: Stage, number: int) -> str:
+        """What is wrong with the result, in words for who mends it; nothing, if nothing is."""
+        required = [run for run in ground.run_checks() if run.required]
+        failed = [run for run in required if run.verdict is not CheckVerdict.PASSED]
+        if failed:
+            return "\n\n".join(
+                f"The check `{run.command}` does not pass:\n{cut(run.details, _TOLD)}" for run in failed
+            )
+        return self._objections(ground, stage, number)
+
+    def _objections(self, ground: ActorGround, stage: Stage, number: int) -> str:
+        actor, diff = ground.casting.review, stage.diff()
+        if actor is None or not diff:
+            return ""
+        self.say(f"{actor.rpartition('/')[2]} reads the changes")
+        values = self._run(ground, stage, actor, f"review-{number}", task=diff, reads=True)
+        findings = "\n".join(f"- {finding}" for finding in _texts(values.get("findings")))
+        accepted = values.get("verdict") == "accept"
+        verdict = CheckVerdict.PASSED if accepted else CheckVerdict.FAILED
+        details = "\n".join(filter(None, [str(values.get("summary") or ""), findings]))
+        run = CheckRun(ground.plan.id, REVIEW, actor, False, verdict, details, "", self.clock.now())
+        self.checks.record(run)
+        return "" if accepted else f"The reviewer sends it back:\n{findings or details}"
+
+    def _run(
+        self, ground: ActorGround, stage: Stage, actor: str, part: str, *, task: str = "", reads: bool = False
+    ) -> Mapping[str, JsonValue]:
+        """What the actor left in its state. `NeedsHuman` where it asks a person, `BudgetExhausted`."""
+        plan, strategy, job = ground.plan, ground.strategy, ground.job
+        left = ground.seconds_left()
+        if left <= 0:
+            raise _out_of_time(plan)
+        answer = job.payload.get("answer")
+        request = ActorRequest(
+            actor=stage.actors.get(actor),
+            thread_id=f"{plan.id}/{part}",
+            inputs={
+                "goal": plan.goal,
+                "task": task,
+                "definition_of_done": strategy.definition_of_done,
+                "instructions": _with_invariants(stage.instructions, strategy.invariants),
+            },
+            host=stage.host(part, reads=reads),
+            stop=job.token,
+            fence=Fence(job.id, job.fence),
+            answer=None if answer is None else str(answer),
+            seconds=left,
+            told=self.told,
+        )
+        try:
+            outcome = self.runner().run(request)
+        except DeadlineExceeded:
+            raise _out_of_time(plan) from None
+        if outcome.question is not None:
+            choices = f" ({', '.join(outcome.question.choices)})" if outcome.question.choices else ""
+            remedy = f"`agents plan answer {plan.id} TEXT`"
+            raise NeedsHuman(plan.id, f"{outcome.question.text}{choices}", remedy)
+        return outcome.values
+
+
+def _out_of_time(plan: Plan) -> BudgetExhausted:
+    return BudgetExhausted(plan.id, "the time it may take is over", "--timeout MORE")
+
+
+def _with_invariants(instructions: str, invariants: Sequence[str]) -> str:
+    rules = "\n".join(f"- {text}" for text in invariants)
+    parts = [instructions, f"These must hold whatever you do:\n{rules}" if rules else ""]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _task_words(strategy: Strategy, number: int, task: Task) -> str:
+    """The task, and for orientation the others around it."""
+    if len(strategy.tasks) == 1:
+        return task.instructions or task.name
+    overview = "\n".join(
+        f"{n}. {other.name}{'  <- this one' if n == number else ''}"
+        for n, other in enumerate(strategy.tasks, start=1)
+    )
+    return f"{task.name}\n\n{task.instructions}\n\nAll steps of the plan:\n{overview}"
+
+
+def _decisions(kept: JsonValue, actor: str) -> list[NewDecision]:
+    """The first is what was decided about the goal; the others follow from it, unless they say otherwise."""
+    made = []
+    for number, entry in enumerate(_objects(kept), start=1):
+        parent = entry.get("parent")
+        sound = isinstance(parent, int) and 0 < parent < number
+        confidence = entry.get("confidence")
+        made.append(
+            NewDecision(
+                question=str(entry.get("question") or ""),
+                choice=str(entry.get("choice") or ""),
+                rationale=str(entry.get("rationale") or ""),
+                alternatives=tuple(
+                    Alternative(str(other.get("choice") or ""), str(other.get("reason") or ""))
+                    for other in _objects(entry.get("alternatives"))
+                ),
+                confidence=min(1.0, max(0.0, float(confidence)))
+                if isinstance(confidence, int | float)
+                else None,
+                parent=parent if sound else (1 if number > 1 else None),
+                made_by=actor,
+            )
+        )
+    return made
+
+
+def _tasks(kept: JsonValue) -> tuple[Task, ...]:
+    entries = _objects(kept)
+    return tuple(
+        Task(
+            name=str(entry.get("title") or f"step {number}"),
+            instructions=str(entry.get("instructions") or ""),
+            needs=tuple(
+                need
+                for need in entry.get("needs") or ()
+                if isinstance(need, int) and 0 < need <= len(entries) and need != number
+            ),
+        )
+        for number, entry in enumerate(entries, start=1)
+    )
+
+
+def _objects(kept: JsonValue) -> list[Mapping[str, Any]]:
+    many = kept if isinstance(kept, Sequence) and not isinstance(kept, str) else ()
+    return [entry for entry in many if isinstance(entry, Mapping)]
+
+
+def _texts(kept: JsonValue) -> list[str]:
+    many = kept if isinstance(kept, Sequence) and not isinstance(kept, str) else ()
+    return [str(entry) for entry in many]

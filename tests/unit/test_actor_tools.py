@@ -1,0 +1,101 @@
+"""What an actor is told when it uses a tool, and which tools it has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cleveragents.application.services.actor_tools import ActorTools
+from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.tool_answers import MOST_CHARACTERS, cut, spelt_result
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.policy import READ_ONLY, Policy, profile
+from cleveragents.domain.strategy import Strategy
+from cleveragents.errors import Cancelled, NeedsHuman, UnknownTool
+from tests.plan_bench import PlanBench, command
+
+
+def tools(
+    plans: PlanBench, policy: Policy, token: CancellationToken | None = None
+) -> tuple[ActorTools, Plan]:
+    plan = plans.done(command("true"))
+    sandbox = plans.parts.sandboxes.open(plan.id)
+    job = AsyncJob(str(plan.job_id), "k", {}, 1, 1, token or CancellationToken(), {})
+    execution = plans.parts._execution(plan, Strategy(()), sandbox, job, None)
+    return ActorTools(replace(execution, policy=policy)), plan
+
+
+def test_who_only_reads_has_only_tools_that_read(plans: PlanBench) -> None:
+    reader, _ = tools(plans, READ_ONLY)
+    assert [spec.name for spec in reader.specs(["*"])] == ["glob", "grep", "list", "read"]
+    assert [spec.name for spec in reader.specs(["read", "write", "read"])] == ["read"]
+    with pytest.raises(UnknownTool):
+        reader.specs(["reed"])
+
+
+def test_a_tool_that_is_denied_answers_so_and_does_nothing(plans: PlanBench) -> None:
+    reader, plan = tools(plans, READ_ONLY)
+    answer = reader.use("write", {"path": "a.txt", "content": "x"}, step="1.1")
+    assert answer.failed
+    assert "read-only" in answer.text
+    assert not plans.parts.history.changes(plan.id)
+
+
+def test_a_call_that_was_finished_is_not_made_again(plans: PlanBench) -> None:
+    worker, plan = tools(plans, profile("full-auto"))
+    first = worker.use("command", {"script": "echo more >> b.txt; cat b.txt"}, step="1.1")
+    again = worker.use("command", {"script": "echo more >> b.txt; cat b.txt"}, step="1.1")
+    assert first == again
+    assert "alpha\nmore" in first.text
+    assert (plans.parts.sandboxes.open(plan.id).root / "b.txt").read_text() == "alpha\nmore\n"
+
+
+def test_what_a_tool_refuses_is_a_failed_answer(plans: PlanBench) -> None:
+    worker, _ = tools(plans, profile("full-auto"))
+    missing = worker.use("read", {"path": "nowhere.txt"}, step="1.1")
+    wrong = worker.use("read", {"pth": "a.txt"}, step="1.2")
+    unknown = worker.use("reed", {"path": "a.txt"}, step="1.3")
+    assert all(answer.failed for answer in (missing, wrong, unknown))
+    assert "did you mean 'path'?" in wrong.text
+    assert "read" in unknown.text
+
+
+def test_leave_is_asked_for_and_a_denial_is_an_answer(plans: PlanBench) -> None:
+    worker, plan = tools(plans, profile("manual"))
+    arguments = {"path": "new.txt", "content": "x"}
+    with pytest.raises(NeedsHuman):
+        worker.use("write", arguments, step="1.1")
+    asked = plans.parts.lifecycle.asking(plan)
+    assert asked is not None
+    plans.parts.calls.answer(plan.id, asked.number, "denied", now=plans.container.clock.now())
+    for _ in range(2):
+        answer = worker.use("write", arguments, step="1.1")
+        assert answer.failed
+        assert "denied" in answer.text
+
+
+def test_a_cancel_leaves_the_run(plans: PlanBench) -> None:
+    token = CancellationToken()
+    worker, _ = tools(plans, profile("full-auto"), token)
+    token.cancel("enough")
+    with pytest.raises(Cancelled):
+        worker.use("read", {"path": "a.txt"}, step="1.1")
+
+
+def test_a_result_is_spelt_for_readers_with_its_long_text_raw() -> None:
+    result = {"exit_code": 1, "output": "a\nb", "truncated": False, "seconds": 0.5, "lines": (), "note": ""}
+    assert spelt_result(result) == "exit_code: 1\nseconds: 0.5\na\nb"
+    assert spelt_result({"path": "ü.txt", "replacements": 2}) == "path: ü.txt\nreplacements: 2"
+    assert spelt_result({"truncated": False}) == "done"
+    assert spelt_result(("a", 1)) == '["a", 1]'
+    assert spelt_result("as it is") == "as it is"
+
+
+def test_what_is_too_long_keeps_its_beginning_and_its_end() -> None:
+    text = "b" + "x" * 100_000 + "e"
+    shown = spelt_result({"content": text})
+    assert len(shown) < MOST_CHARACTERS + 200
+    assert (shown[0], shown[-1]) == ("b", "e")
+    assert "68,002 characters are left out here" in shown
+    assert cut("short") == "short"
