@@ -79,11 +79,28 @@ class Runs:
             for _ in range(_RUNS):
                 self.bridge.create_future_task(self.message).result(_LIMIT)
 
-        async def one_by_one() -> None:
-            for _ in range(_RUNS):
-                await self.graph.ainvoke({"n": 1})
+        return ratio(ours, lambda: self.loop.run_until_complete(self._one_by_one()))
 
-        return ratio(ours, lambda: self.loop.run_until_complete(one_by_one()))
+    def track_sequential_crossing_ratio(self, nodes: int) -> float:
+        """The floor of that: `run_coroutine_threadsafe` to a loop in a thread, which does nothing else."""
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+
+        def cross() -> None:
+            for _ in range(_RUNS):
+                asyncio.run_coroutine_threadsafe(self.graph.ainvoke({"n": 1}), loop).result(_LIMIT)
+
+        try:
+            return ratio(cross, lambda: self.loop.run_until_complete(self._one_by_one()))
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(_LIMIT)
+            loop.close()
+
+    async def _one_by_one(self) -> None:
+        for _ in range(_RUNS):
+            await self.graph.ainvoke({"n": 1})
 
 
 class InFlight:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,22 +38,29 @@ class OneTransactionPerRecord:
         self._connection.execute(f"PRAGMA synchronous = {durability}")
 
     def record(self, changeset_id: str, entry: ChangeEntry) -> int:
+        return self.record_all([changeset_id], entry)[0]
+
+    def record_all(self, changeset_ids: Sequence[str], entry: ChangeEntry) -> list[int]:
         with self._lock:
-            execute = self._connection.execute
-            execute("BEGIN IMMEDIATE")
-            ((closed, length),) = execute(
-                "SELECT closed, (SELECT max(sequence) FROM change_entries WHERE changeset_id = id)"
-                " FROM changesets WHERE id = ?",
-                (changeset_id,),
-            ).fetchall()
-            assert not closed
-            sequence = (length or 0) + 1
-            execute(
-                "INSERT INTO change_entries (changeset_id, sequence, kind, path, before_hash, after_hash,"
-                " tool_call_id) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (changeset_id, sequence, *(getattr(entry, name) for name in COLUMNS)),
-            )
-            execute("COMMIT")
+            self._connection.execute("BEGIN IMMEDIATE")
+            sequences = [self._append(changeset_id, entry) for changeset_id in changeset_ids]
+            self._connection.execute("COMMIT")
+        return sequences
+
+    def _append(self, changeset_id: str, entry: ChangeEntry) -> int:
+        execute = self._connection.execute
+        ((closed, length),) = execute(
+            "SELECT closed, (SELECT max(sequence) FROM change_entries WHERE changeset_id = id)"
+            " FROM changesets WHERE id = ?",
+            (changeset_id,),
+        ).fetchall()
+        assert not closed
+        sequence = (length or 0) + 1
+        execute(
+            "INSERT INTO change_entries (changeset_id, sequence, kind, path, before_hash, after_hash,"
+            " tool_call_id) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (changeset_id, sequence, *(getattr(entry, name) for name in COLUMNS)),
+        )
         return int(sequence)
 
     def close(self) -> None:
@@ -107,6 +114,23 @@ class RecordChange:
         return self._beside(threads, record)
 
     track_shared_commit_ratio.unit = "ratio"
+
+    def track_perfect_sharing_ratio(self, threads: int, durability: str) -> float:
+        """The floor of sharing: as many by hand as there are threads, in one transaction, by one thread."""
+        rounds = range(self.records // threads)
+
+        def share() -> None:
+            for _ in rounds:
+                self._floor.record_all(self._handles, ENTRY)
+
+        def below() -> None:
+            for _ in rounds:
+                for handle in self._handles:
+                    self._floor.record(handle, ENTRY)
+
+        return ratio(share, below, rounds=5)
+
+    track_perfect_sharing_ratio.unit = "ratio"
 
     def track_record_changes_ratio(self, threads: int, durability: str) -> float:
         """What a command changed, 32 files at a time, beside pysqlite by hand."""

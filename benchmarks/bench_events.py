@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,8 +54,6 @@ class _Predecessor:
     """One pydantic deep copy per emit, into the log, and a list copy of the handlers."""
 
     def __init__(self, handlers: list[Callable[..., None]]) -> None:
-        from collections import deque
-
         from pydantic import BaseModel
 
         class Event(BaseModel):
@@ -166,6 +165,10 @@ class Ordered:
         """Beside the library's bounded `queue.Queue` with one consumer, which numbers and logs nothing."""
         return self._seconds_each() / _queue_seconds_each(25_000)
 
+    def track_lock_ratio(self) -> float:
+        """Beside a bare lock around a counter and a log, which delivers to nobody."""
+        return self._seconds_each() / _lock_seconds_each(25_000)
+
     def _seconds_each(self) -> float:
         each = 25_000
         bus = ReactiveEventBus(block_seconds=60.0)
@@ -180,6 +183,7 @@ class Ordered:
 
     track_events_per_second.unit = "events/s"
     track_queue_ratio.unit = "ratio"
+    track_lock_ratio.unit = "ratio"
 
 
 def _queue_seconds_each(each: int) -> float:
@@ -195,14 +199,31 @@ def _queue_seconds_each(each: int) -> float:
         for _ in range(each):
             waiting.put(EVENT)
 
-    threads = [threading.Thread(target=produce) for _ in range(EMITTERS)]
-    threads.append(threading.Thread(target=consume))
+    return _wall_seconds([*[produce] * EMITTERS, consume]) / (EMITTERS * each)
+
+
+def _lock_seconds_each(each: int) -> float:
+    lock = threading.Lock()
+    log: deque[DomainEvent] = deque(maxlen=1000)
+    numbers = [0]
+
+    def number() -> None:
+        for _ in range(each):
+            with lock:
+                numbers[0] += 1
+                log.append(EVENT.sequenced(numbers[0]))
+
+    return _wall_seconds([number] * EMITTERS) / (EMITTERS * each)
+
+
+def _wall_seconds(bodies: list[Callable[[], None]]) -> float:
+    threads = [threading.Thread(target=body) for body in bodies]
     began = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return (time.perf_counter() - began) / (EMITTERS * each)
+    return time.perf_counter() - began
 
 
 class Durable:
@@ -272,6 +293,7 @@ def _print_all() -> None:
             print(f"emit to {handlers} handlers / {name}: {value:.4f}")
     print(f"ordered, 8 emitters: {Ordered().track_events_per_second():,.0f} events/s")
     print(f"ordered / queue.Queue: {Ordered().track_queue_ratio():.2f}")
+    print(f"ordered / a bare lock: {Ordered().track_lock_ratio():.2f}")
     for durability in Durable.params:
         floor = Durable().track_single_commits_ratio(durability)
         print(f"durable ({durability}) / a bare commit for each: {floor:.2f}")
