@@ -101,6 +101,7 @@ TOOLS = [
     f"{CONTRACTS}tools.py",
     f"{RACES}confinement.py",
 ]
+CHECKPOINTS = [f"{UNIT}checkpoint_saver.py", f"{CONTRACTS}checkpoint_store.py"]
 DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
 ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 
@@ -157,12 +158,15 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/events/subscription.py": [f"{RACES}delivery_tally.py", *EVENTS],
     "infrastructure/git/plumbing.py": SANDBOXES,
     "infrastructure/jobs/control_pipe.py": [*WORKER, f"{CONTRACTS}process_supervisor.py"],
+    "infrastructure/persistence/checkpoint_rows.py": [*reversed(CHECKPOINTS)],
     "infrastructure/persistence/database.py": STORE,
     "infrastructure/persistence/group_commit.py": STORE,
     "infrastructure/persistence/postgres_backend.py": STORE,
     "infrastructure/persistence/sql_budget_store.py": [f"{CONTRACTS}budget_store.py"],
     "infrastructure/persistence/sql_decision_store.py": [f"{CONTRACTS}decision_store.py"],
     "infrastructure/persistence/sql_changeset_store.py": CHANGESETS,
+    "infrastructure/persistence/sql_checkpoint_store.py": CHECKPOINTS,
+    "infrastructure/persistence/sql_checkpoint_upkeep.py": CHECKPOINTS,
     "infrastructure/persistence/sql_plan_records.py": PLANS,
     "infrastructure/persistence/sql_plan_store.py": PLANS,
     "infrastructure/persistence/sqlite_backend.py": STORE,
@@ -184,6 +188,8 @@ TESTS: dict[str, list[str]] = {
     "langgraph/admission.py": BRIDGE,
     "langgraph/answer_stream.py": BRIDGE,
     "langgraph/bridge.py": BRIDGE,
+    "langgraph/checkpoint_upkeep.py": CHECKPOINTS,
+    "langgraph/checkpoint_values.py": CHECKPOINTS,
     "langgraph/graph_run.py": BRIDGE,
     "langgraph/loop_thread.py": BRIDGE,
     "langgraph/node_threads.py": BRIDGE,

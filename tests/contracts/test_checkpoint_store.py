@@ -1,0 +1,485 @@
+"""The contracts of `CheckpointStore` and `CheckpointUpkeep`, on both databases."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+from sqlalchemy import delete, func, select
+
+from cleveragents.application.ports.checkpoint_upkeep import CheckpointHead
+from cleveragents.application.ports.checkpoints import Blob, Fence, StoredCheckpoint, StoredWrite
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.errors import DatabaseFailed, InvalidPayload, StaleFence, UnknownPlan
+from cleveragents.infrastructure.persistence.actor_tables import (
+    graph_checkpoints,
+    graph_values,
+    graph_writes,
+)
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.infrastructure.persistence.sql_checkpoint_upkeep import SqlCheckpointUpkeep
+from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.testing.identifiers import CountingIdentifiers
+from tests.races.hammer import hammer
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+ANN = WorkerIdentity("ann", "here", 4711, 99)
+BOB = WorkerIdentity("bob", "there", 4712, 7)
+KEPT: Blob = ("", b"")
+ODD_BYTES = bytes(range(256))
+ODD_TEXT = "ünï 😀 \\ \" ' % _ :x ?"
+SECONDS_LIMIT = 60.0
+
+
+@pytest.fixture
+def store(database: Database) -> SqlCheckpointStore:
+    return SqlCheckpointStore(database)
+
+
+@pytest.fixture
+def upkeep(database: Database) -> SqlCheckpointUpkeep:
+    return SqlCheckpointUpkeep(database)
+
+
+def checkpoint(
+    number: int, parent: int | None = None, thread: str = "t", **values: object
+) -> StoredCheckpoint:
+    """The checkpoint of that number; `values` are (version, blob)."""
+    return StoredCheckpoint(
+        thread,
+        "",
+        f"{number:06}",
+        None if parent is None else f"{parent:06}",
+        ("msgpack", b"%d" % number),
+        b'{"step": %d}' % number,
+        values,
+    )
+
+
+def write(task: str, index: int, value: bytes = b"", path: str = "") -> StoredWrite:
+    return StoredWrite(task, index, "channel", ("msgpack", value), path)
+
+
+def ids(found: Sequence[StoredCheckpoint]) -> list[str]:
+    return [each.checkpoint_id for each in found]
+
+
+def rows(database: Database) -> list[int]:
+    """How many there are of checkpoints, values and writes."""
+    with database.read() as connection:
+        return [
+            connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in (graph_checkpoints, graph_values, graph_writes)
+        ]
+
+
+# ── keeping and finding ──
+
+
+def test_a_checkpoint_is_read_as_it_was_put_whatever_it_holds(store: SqlCheckpointStore) -> None:
+    wanted = StoredCheckpoint(
+        ODD_TEXT,
+        ODD_TEXT,
+        ODD_TEXT,
+        None,
+        ("msgpack", ODD_BYTES),
+        ODD_BYTES,
+        {ODD_TEXT: (ODD_TEXT, ("bytes", ODD_BYTES)), "empty": ("1", ("null", b""))},
+    )
+    writes = [StoredWrite(ODD_TEXT, -3, ODD_TEXT, ("bytes", ODD_BYTES), ODD_TEXT)]
+    store.put(wanted)
+    store.put_writes(ODD_TEXT, ODD_TEXT, ODD_TEXT, writes, replace=False)
+    expected = replace(wanted, writes=writes)
+    assert store.get(ODD_TEXT, ODD_TEXT) == expected
+    assert store.get(ODD_TEXT, ODD_TEXT, ODD_TEXT) == expected
+    assert list(store.list(ODD_TEXT)) == [expected]
+
+
+def test_the_latest_is_found_unless_one_is_named_and_threads_and_namespaces_are_apart(
+    store: SqlCheckpointStore,
+) -> None:
+    inner = replace(checkpoint(9), namespace="inner")
+    for each in (checkpoint(1), checkpoint(2, 1), checkpoint(5, thread="other"), inner):
+        store.put(each)
+    assert store.get("t") == checkpoint(2, 1)
+    assert store.get("t", "", "000001") == checkpoint(1)
+    assert store.get("t", "inner") == inner
+    assert store.get("t", "", "000005") is None
+    assert store.get("nobody") is None
+
+
+def test_a_value_that_was_kept_before_is_part_of_the_checkpoint_and_not_written_again(
+    store: SqlCheckpointStore, database: Database
+) -> None:
+    store.put(checkpoint(1, a=("1", ("bytes", b"long")), b=("1", ("bytes", b"b1"))))
+    store.put(checkpoint(2, 1, a=("1", KEPT), b=("2", ("bytes", b"b2"))))
+    later = store.get("t")
+    assert later is not None
+    assert later.values == {"a": ("1", ("bytes", b"long")), "b": ("2", ("bytes", b"b2"))}
+    assert rows(database)[1] == 3
+    first = store.get("t", "", "000001")
+    assert first is not None
+    assert first.values["b"] == ("1", ("bytes", b"b1"))
+
+
+def test_a_checkpoint_that_lacks_a_value_is_no_checkpoint(
+    store: SqlCheckpointStore, database: Database
+) -> None:
+    store.put(checkpoint(1, a=("1", ("bytes", b"x")), b=("1", ("bytes", b"y"))))
+    database.write(
+        lambda connection: connection.execute(delete(graph_values).where(graph_values.c.channel == "b"))
+    )
+    with pytest.raises(DatabaseFailed, match="'b'"):
+        store.get("t")
+
+
+def test_a_checkpoint_put_twice_is_there_once_as_it_was_last(
+    store: SqlCheckpointStore, database: Database
+) -> None:
+    store.put(checkpoint(1))
+    again = replace(checkpoint(1), metadata=b"again")
+    store.put(again)
+    assert store.get("t") == again
+    assert rows(database) == [1, 0, 0]
+
+
+def test_a_write_that_is_there_is_replaced_or_left_as_asked(store: SqlCheckpointStore) -> None:
+    store.put(checkpoint(1))
+    for value, again in ((b"first", False), (b"second", False), (b"third", True)):
+        store.put_writes("t", "", "000001", [write("task", 0, value)], replace=again)
+        found = store.get("t")
+        assert found is not None
+        assert found.writes == [write("task", 0, b"third" if again else b"first")]
+
+
+def test_writes_come_in_the_order_in_which_a_step_applies_them(store: SqlCheckpointStore) -> None:
+    ordered = [write("z", 3), write("b", -1, path="Z"), write("b", 2, path="a"), write("c", 0, path="a")]
+    store.put(checkpoint(1))
+    store.put_writes("t", "", "000001", [ordered[n] for n in (2, 0, 3, 1)], replace=False)
+    found = store.get("t")
+    assert found is not None
+    assert found.writes == ordered
+
+
+def test_writes_that_come_before_their_checkpoint_are_found_with_it(store: SqlCheckpointStore) -> None:
+    store.put_writes("t", "", "000001", [write("task", 0)], replace=False)
+    assert store.get("t") is None
+    store.put(checkpoint(1))
+    found = store.get("t")
+    assert found is not None
+    assert found.writes == [write("task", 0)]
+
+
+def test_no_writes_are_nothing_to_keep(store: SqlCheckpointStore, database: Database) -> None:
+    store.put_writes("t", "", "000001", [], replace=True)
+    assert rows(database) == [0, 0, 0]
+
+
+def test_a_list_is_newest_first_to_the_last_one(store: SqlCheckpointStore) -> None:
+    for number in range(40):
+        for thread in ("one", "other"):  # the same ids in both, so that a page ends between two of them
+            store.put(
+                checkpoint(number, number - 1 if number else None, thread, a=(str(number), ("bytes", b"x")))
+            )
+    newest_first = [f"{number:06}" for number in reversed(range(40))]
+    assert ids(list(store.list("one"))) == newest_first
+    assert ids(list(store.list("one", namespace="", before="000003"))) == ["000002", "000001", "000000"]
+    assert ids(list(store.list("one", namespace="inner"))) == []
+    everything = list(store.list(None))
+    assert ids(everything) == sorted(newest_first * 2, reverse=True)
+    assert len({(each.thread_id, each.checkpoint_id) for each in everything}) == 80
+    assert all(each.values for each in everything)
+
+
+def test_readers_that_stop_early_hold_no_connection(database_url: str) -> None:
+    with open_database(database_url, connections=2, patience_seconds=5) as database:
+        store = SqlCheckpointStore(database)
+        for number in range(20):
+            store.put(checkpoint(number))
+        begun = [store.list("t") for _ in range(4)]
+        assert {next(reader).checkpoint_id for reader in begun} == {"000019"}
+        assert store.get("t") is not None
+
+
+def test_what_no_database_can_hold_is_refused_and_never_found(
+    store: SqlCheckpointStore, database: Database
+) -> None:
+    for odd in ("\0", "\ud800"):
+        for wrong in (
+            replace(checkpoint(1), thread_id=odd),
+            replace(checkpoint(1), namespace=odd),
+            checkpoint(1, **{odd: ("1", ("bytes", b""))}),
+        ):
+            with pytest.raises(InvalidPayload):
+                store.put(wrong)
+        with pytest.raises(InvalidPayload):
+            store.put_writes("t", "", odd, [], replace=False)
+        with pytest.raises(InvalidPayload):
+            store.put_writes("t", "", "1", [write(odd, 0)], replace=False)
+        assert store.get(odd) is None
+        assert list(store.list(odd)) == []
+        store.delete_threads(odd)
+    assert rows(database) == [0, 0, 0]
+
+
+# ── who may write ──
+
+
+class ForgetfulStore(SqlCheckpointStore):
+    """As it is written first: a fence is taken, and never looked at."""
+
+    def put(self, checkpoint: StoredCheckpoint, *, fence: Fence | None = None) -> None:
+        super().put(checkpoint)
+
+    def put_writes(
+        self,
+        thread_id: str,
+        namespace: str,
+        checkpoint_id: str,
+        writes: Sequence[StoredWrite],
+        *,
+        replace: bool,
+        fence: Fence | None = None,
+    ) -> None:
+        super().put_writes(thread_id, namespace, checkpoint_id, writes, replace=replace)
+
+
+def claimed_job(jobs: SqlJobStore, worker: WorkerIdentity = ANN) -> Job:
+    job = jobs.claim(worker, ["plan"], now=NOW)
+    assert job is not None
+    return job
+
+
+def check_that_a_stale_worker_writes_nothing(store: SqlCheckpointStore, database: Database) -> None:
+    jobs = SqlJobStore(database, CountingIdentifiers("id"))
+    jobs.submit(NewJob("plan", {}), now=NOW)
+    ann = claimed_job(jobs)
+    anns = Fence(ann.id, ann.fence)
+
+    def refused(fence: Fence) -> None:
+        before = rows(database)
+        for attempt in (
+            lambda: store.put(checkpoint(2, 1), fence=fence),
+            lambda: store.put_writes("t", "", "000001", [write("late", 0)], replace=True, fence=fence),
+        ):
+            with pytest.raises(StaleFence):
+                attempt()
+        assert rows(database) == before
+
+    store.put(checkpoint(1), fence=anns)
+    store.put_writes("t", "", "000001", [write("task", 0)], replace=False, fence=anns)
+    assert rows(database) == [1, 0, 1]
+    refused(Fence(ann.id, ann.fence + 1))
+    refused(Fence("no such job", ann.fence))
+    jobs.reclaim(ann.id, ann.fence, ann.beat, error="silent", now=NOW)
+    refused(anns)  # queued again
+    bob = claimed_job(jobs, BOB)
+    refused(anns)  # running, but not for her
+    bobs = Fence(bob.id, bob.fence)
+    store.put(checkpoint(2, 1), fence=bobs)
+    jobs.finish(bob.id, bob.fence, Outcome(JobState.SUCCEEDED), now=NOW)
+    refused(bobs)
+    store.delete_threads("t")
+    refused(bobs)
+    assert store.get("t") is None
+
+
+def test_a_stale_worker_writes_nothing(store: SqlCheckpointStore, database: Database) -> None:
+    check_that_a_stale_worker_writes_nothing(store, database)
+
+
+def test_a_store_that_ignores_the_fence_is_caught(database: Database) -> None:
+    with pytest.raises(pytest.fail.Exception):
+        check_that_a_stale_worker_writes_nothing(ForgetfulStore(database), database)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_write_waits_for_whoever_is_taking_the_job_over(
+    store: SqlCheckpointStore, database: Database, database_url: str
+) -> None:
+    jobs = SqlJobStore(database, CountingIdentifiers("id"))
+    jobs.submit(NewJob("plan", {}), now=NOW)
+    job = claimed_job(jobs)
+    with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("UPDATE jobs SET state = 'queued'")
+        late = pool.submit(store.put, checkpoint(1), fence=Fence(job.id, job.fence))
+        wait_until(lambda: late.done() or someone_waits(database_url))
+        other.commit()
+        with pytest.raises(StaleFence):
+            late.result(SECONDS_LIMIT)
+    assert rows(database) == [0, 0, 0]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_LIMIT
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def someone_waits(url: str) -> bool:
+    """Whether a transaction waits for another one's lock."""
+    with psycopg.connect(url) as connection:
+        return connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone() is not None
+
+
+# ── deleting ──
+
+
+def test_a_thread_is_deleted_with_all_below_it_and_nothing_beside_it(
+    store: SqlCheckpointStore, database: Database
+) -> None:
+    doomed = ["p", "p/a", "p/a/b", "p/~"]
+    others = ["p0", "p-", "p.", "pp", "o", "P/a", "", "/p"]
+    for thread in doomed + others:
+        store.put(checkpoint(1, thread=thread, a=("1", ("bytes", b"x"))))
+        store.put_writes(thread, "", "000001", [write("task", 0)], replace=False)
+    store.delete_threads("p")
+    assert {each.thread_id for each in store.list(None)} == set(others)
+    assert rows(database) == [len(others)] * 3
+    store.delete_threads("p")
+
+
+def test_late_writes_do_not_bring_a_deleted_thread_back(
+    store: SqlCheckpointStore, database: Database
+) -> None:
+    store.put(checkpoint(1, thread="plan/run"))
+    store.delete_threads("plan")
+    with pytest.raises(UnknownPlan, match="'plan'"):
+        store.put(checkpoint(2, 1, thread="plan/run", a=("1", ("bytes", b"x"))))
+    store.put_writes("plan/run", "", "000001", [write("late", 0)], replace=False)
+    assert store.get("plan/run") is None
+    assert list(store.list(None)) == []
+    store.put(checkpoint(3, thread="plan/run"))  # a new beginning, which is another thing
+    begun = store.get("plan/run")
+    assert begun is not None
+    assert begun.writes == ()
+    store.delete_threads("plan")
+    assert rows(database) == [0, 0, 0]
+
+
+class Gate:
+    """Holds up the first write after it was closed, until it is opened."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.reached = threading.Event()
+        self.open = threading.Event()
+
+    def reach(self, name: str) -> None:
+        if name == "store.write.before_commit" and self.closed:
+            self.closed = False
+            self.reached.set()
+            assert self.open.wait(SECONDS_LIMIT)
+
+
+def test_a_checkpoint_that_is_being_written_goes_with_its_thread(database_url: str) -> None:
+    gate = Gate()
+    with open_database(database_url, faults=gate) as database, ThreadPoolExecutor(2) as pool:
+        store = SqlCheckpointStore(database)
+        store.put(checkpoint(1, a=("1", ("bytes", b"x"))))
+        gate.closed = True
+        writing = pool.submit(store.put, checkpoint(2, 1, a=("2", ("bytes", b"y"))))
+        assert gate.reached.wait(SECONDS_LIMIT)
+        deleting = pool.submit(store.delete_threads, "t")
+        if database.dialect == "postgresql":
+            wait_until(lambda: deleting.done() or someone_waits(database_url))
+        gate.open.set()
+        writing.result(SECONDS_LIMIT)
+        deleting.result(SECONDS_LIMIT)
+        assert store.get("t") is None
+        assert rows(database) == [0, 0, 0]
+
+
+def test_threads_that_write_at_once_lose_nothing(store: SqlCheckpointStore, database: Database) -> None:
+    def work(number: int) -> None:
+        thread = f"run/{number}"
+        for step in range(20):
+            parent = step - 1 if step else None
+            store.put(checkpoint(step, parent, thread, a=(str(step), ("bytes", b"%d" % number))))
+            store.put_writes(thread, "", f"{step:06}", [write("task", 0)], replace=False)
+
+    hammer(work, threads=6)
+    assert rows(database) == [120, 120, 120]
+    for number in range(6):
+        found = list(store.list(f"run/{number}"))
+        assert len(found) == 20
+        assert {blob for each in found for _, blob in each.values.values()} == {("bytes", b"%d" % number)}
+        assert all(len(each.writes) == 1 for each in found)
+
+
+def test_deleting_while_others_write_leaves_all_or_nothing_of_a_thread(
+    store: SqlCheckpointStore, database: Database
+) -> None:
+    def work(number: int) -> None:
+        if number == 0:
+            for _ in range(10):
+                store.delete_threads("p")
+            return
+        with suppress(UnknownPlan):
+            for step in range(1, 30):
+                store.put(checkpoint(step, step - 1 or None, f"p/{number}", a=(str(step), ("bytes", b"x"))))
+
+    hammer(work, threads=4)
+    for number in range(1, 4):
+        found = ids(list(store.list(f"p/{number}")))
+        assert found in ([], [f"{step:06}" for step in range(29, 0, -1)])
+    store.delete_threads("p")
+    assert rows(database) == [0, 0, 0]
+
+
+# ── upkeep ──
+
+
+def test_a_copy_has_all_of_the_thread_and_what_it_had_itself(
+    store: SqlCheckpointStore, upkeep: SqlCheckpointUpkeep
+) -> None:
+    store.put(checkpoint(1, a=("1", ("bytes", b"x"))))
+    store.put(checkpoint(2, 1, a=("1", KEPT)))
+    store.put_writes("t", "", "000002", [write("task", 0)], replace=False)
+    own = checkpoint(2, thread="copy")
+    store.put(own)
+    upkeep.copy("t", "copy")
+    upkeep.copy("t", "copy")
+    upkeep.copy("nobody", "nothing")
+    assert ids(list(store.list("copy"))) == ["000002", "000001"]
+    assert store.get("copy") == replace(own, writes=[write("task", 0)])
+    assert store.get("copy", "", "000001") == checkpoint(1, thread="copy", a=("1", ("bytes", b"x")))
+    store.delete_threads("t")
+    assert store.get("copy", "", "000001") is not None
+    assert list(store.list("nothing")) == []
+
+
+def test_what_is_forgotten_goes_with_the_values_that_nobody_else_needs(
+    store: SqlCheckpointStore, upkeep: SqlCheckpointUpkeep, database: Database
+) -> None:
+    for thread in ("t", "other"):
+        store.put(checkpoint(1, None, thread, a=("1", ("bytes", b"long")), b=("1", ("bytes", b"b1"))))
+        store.put(checkpoint(2, 1, thread, a=("1", KEPT), b=("2", ("bytes", b"b2"))))
+        for number in (1, 2):
+            store.put_writes(thread, "", f"{number:06}", [write("task", 0)], replace=False)
+    asked: list[CheckpointHead] = []
+
+    def the_first(heads: Sequence[CheckpointHead]) -> list[CheckpointHead]:
+        asked.extend(heads)
+        return [head for head in heads if head.checkpoint_id == "000001"]
+
+    upkeep.forget(the_first, ["t", "nobody", "\0"])
+    assert {head.thread_id for head in asked} == {"t"}
+    assert {head.metadata for head in asked} == {b'{"step": 1}', b'{"step": 2}'}
+    left = store.get("t")
+    assert left is not None
+    assert left.values == {"a": ("1", ("bytes", b"long")), "b": ("2", ("bytes", b"b2"))}
+    assert left.writes == [write("task", 0)]
+    assert rows(database) == [3, 5, 3]
+    upkeep.forget(lambda heads: heads)
+    assert rows(database) == [0, 0, 0]

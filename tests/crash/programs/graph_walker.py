@@ -1,0 +1,70 @@
+"""Walks a LangGraph graph on an event loop, checkpointed in our database, until it is done or killed.
+
+Arguments: database URL, thread id, journal, fault point (or "-"), which time it is reached.
+Each node writes its name into the journal when it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
+from cleveragents.testing.faults import CrashAt
+
+NODES = ("plan", "edit", "check", "report")
+INPUT = {"goal": "g" * 500}
+
+
+class State(TypedDict, total=False):
+    """What was asked, and which nodes have run."""
+
+    goal: str
+    log: Annotated[list[str], operator.add]
+
+
+def graph_of(saver: BaseCheckpointSaver[Any], journal: Path) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """The nodes, one after the other."""
+
+    def node(name: str) -> Callable[[State], State]:
+        def run(state: State) -> State:
+            assert state["goal"] == INPUT["goal"]
+            descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.write(descriptor, f"{name}\n".encode())
+            os.close(descriptor)
+            return {"log": [name]}
+
+        return run
+
+    builder = StateGraph(State)
+    for name in NODES:
+        builder.add_node(name, node(name))
+    for before, after in zip((START, *NODES), NODES, strict=False):
+        builder.add_edge(before, after)
+    return builder.compile(checkpointer=saver)
+
+
+def main(url: str, thread_id: str, journal: str, point: str, nth: str) -> None:
+    faults: FaultPoints = NoFaults() if point == "-" else CrashAt(point, int(nth))
+    with open_database(url, faults=faults) as database:
+        saver = DatabaseCheckpointSaver(SqlCheckpointStore(database))
+        graph = graph_of(saver, Path(journal))
+        asyncio.run(
+            graph.ainvoke(INPUT, {"configurable": {"thread_id": thread_id}}, durability="sync"),
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,83 @@
+"""A graph that was killed goes on in another process, and no finished node runs again."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
+from tests.crash.programs.graph_walker import INPUT, NODES, graph_of
+
+PROGRAM = "tests.crash.programs.graph_walker"
+SECONDS_LIMIT = 90.0
+AT = {"configurable": {"thread_id": "plan/execute"}}
+
+
+def walk(url: str, thread_id: str, journal: Path, point: str = "-", nth: int = 1) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", PROGRAM, url, thread_id, str(journal), point, str(nth)]
+    return subprocess.Popen(command)
+
+
+def lines(journal: Path) -> list[str]:
+    return journal.read_text().split() if journal.exists() else []
+
+
+def kept(database: Database) -> list[str]:
+    """The nodes whose end the database knows of: from the state, or from what a task wrote of the next."""
+    found = DatabaseCheckpointSaver(SqlCheckpointStore(database)).get_tuple(AT)
+    if found is None:
+        return []
+    log = list(found.checkpoint["channel_values"].get("log", []))
+    for _, channel, value in found.pending_writes or []:
+        if channel == "log":
+            log += value
+    return log
+
+
+# Reached first by the migration, then by the input, by what the first node wrote, by its checkpoint, …
+@pytest.mark.parametrize(
+    ("point", "nth"),
+    [
+        ("store.write.before_commit", 3),
+        ("store.write.after_commit", 4),
+        ("store.write.before_commit", 6),
+        ("store.write.after_commit", 7),
+    ],
+)
+def test_a_killed_graph_goes_on_and_repeats_no_finished_node(tmp_path: Path, point: str, nth: int) -> None:
+    url = f"sqlite:///{tmp_path}/graphs.db"
+    journal = tmp_path / "journal"
+    with walk(url, "plan/execute", journal, point, nth) as process:
+        assert process.wait(SECONDS_LIMIT) == -signal.SIGKILL
+    before = lines(journal)
+    with open_database(url) as database:
+        done = kept(database)
+        # Of what ran, at most the last is not known to have ended.
+        assert before in (done, [*done, *NODES[len(done) : len(done) + 1]])
+        graph = graph_of(DatabaseCheckpointSaver(SqlCheckpointStore(database)), journal)
+        begun = graph.get_state(AT).config["configurable"].get("checkpoint_id") is not None
+        ended = graph.invoke(None if begun else INPUT, AT, durability="sync")
+    assert ended == {**INPUT, "log": list(NODES)}
+    assert lines(journal)[len(before) :] == list(NODES[len(done) :])
+
+
+def test_processes_that_walk_their_graphs_at_once_lose_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/graphs.db"
+    running = [walk(url, f"plan/{number}", tmp_path / str(number)) for number in range(3)]
+    for process in running:
+        with process:
+            assert process.wait(SECONDS_LIMIT) == 0
+    with open_database(url) as database:
+        saver = DatabaseCheckpointSaver(SqlCheckpointStore(database))
+        for number in range(3):
+            found = saver.get_tuple({"configurable": {"thread_id": f"plan/{number}"}})
+            assert found is not None
+            assert found.checkpoint["channel_values"] == {**INPUT, "log": list(NODES)}
+            assert lines(tmp_path / str(number)) == list(NODES)
+        assert len(list(saver.list(None))) == 3 * (len(NODES) + 2)
