@@ -28,8 +28,8 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\d)")
-_PREFIX = re.compile(r"^Error code: \d+ - ")  # the library's, not the provider's
 _RETRY_DELAY = re.compile(r"retryDelay\W{1,6}(\d+(?:\.\d+)?)s")
+_WRONG_KEY = ("API key not valid", "API_KEY_INVALID")
 _REMEDIES = {
     401: "the key is not accepted; check {keys}",
     402: "there is no credit left with the provider",
@@ -73,13 +73,20 @@ def failure_of_status(
     """What an HTTP status means to the caller."""
     if status in (400, 413, 422, 500) and _TOO_LONG.search(said):
         return _too_long(subject, said)
-    meant = 402 if any(word in said for word in _NO_CREDIT) else status
+    meant = _meant(status, said)
     if meant in _AGAIN or meant >= 500:
         what = "too many requests" if status == 429 else f"HTTP {status}"
         return ModelUnavailable(subject.model, f"{what} ({said})", retry_after)
     remedy = _REMEDIES.get(meant, "the request is not accepted")
     keys = " or ".join(subject.keys) or "its key"
     return ModelRefused(subject.model, f"{remedy.format(keys=keys)} (HTTP {status}: {said})")
+
+
+def _meant(status: int, said: str) -> int:
+    """Some say with one status what others say with another."""
+    if any(word in said for word in _NO_CREDIT):
+        return 402
+    return 401 if any(word in said for word in _WRONG_KEY) else status
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -165,13 +172,26 @@ def _is_transport(error: Exception) -> bool:
 
 def _said(error: Exception) -> str:
     """What the provider said, with the word it has for it."""
-    said = _brief(error)
+    said = next((_shortened(said) for said in map(_message, _causes(error)) if said), None) or _brief(error)
     codes = (getattr(cause, "code", None) for cause in _causes(error))
     code = next((code for code in codes if isinstance(code, str) and code not in said), None)
     return f"{code}: {said}" if code else said
 
 
 def _brief(error: BaseException) -> str:
-    text = _PREFIX.sub("", " ".join(str(error).split()))
-    said = redact_text(text) or type(error).__name__
+    return _shortened(str(error)) or type(error).__name__
+
+
+def _message(error: BaseException) -> str | None:
+    """The provider's own words, within what the library made of them."""
+    for said in (getattr(error, "body", None), getattr(error, "details", None)):
+        inner = said.get("error", said) if isinstance(said, Mapping) else None
+        message = inner.get("message") if isinstance(inner, Mapping) else None
+        if isinstance(message, str) and message:
+            return message
+    return None
+
+
+def _shortened(text: str) -> str:
+    said = redact_text(" ".join(text.split()))
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"

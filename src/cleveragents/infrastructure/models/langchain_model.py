@@ -8,6 +8,7 @@ over as a whole one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.domain.conversation import Message, Role, Usage
+from cleveragents.domain.json_value import JsonValue, freeze, thaw
 from cleveragents.errors import ModelRefused, ModelUnavailable
 from cleveragents.infrastructure.models.failures import Subject, translated
 from cleveragents.infrastructure.models.langchain_messages import (
@@ -45,7 +47,8 @@ Options = Callable[[ModelRequest], Mapping[str, Any]]
 
 class LangChainModel:
     """`Model` on a chat model. `options` turns a request into what the provider's class takes as arguments
-    of a call; `sums_usage` says whether its pieces of usage add up, or each says what there was so far.
+    of a call; `sums_usage` says whether its pieces of usage add up, or each says what there was so far;
+    `tells_schema`, whether the model is told the shape of its answer in words.
 
     Any number of calls may run at once, on any loop: the chat model keeps no connection between calls.
     """
@@ -58,12 +61,14 @@ class LangChainModel:
         *,
         keys: tuple[str, ...] = (),
         sums_usage: bool = True,
+        tells_schema: bool = False,
     ) -> None:
         self._chat = chat
         self._facts = facts
         self._options = options
         self._keys = keys
         self._sums_usage = sums_usage
+        self._tells_schema = tells_schema
         self._estimator = Estimator()
 
     @property
@@ -78,8 +83,6 @@ class LangChainModel:
         on the answer has begun, and the provider charges for it."""
         names = ToolNames([tool.name for tool in request.tools])
         heard = _Heard(names, request.max_output_tokens, self._sums_usage)
-        facts = self._facts
-        subject = Subject(facts.name, self.count_tokens(request), facts.context_tokens, self._keys)
         tell = on_token or _nobody
         chunks = self._chunks(request, names)
         async with aclosing(chunks):
@@ -88,27 +91,40 @@ class LangChainModel:
                     chunk = await anext(chunks, None)
                     piece = None if chunk is None else heard.take(chunk)
                 except Exception as error:
-                    raise translated(error, subject) from error
+                    raise translated(error, self._subject(request)) from error
                 if chunk is None:
                     break
                 if piece is not None:
                     tell(piece)
                 if heard.endless:
                     break
-        reply = heard.reply(facts.name)
+        reply = heard.reply(self._facts.name)
         if reply.usage is not None:
             self._estimator.learn(request, reply.usage.input_tokens)
         return reply
+
+    def _subject(self, request: ModelRequest) -> Subject:
+        facts = self._facts
+        return Subject(facts.name, self.count_tokens(request), facts.context_tokens, self._keys)
 
     async def _chunks(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[AIMessageChunk, None]:
         options = dict(self._options(request))
         chat: Any = self._chat
         if request.tools:
             chat = chat.bind_tools(lc_tools(request, names))
-        stream = chat.astream(lc_messages(request.messages, names), **options)
+        messages = [*request.messages]
+        if request.schema is not None and self._tells_schema:
+            messages.append(_schema_in_words(request.schema))
+        stream = chat.astream(lc_messages(messages, names), **options)
         async with aclosing(stream):
             async for chunk in stream:
                 yield cast("AIMessageChunk", chunk)
+
+
+def _schema_in_words(schema: Mapping[str, JsonValue]) -> Message:
+    shape = json.dumps(thaw(freeze(schema)), ensure_ascii=False)
+    said = f"Answer with one JSON object and nothing else. It has to fit this JSON Schema: {shape}"
+    return Message(Role.SYSTEM, said)
 
 
 def _nobody(piece: str) -> None:

@@ -47,8 +47,24 @@ _SCRAMBLED = 3.0
 _LONG_WORD = 12
 
 
+# A conversation is counted again with every call, and only its end is new. Keyed by what tells texts apart
+# well enough for an estimate, so that no text is held.
+_known: dict[tuple[int, int], int] = {}
+_KNOWN_BOUND = 16_384
+
+
 def estimate_text(text: str) -> int:
     """Tokens of the text: at most its bytes, and meant to be at least what any provider counts."""
+    key = (hash(text), len(text))
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= _KNOWN_BOUND:
+            _known.clear()
+        found = _known[key] = _estimate(text)
+    return found
+
+
+def _estimate(text: str) -> int:
     if text.isascii():
         return min(_ascii(text), len(text))
     charged = _ascii(text) + sum(_weight(character) for character in text if character >= "\x80")
