@@ -102,6 +102,7 @@ TOOLS = [
     f"{RACES}confinement.py",
 ]
 CHECKPOINTS = [f"{UNIT}checkpoint_saver.py", f"{CONTRACTS}checkpoint_store.py"]
+ACTORS = [f"{UNIT}actor_{part}.py" for part in ("llm_node", "compiler", "runner")]
 DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
 ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 
@@ -114,6 +115,7 @@ TESTS: dict[str, list[str]] = {
     "application/services/attempt_table.py": WORKER,
     "application/services/cancellation.py": TOKEN,
     "application/services/change_fold.py": [f"{UNIT}change_fold.py"],
+    "application/services/conditions.py": [f"{UNIT}conditions.py"],
     "application/services/job_attempt.py": WORKER,
     "application/services/job_lease.py": WORKER,
     "application/services/job_outcome.py": WORKER,
@@ -185,14 +187,25 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/plan_account.py": [f"{UNIT}cli_plans.py"],
     "interfaces/cli/sandbox_leftovers.py": DOCTOR,
     "interfaces/cli/stray_leftovers.py": DOCTOR,
+    "langgraph/actor_graph.py": [*reversed(ACTORS)],
+    "langgraph/actor_runner.py": [*reversed(ACTORS)],
     "langgraph/admission.py": BRIDGE,
     "langgraph/answer_stream.py": BRIDGE,
     "langgraph/bridge.py": BRIDGE,
     "langgraph/checkpoint_upkeep.py": CHECKPOINTS,
     "langgraph/checkpoint_values.py": CHECKPOINTS,
+    "langgraph/compaction.py": ACTORS,
+    "langgraph/compiler.py": [f"{UNIT}actor_compiler.py"],
+    "langgraph/deadline.py": [f"{UNIT}actor_compiler.py"],
     "langgraph/graph_run.py": BRIDGE,
+    "langgraph/llm_node.py": ACTORS,
     "langgraph/loop_thread.py": BRIDGE,
     "langgraph/node_threads.py": BRIDGE,
+    "langgraph/spending.py": [f"{UNIT}actor_compiler.py"],
+    "langgraph/state.py": [f"{UNIT}actor_compiler.py"],
+    "langgraph/tool_loop.py": ACTORS,
+    "reactive/operators.py": [f"{UNIT}reactive_routes.py"],
+    "reactive/routes.py": [f"{UNIT}reactive_routes.py"],
 }
 """What must notice when a module loses a guard. A module with guards that is not here is an error."""
 

@@ -76,7 +76,8 @@ class ActorHost(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorRequest:
     """A run to be made. `thread_id` names it for good: a run that ended is not repeated, one that was cut off
-    goes on at its last finished call. `answer` is what a person said to the question it waits for."""
+    goes on at its last finished call. `answer` is what a person said to the question it waits for; `actors`
+    are those that subgraphs name, known where the run works."""
 
     actor: Actor
     thread_id: str
@@ -87,6 +88,7 @@ class ActorRequest:
     answer: str | None = None
     seconds: float | None = None
     told: Callable[[Progress], None] | None = None
+    actors: Actors | None = None
 
 
 @dataclass(frozen=True, slots=True)

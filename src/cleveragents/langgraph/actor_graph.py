@@ -1,0 +1,161 @@
+"""The one graph that the bridge knows of actors: it looks up whose run it is, and runs that actor's graph.
+
+A message carries no objects, so what belongs to a run waits here under its thread, from before the message is
+sent until the run has ended. That is also what keeps two runs from going on under one name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from langgraph.errors import GraphRecursionError, InvalidUpdateError
+from langgraph.types import Command
+
+from cleveragents.application.ports.actors import ActorRequest, Actors
+from cleveragents.domain.actor import Actor, SubgraphNode
+from cleveragents.domain.progress import Progress
+from cleveragents.errors import ActorStopped, ThreadBusy
+from cleveragents.langgraph.compiler import compile_actor
+from cleveragents.langgraph.deadline import within
+from cleveragents.langgraph.human_node import question_of
+from cleveragents.langgraph.run_context import RunContext
+from cleveragents.langgraph.state import first_state, public_values
+from cleveragents.langgraph.subgraph_node import supersteps
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langgraph.graph.state import CompiledStateGraph
+
+__all__ = ["ActorGraph", "Standing"]
+
+_MOST_COMPILED = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """A run that goes on, or is about to. `tell` is called on the bridge's loop."""
+
+    request: ActorRequest
+    actors: Actors
+    saver: BaseCheckpointSaver[Any]
+    tell: Callable[[Progress], None]
+
+
+class ActorGraph:
+    """What `RxPyLangGraphBridge` is given under one name, for all actors of this process.
+
+    Thread safety:
+        Owner: whoever made the bridge. Any thread may enter and leave runs; `ainvoke` is the loop's.
+        Lock: `_lock` guards the runs and the compiled graphs, for look-ups only.
+        Guarantee: of all who enter one thread before any of them leaves, exactly one does not raise.
+    Cancel safety: entering and leaving never wait; a run that is cancelled is left by who entered it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._standing: dict[str, Standing] = {}
+        self._compiled: OrderedDict[str, tuple[tuple[Actor, ...], CompiledStateGraph[Any, Any, Any, Any]]]
+        self._compiled = OrderedDict()
+
+    def enter(self, standing: Standing) -> None:
+        """`ThreadBusy` when a run of that thread goes on."""
+        thread_id = standing.request.thread_id
+        with self._lock:
+            if thread_id in self._standing:  # guard: two runs of a thread would mix their checkpoints
+                raise ThreadBusy(thread_id)
+            self._standing[thread_id] = standing
+
+    def leave(self, standing: Standing) -> None:
+        """The run has ended, or was never begun."""
+        with self._lock:
+            del self._standing[standing.request.thread_id]
+
+    async def ainvoke(self, input_: Any, config: RunnableConfig | None = None, /) -> dict[str, Any]:
+        """Runs the thread from where it stands. `values` of its state, and the `question` if it asks one."""
+        configurable = (config or {}).get("configurable", {})
+        with self._lock:
+            standing = self._standing[configurable["thread_id"]]
+        request = standing.request
+        actor = request.actor
+        graph = self._graph(actor, standing.actors).copy({"checkpointer": standing.saver})
+        run = _Run(standing, graph)
+        seconds = min((s for s in (request.seconds, actor.limits.seconds) if s is not None), default=None)
+        try:
+            async with within(seconds, f"actor {actor.name}"):
+                return await run.outcome(dict(input_))
+        except GraphRecursionError as endless:
+            raise ActorStopped(actor.name, "it goes round in circles without making a call") from endless
+        except InvalidUpdateError as clash:
+            reason = f"branches that run at once wrote the same key; give it a reducer ({clash})"
+            raise ActorStopped(actor.name, reason) from clash
+
+    def _graph(self, actor: Actor, actors: Actors) -> CompiledStateGraph[Any, Any, Any, Any]:
+        every = _with_those_it_runs(actor, actors)
+        with self._lock:
+            known = self._compiled.get(actor.name)
+        if known is not None and known[0] == every:
+            return known[1]
+        graph = compile_actor(actor, actors)
+        with self._lock:
+            self._compiled[actor.name] = (every, graph)
+            while len(self._compiled) > _MOST_COMPILED:
+                self._compiled.popitem(last=False)
+        return graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One thread, taken as far as it goes."""
+
+    standing: Standing
+    graph: CompiledStateGraph[Any, Any, Any, Any]
+
+    async def outcome(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        request = self.standing.request
+        steps = request.actor.limits.steps
+        config: RunnableConfig = {
+            "configurable": {"thread_id": request.thread_id},
+            "recursion_limit": supersteps(self.graph, steps),
+        }
+        begun: Any = None
+        if await self.standing.saver.aget_tuple(config) is None:
+            begun = first_state(request.actor, inputs, path="", steps=steps)
+        else:
+            state = await self.graph.aget_state(config)
+            if not state.next:  # guard: what has ended is not run again
+                return self._told(state.values, ())
+            if state.interrupts:
+                begun = self._answered(state.interrupts)
+                if begun is None:
+                    return self._told(state.values, state.interrupts)
+        context = RunContext(request.host, request.thread_id, self.standing.tell)
+        ended = await self.graph.ainvoke(begun, config, context=context, durability="sync")
+        return self._told(ended, ended.get("__interrupt__", ()))
+
+    def _answered(self, interrupts: Any) -> Command[Any] | None:
+        """The first question's answer, if there is one that it allows."""
+        answer = self.standing.request.answer
+        choices = question_of(interrupts[0].value).choices
+        if answer is None or (choices and answer not in choices):  # guard: only what was offered
+            return None
+        return Command(resume={interrupts[0].id: answer})
+
+    def _told(self, state: Any, interrupts: Any) -> dict[str, Any]:
+        values = public_values(self.standing.request.actor, state)
+        return {"values": values, "question": interrupts[0].value if interrupts else None}
+
+
+def _with_those_it_runs(actor: Actor, actors: Actors) -> tuple[Actor, ...]:
+    """It and all below, so that a change in one of them is noticed."""
+    every = {actor.name: actor}
+    for one in (queue := [actor]):
+        for node in one.nodes:
+            if isinstance(node, SubgraphNode) and node.actor not in every:
+                every[node.actor] = actors.get(node.actor)
+                queue.append(every[node.actor])
+    return tuple(every.values())

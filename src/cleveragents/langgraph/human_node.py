@@ -1,0 +1,39 @@
+"""The node that asks a person: LangGraph's interrupt ends the run, and the answer goes on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langgraph.runtime import Runtime
+from langgraph.types import interrupt
+
+from cleveragents.application.ports.actors import Question
+from cleveragents.domain.actor import Actor, HumanNode
+from cleveragents.domain.progress import ProgressKind
+from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
+from cleveragents.langgraph.state import State
+from cleveragents.langgraph.templates import filled_text
+
+__all__ = ["HumanStep", "question_of"]
+
+
+class HumanStep:
+    """The node of an actor that asks. It runs from the top again with the answer, so it has no effects."""
+
+    def __init__(self, actor: Actor, node: HumanNode) -> None:
+        self._actor = actor
+        self._node = node
+
+    async def ask(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
+        """The answer; the first time it does not return."""
+        path = path_in(state, self._node.name)
+        NodePlace(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
+        text = filled_text(self._node.question, self._actor, state)
+        answer = interrupt({"node": path, "text": text, "choices": list(self._node.choices)})
+        return {self._node.output: answer}
+
+
+def question_of(asked: Mapping[str, Any]) -> Question:
+    """What an interrupt carries."""
+    return Question(str(asked["node"]), str(asked["text"]), tuple(asked["choices"]))

@@ -1,0 +1,137 @@
+"""The node that asks a model: one model call for each time it runs, so that each has its own checkpoint.
+
+It runs again after the calls its model asked for were made, after an answer that was no use, and after its
+conversation was summarised. Each visit is a conversation of its own; the numbers of its calls run on, because
+they name the calls for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from langgraph.runtime import Runtime
+
+from cleveragents.application.ports.models import ModelReply
+from cleveragents.domain.actor import Actor, LlmNode
+from cleveragents.domain.conversation import Message, Role
+from cleveragents.domain.progress import ProgressKind
+from cleveragents.errors import ActorStopped
+from cleveragents.langgraph.compaction import fitted
+from cleveragents.langgraph.model_call import ModelCall
+from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
+from cleveragents.langgraph.state import State, messages_of, said, talk_of
+from cleveragents.langgraph.structured import structured
+from cleveragents.langgraph.templates import filled_text
+from cleveragents.langgraph.tool_loop import pending_request
+
+__all__ = ["MODEL", "ONWARD", "TOOLS", "LlmStep"]
+
+MODEL, TOOLS, ONWARD = "model", "tools", "onward"
+"""Where a conversation goes next."""
+
+_MOST_CORRECTIONS = 3
+
+
+@dataclass(slots=True)
+class _Talk:
+    """A conversation while a node works on it; `kept` of its messages are in the state already."""
+
+    messages: list[Message]
+    counters: dict[str, Any]
+    kept: int
+
+
+class LlmStep:
+    """The node of an actor that asks a model."""
+
+    def __init__(self, actor: Actor, node: LlmNode) -> None:
+        self._actor = actor
+        self._node = node
+        self._keys = frozenset(key.name for key in actor.state)
+
+    async def think(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
+        """Makes one model call: the next answer, or a summary of what has become too long."""
+        place = NodePlace(runtime.context, self._actor.name, path_in(state, self._node.name))
+        talk = self._talk(state, place)
+        number = talk.counters["thoughts"] = talk.counters.get("thoughts", 0) + 1
+        call = ModelCall.at(self._actor, self._node, place, state)
+        account: dict[str, int] = {}
+
+        async def summarise(old: Any) -> str | None:
+            summary, cost = await call.summary(old, number)
+            account.update(cost)
+            return summary
+
+        fit = await fitted(talk.messages, call.window, summarise)
+        if fit.messages is not talk.messages:
+            talk.messages, talk.kept = fit.messages, 0
+        if fit.asked_model:
+            return {**account, **self._kept(talk)}
+        reply, cost = await call.reply(talk.messages, number)
+        return {**cost, **self._heard(talk, reply, place), **self._kept(talk)}
+
+    def next_step(self, state: State) -> str:
+        """MODEL, TOOLS or ONWARD, as the conversation stands."""
+        if pending_request(state[messages_of(self._node.name)]) is not None:
+            return TOOLS
+        return MODEL if state[talk_of(self._node.name)]["open"] else ONWARD
+
+    def _talk(self, state: State, place: NodePlace) -> _Talk:
+        name = self._node.name
+        counters = dict(state[talk_of(name)])
+        if counters.get("open"):
+            messages = [Message.from_json(kept) for kept in state[messages_of(name)]]
+            return _Talk(messages, counters, len(messages))
+        place.tell(ProgressKind.NODE)
+        system = filled_text(self._node.system, self._actor, state)
+        opening = [Message(Role.SYSTEM, system)] if system else []
+        opening.append(Message(Role.USER, filled_text(self._node.prompt, self._actor, state)))
+        for of_a_visit in ("corrections", "failing"):
+            counters.pop(of_a_visit, None)
+        return _Talk(opening, {**counters, "open": True}, 0)
+
+    def _kept(self, talk: _Talk) -> dict[str, Any]:
+        new = [message.to_json() for message in talk.messages[talk.kept :]]
+        name = self._node.name
+        return {messages_of(name): said(*new, replacing=not talk.kept), talk_of(name): talk.counters}
+
+    def _heard(self, talk: _Talk, reply: ModelReply, place: NodePlace) -> dict[str, Any]:
+        """What the answer writes to the state; and it is added to the conversation."""
+        message = reply.message
+        place.tell(ProgressKind.THOUGHT, message.text)
+        talk.messages = [*talk.messages, message]
+        if message.requests:
+            return {}
+        value, problem = self._judged(reply)
+        if problem:
+            self._correct(talk, problem)
+            return {}
+        talk.counters["open"] = False
+        return self._outputs(value)
+
+    def _judged(self, reply: ModelReply) -> tuple[Any, str]:
+        text = reply.message.text
+        if not text.strip():
+            return None, "it is empty"
+        if self._node.schema is None:
+            return text, ""
+        answer = structured(text, self._node.schema, cut_off=reply.cut_off)
+        return answer.value, answer.problem
+
+    def _correct(self, talk: _Talk, problem: str) -> None:
+        corrections = talk.counters.get("corrections", 0) + 1
+        if corrections > _MOST_CORRECTIONS:  # guard: a model that never gets it right is stopped
+            reason = f"node {self._node.name} got no usable answer in {corrections} tries: {problem}"
+            raise ActorStopped(self._actor.name, reason)
+        talk.counters["corrections"] = corrections
+        wanted = "Answer again." if self._node.schema is None else "Answer again, with the JSON object alone."
+        talk.messages = [*talk.messages, Message(Role.USER, f"Your answer is of no use: {problem}. {wanted}")]
+
+    def _outputs(self, value: Any) -> dict[str, Any]:
+        outputs: dict[str, Any] = {}
+        if self._node.schema is not None:
+            outputs = {name: part for name, part in value.items() if name in self._keys}
+        if self._node.output is not None:
+            outputs[self._node.output] = value
+        return outputs

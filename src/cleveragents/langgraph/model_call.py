@@ -1,0 +1,122 @@
+"""One call of a model for an llm node: how it is asked, within what the model reads and may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
+from cleveragents.domain.actor import Actor, LlmNode
+from cleveragents.domain.conversation import Message, Role, Usage
+from cleveragents.domain.progress import ProgressKind
+from cleveragents.domain.tool import ToolSpec
+from cleveragents.errors import ContextTooLong
+from cleveragents.langgraph.compaction import SUMMARY_SYSTEM, Window, transcript
+from cleveragents.langgraph.run_context import NodePlace
+from cleveragents.langgraph.spending import CallCost, ensure_a_step_is_left
+from cleveragents.langgraph.state import State
+
+__all__ = ["ModelCall"]
+
+_COMFORT = 0.8
+_SUMMARY_TOKENS = 1024
+_LEAST_TRANSCRIPT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A call to be made at one place of a run, for a node with these tools."""
+
+    actor: Actor
+    node: LlmNode
+    place: NodePlace
+    state: State
+    facts: ModelFacts
+    specs: Sequence[ToolSpec]
+
+    @classmethod
+    def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> ModelCall:
+        """Asks the host what the model is, and which tools there are."""
+        host = place.context.host
+        facts = host.facts(node.model or actor.model)
+        return cls(actor, node, place, state, facts, host.specs(node.tools) if node.tools else ())
+
+    @property
+    def window(self) -> Window:
+        """What the model can read beside the longest answer it may give."""
+        context = self.facts.context_tokens
+        comfortable = int(context * _COMFORT) - self._max_output
+        return Window(self.facts.name, self._count, comfortable, context - self._max_output)
+
+    async def reply(self, messages: Sequence[Message], number: int) -> tuple[ModelReply, dict[str, int]]:
+        """The answer, and what it adds to the run's account."""
+        return await self._make(self._request(messages), str(number), streamed=True)
+
+    async def summary(self, old: Sequence[Message], number: int) -> tuple[str | None, dict[str, int]]:
+        """A summary, and what it adds to the account; None where the model cannot even read that."""
+        request = self._summary_request(transcript(old))
+        if request is None:
+            return None, {}
+        try:
+            reply, cost = await self._make(request, f"{number}-summary", streamed=False)
+        except ContextTooLong:
+            return None, {}
+        return reply.message.text.strip() or None, cost
+
+    async def _make(
+        self, request: ModelRequest, call: str, *, streamed: bool
+    ) -> tuple[ModelReply, dict[str, int]]:
+        place = self.place
+        counted = place.context.host.count_tokens(self._model, request)
+        cost = CallCost(self.facts, Usage(counted, request.max_output_tokens))
+        ensure_a_step_is_left(self.actor, self.state)
+        cost.ensure_allowed(self.actor, self.state)
+        place.tell(ProgressKind.THINKING, self.facts.name)
+        reply = await place.context.host.think(
+            self._model,
+            request,
+            key=place.context.model_key(place.path, call),
+            actor=self.actor.name,
+            node=place.path,
+            on_token=(lambda piece: place.tell(ProgressKind.PIECE, piece)) if streamed else None,
+        )
+        return reply, cost.written(reply)
+
+    def _request(self, messages: Sequence[Message]) -> ModelRequest:
+        return ModelRequest(
+            messages=messages,
+            tools=self.specs,
+            max_output_tokens=self._max_output,
+            temperature=self.node.temperature,
+            schema=self.node.schema,
+        )
+
+    def _summary_request(self, text: str) -> ModelRequest | None:
+        most = min(_SUMMARY_TOKENS, self._max_output)
+        while len(text) >= _LEAST_TRANSCRIPT:
+            messages = (Message(Role.SYSTEM, SUMMARY_SYSTEM), Message(Role.USER, text))
+            request = ModelRequest(messages=messages, max_output_tokens=most)
+            if self.place.context.host.count_tokens(self._model, request) + most <= self.facts.context_tokens:
+                return request
+            text = _middle_cut(text, len(text) // 2)
+        return None
+
+    def _count(self, messages: Sequence[Message]) -> int:
+        return self.place.context.host.count_tokens(self._model, self._request(messages))
+
+    @property
+    def _model(self) -> str | None:
+        return self.node.model or self.actor.model
+
+    @property
+    def _max_output(self) -> int:
+        facts, wanted = self.facts, self.node.max_output_tokens
+        # An answer that might take the whole window would leave nothing to read.
+        if wanted is None:
+            return max(1, min(facts.output_tokens, facts.context_tokens // 4))
+        return max(1, min(wanted, facts.output_tokens, facts.context_tokens // 2))
+
+
+def _middle_cut(text: str, characters: int) -> str:
+    half = characters // 2
+    return f"{text[:half]}\n…\n{text[-half:]}" if half else ""

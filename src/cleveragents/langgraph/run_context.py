@@ -1,0 +1,53 @@
+"""What the nodes of one run share: the host, who hears of progress, and how calls are named for good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cleveragents.application.ports.actors import ActorHost
+from cleveragents.domain.progress import Progress, ProgressKind
+from cleveragents.langgraph.state import ORIGIN, State
+
+__all__ = ["NodePlace", "RunContext", "path_in"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunContext:
+    """Given to every node as LangGraph's context; subgraphs inherit it."""
+
+    host: ActorHost
+    thread_id: str
+    tell: Callable[[Progress], None]
+
+    def model_key(self, path: str, call: str) -> str:
+        """Names a model call within its plan: the thread, the node, which one."""
+        return f"{self.thread_id}:{path}.{call}"
+
+    def tool_step(self, path: str, call: str) -> str:
+        """Names a tool call within its plan: its task first, as records of strategies want it.
+
+        Of a thread `plan/phase/task` the task is the third part; whatever follows it stays in the name.
+        """
+        parts = self.thread_id.split("/")
+        task = parts[2:] or parts[-1:]
+        return ".".join((*task, path, call))
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """A node as progress names it."""
+
+    context: RunContext
+    actor: str
+    path: str
+
+    def tell(self, kind: ProgressKind, text: str = "", *, failed: bool = False) -> None:
+        """Lets it be seen."""
+        self.context.tell(Progress(kind, self.actor, self.path, text, failed))
+
+
+def path_in(state: State, node: str) -> str:
+    """`a.b`: the node, behind the subgraphs that lead to it."""
+    above = state[ORIGIN]["path"]
+    return f"{above}.{node}" if above else node

@@ -1,0 +1,59 @@
+"""The node that runs another actor: its graph, nested in ours, with a state and checkpoints of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langgraph.runtime import Runtime
+
+from cleveragents.domain.actor import GIVEN, Actor, SubgraphNode
+from cleveragents.domain.progress import ProgressKind
+from cleveragents.langgraph.deadline import within
+from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
+from cleveragents.langgraph.spending import ensure_a_step_is_left
+from cleveragents.langgraph.state import MONEY, ORIGIN, STEPS, TOKENS, State, first_state, visits_of
+from cleveragents.langgraph.templates import filled_values
+
+if TYPE_CHECKING:
+    from langgraph.graph.state import CompiledStateGraph
+
+__all__ = ["SubgraphStep", "supersteps"]
+
+
+def supersteps(graph: CompiledStateGraph[Any, Any, Any, Any], steps: int) -> int:
+    """LangGraph's recursion limit for so many calls: between two of them every other node may have its turn,
+    and a circle without any call ends as well."""
+    return (steps + 1) * (len(graph.nodes) + 1)
+
+
+class SubgraphStep:
+    """The node of an actor that runs another."""
+
+    def __init__(
+        self, actor: Actor, node: SubgraphNode, inner: Actor, graph: CompiledStateGraph[Any, Any, Any, Any]
+    ) -> None:
+        self._actor = actor
+        self._node = node
+        self._inner = inner
+        self._graph = graph
+
+    async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
+        """Its values for ours, when it has ended. What was cut off inside it goes on where it was."""
+        node = self._node
+        path = path_in(state, node.name)
+        NodePlace(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
+        ensure_a_step_is_left(self._actor, state)
+        visit = state[visits_of(node.name)] + 1
+        steps = min(self._inner.limits.steps, state[ORIGIN]["steps"] - state[STEPS])
+        given = {name: state[name] for name in GIVEN} | filled_values(node.inputs, self._actor, state)
+        # Visits are told apart, or the calls of the second would pass for those of the first.
+        begun = first_state(self._inner, given, path=path if visit == 1 else f"{path}-{visit}", steps=steps)
+        ended = await self._ended(begun, supersteps(self._graph, steps))
+        account = {channel: ended[channel] for channel in (STEPS, TOKENS, MONEY)}
+        outputs = {ours: ended[theirs] for ours, theirs in node.outputs.items()}
+        return {**account, visits_of(node.name): visit, **outputs}
+
+    async def _ended(self, begun: dict[str, Any], limit: int) -> dict[str, Any]:
+        async with within(self._inner.limits.seconds, f"actor {self._inner.name}"):
+            ended: dict[str, Any] = await self._graph.ainvoke(begun, {"recursion_limit": limit})
+        return ended

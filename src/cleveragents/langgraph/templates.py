@@ -1,0 +1,34 @@
+"""Templates over the state of an actor: what nodes say, ask and hand on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cleveragents.domain.actor import Actor
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.template import filled
+from cleveragents.langgraph.state import State, plain, public_values
+
+__all__ = ["filled_text", "filled_values"]
+
+
+def filled_text(template: str, actor: Actor, state: State) -> str:
+    """A text; lists and objects in it are spelt as JSON, what is not there as nothing."""
+    values = {name: _spelt(value) for name, value in public_values(actor, state).items()}
+    return str(filled(template, values))
+
+
+def filled_values(template: Mapping[str, JsonValue], actor: Actor, state: State) -> dict[str, Any]:
+    """Each with its type where it is nothing but a reference."""
+    values: dict[str, Any] = plain(filled(template, public_values(actor, state)))
+    return values
+
+
+def _spelt(value: Any) -> JsonValue:
+    if value is None:
+        return ""
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False, indent=1)
+    return str(value).lower() if isinstance(value, bool) else str(value)

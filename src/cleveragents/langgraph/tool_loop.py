@@ -1,0 +1,103 @@
+"""The tool calls that a model asked for, one at a time, each with a checkpoint of its own behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langgraph.runtime import Runtime
+
+from cleveragents.application.ports.actors import ToolAnswer
+from cleveragents.domain.actor import Actor, LlmNode
+from cleveragents.domain.conversation import Message, Role, ToolRequest
+from cleveragents.domain.json_value import thaw
+from cleveragents.domain.progress import ProgressKind
+from cleveragents.errors import ActorStopped
+from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
+from cleveragents.langgraph.spending import ensure_a_step_is_left
+from cleveragents.langgraph.state import STEPS, State, messages_of, said, talk_of
+
+__all__ = ["ToolLoop", "pending_request", "shown_arguments"]
+
+_MOST_FAILURES = 3
+_SHOWN = 120
+
+
+class ToolLoop:
+    """The node beside an llm node that makes its calls."""
+
+    def __init__(self, actor: Actor, node: LlmNode) -> None:
+        self._actor = actor
+        self._node = node
+
+    async def call(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
+        """Makes the first call that has no answer yet."""
+        name = self._node.name
+        place = NodePlace(runtime.context, self._actor.name, path_in(state, name))
+        request = pending_request(state[messages_of(name)])
+        assert request is not None, "this node follows an answer that asks for a call"
+        talk = dict(state[talk_of(name)])
+        update: dict[str, Any] = {}
+        refusal = self._refusal(request, place)
+        if refusal is not None:
+            answer = ToolAnswer(refusal, failed=True)
+        else:
+            ensure_a_step_is_left(self._actor, state)
+            talk["calls"] = talk.get("calls", 0) + 1
+            update[STEPS] = 1
+            answer = await _used(request, place, str(talk["calls"]))
+        self._count_failures(talk, request, answer)
+        update[messages_of(name)] = said(Message(Role.TOOL, answer.text, (), request.id).to_json())
+        return {**update, talk_of(name): talk}
+
+    def _refusal(self, request: ToolRequest, place: NodePlace) -> str | None:
+        if request.problem is not None:
+            return f"this call of {request.tool} was not made: {request.problem}"
+        tools = self._node.tools
+        known = [spec.name for spec in place.context.host.specs(tools)] if tools else []
+        if request.tool not in known:  # guard: only what the actor was given
+            return f"there is no tool {request.tool!r}; there are: {', '.join(known) or 'none'}"
+        return None
+
+    def _count_failures(self, talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer) -> None:
+        if not answer.failed:
+            talk.pop("failing", None)
+            return
+        failing = _digest(request, answer.text)
+        times = talk["failing"][1] + 1 if talk.get("failing", [""])[0] == failing else 1
+        if times >= _MOST_FAILURES:  # guard: a model that learns nothing is stopped
+            reason = f"its call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
+            raise ActorStopped(self._actor.name, reason)
+        talk["failing"] = [failing, times]
+
+
+async def _used(request: ToolRequest, place: NodePlace, call: str) -> ToolAnswer:
+    place.tell(ProgressKind.TOOL, f"{request.tool} {shown_arguments(request.arguments)}")
+    step = place.context.tool_step(place.path, call)
+    answer = await asyncio.to_thread(place.context.host.use, request.tool, request.arguments, step=step)
+    place.tell(ProgressKind.TOOL_DONE, answer.text.partition("\n")[0][:_SHOWN], failed=answer.failed)
+    return answer
+
+
+def pending_request(messages: Sequence[Mapping[str, Any]]) -> ToolRequest | None:
+    """The first request of the model's last answer that was not answered: they are answered in order, because
+    their ids need not be unique."""
+    for answers, kept in enumerate(reversed(messages)):
+        if kept["role"] != Role.TOOL.value:
+            requests = Message.from_json(kept).requests
+            return requests[answers] if answers < len(requests) else None
+    return None
+
+
+def shown_arguments(arguments: object) -> str:
+    """On one line, and not too long."""
+    spelt = json.dumps(arguments, ensure_ascii=False, default=thaw)
+    return spelt if len(spelt) <= _SHOWN else f"{spelt[:_SHOWN]}…"
+
+
+def _digest(request: ToolRequest, text: str) -> str:
+    what = json.dumps([request.tool, request.arguments, text], sort_keys=True, default=thaw)
+    return hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()

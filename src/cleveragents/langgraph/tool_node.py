@@ -1,0 +1,51 @@
+"""The node that makes one tool call, with arguments out of the state."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from langgraph.runtime import Runtime
+
+from cleveragents.domain.actor import Actor, ToolNode
+from cleveragents.domain.progress import ProgressKind
+from cleveragents.errors import ActorStopped
+from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
+from cleveragents.langgraph.spending import ensure_a_step_is_left
+from cleveragents.langgraph.state import STEPS, State, plain, visits_of
+from cleveragents.langgraph.templates import filled_values
+from cleveragents.langgraph.tool_loop import shown_arguments
+
+__all__ = ["ToolStep"]
+
+
+class ToolStep:
+    """The node of an actor that calls a tool."""
+
+    def __init__(self, actor: Actor, node: ToolNode) -> None:
+        self._actor = actor
+        self._node = node
+        self._types = {key.name: key.type for key in actor.state}
+
+    async def call(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
+        """Makes the call. `ActorStopped` when it fails: there is no model here that could do better."""
+        node = self._node
+        place = NodePlace(runtime.context, self._actor.name, path_in(state, node.name))
+        ensure_a_step_is_left(self._actor, state)
+        arguments = filled_values(node.arguments, self._actor, state)
+        visit = state[visits_of(node.name)] + 1
+        place.tell(ProgressKind.NODE)
+        place.tell(ProgressKind.TOOL, f"{node.tool} {shown_arguments(arguments)}")
+        step = place.context.tool_step(place.path, str(visit))
+        answer = await asyncio.to_thread(place.context.host.use, node.tool, arguments, step=step)
+        place.tell(ProgressKind.TOOL_DONE, answer.text.partition("\n")[0], failed=answer.failed)
+        if answer.failed:
+            problem = f"the call of {node.tool} in node {node.name} failed: {answer.text}"
+            raise ActorStopped(self._actor.name, problem)
+        update: dict[str, Any] = {STEPS: 1, visits_of(node.name): visit}
+        if node.output is not None:
+            update[node.output] = self._of_its_type(node.output, answer.text, answer.value)
+        return update
+
+    def _of_its_type(self, key: str, text: str, value: Any) -> Any:
+        return text if value is None or self._types.get(key, "string") == "string" else plain(value)

@@ -1,0 +1,147 @@
+"""An actor's host whose model says what a test wrote down, and whose tools are functions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cleveragents.application.ports.actors import ToolAnswer
+from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
+from cleveragents.domain.conversation import Message, Role, ToolRequest, Usage
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.policy import Capability
+from cleveragents.domain.tool import ToolSpec
+from cleveragents.errors import UnknownTool
+
+__all__ = ["ScriptedHost", "Thought", "asks_for", "says"]
+
+Reply = str | ModelReply | BaseException
+Script = Callable[["Thought"], Reply]
+ToolFunction = Callable[..., "str | ToolAnswer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A model call as the host saw it."""
+
+    model: str | None
+    request: ModelRequest
+    key: str
+    actor: str
+    node: str
+
+    @property
+    def last(self) -> str:
+        """What was said last."""
+        return self.request.messages[-1].text
+
+
+def says(text: str, *, usage: Usage | None = None, cut_off: bool = False) -> ModelReply:
+    """A reply that is nothing but text."""
+    return ModelReply(Message(Role.ASSISTANT, text), "scripted", usage, cut_off)
+
+
+def asks_for(*calls: tuple[str, Mapping[str, JsonValue]] | ToolRequest, text: str = "") -> ModelReply:
+    """A reply that wants tools called."""
+    requests = tuple(
+        call if isinstance(call, ToolRequest) else ToolRequest(f"call_{number}", call[0], call[1])
+        for number, call in enumerate(calls)
+    )
+    return ModelReply(Message(Role.ASSISTANT, text, requests), "scripted")
+
+
+class ScriptedHost:
+    """Passes `ActorHost`. Replies come from a list, in order, or from a function of the call; a call that was
+    finished under its key or step is not made again.
+
+    `gate`, where there is one, holds every model call until it is set; `thinking` counts those that entered.
+
+    Thread safety:
+        Owner: the test. Lock: `_lock` guards what was called and what is left of the script, for list
+            operations only. Guarantee: each reply of the list is given once; every call is recorded.
+    Cancel safety: a cancelled call has used up its reply and is recorded; it is not remembered as finished.
+    """
+
+    def __init__(
+        self,
+        replies: Sequence[Reply] | Script,
+        tools: Mapping[str, ToolFunction] | None = None,
+        *,
+        facts: ModelFacts | None = None,
+        gate: threading.Event | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._replies = None if callable(replies) else list(replies)
+        self._script = replies if callable(replies) else None
+        self._tools = dict(tools or {})
+        self._facts = facts or ModelFacts("scripted", 100_000, 4_000)
+        self._finished: dict[str, ModelReply] = {}
+        self._answered: dict[str, ToolAnswer] = {}
+        self._gate = gate
+        self.thoughts: list[Thought] = []
+        self.uses: list[tuple[str, dict[str, JsonValue], str]] = []
+        self.thinking = threading.Semaphore(0)
+        self.cancelled = 0
+
+    def facts(self, model: str | None) -> ModelFacts:
+        return self._facts
+
+    def count_tokens(self, model: str | None, request: ModelRequest) -> int:
+        """A token for every four characters, and some for each message and tool."""
+        texts = sum(len(message.text) + len(str(message.requests or "")) for message in request.messages)
+        return texts // 4 + 4 * len(request.messages) + 20 * len(request.tools)
+
+    async def think(
+        self,
+        model: str | None,
+        request: ModelRequest,
+        *,
+        key: str,
+        actor: str,
+        node: str,
+        on_token: Callable[[str], None] | None = None,
+    ) -> ModelReply:
+        if key in self._finished:
+            return self._finished[key]
+        thought = Thought(model, request, key, actor, node)
+        reply = self._next(thought)
+        self.thinking.release()
+        try:
+            while self._gate is not None and not self._gate.is_set():
+                await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if isinstance(reply, BaseException):
+            raise reply
+        answer = says(reply) if isinstance(reply, str) else reply
+        if on_token is not None:
+            for word in answer.message.text.split(" "):
+                on_token(word)
+        self._finished[key] = answer
+        return answer
+
+    def specs(self, names: Sequence[str]) -> Sequence[ToolSpec]:
+        unknown = [name for name in names if name not in self._tools]
+        if unknown:
+            raise UnknownTool(unknown[0], tuple(self._tools))
+        return [ToolSpec(name, f"does {name}", Capability.READ, {"type": "object"}, {}) for name in names]
+
+    def use(self, tool: str, arguments: Mapping[str, JsonValue], *, step: str) -> ToolAnswer:
+        if step in self._answered:
+            return self._answered[step]
+        with self._lock:
+            self.uses.append((tool, dict(arguments), step))
+        answer = self._tools[tool](**arguments)
+        self._answered[step] = ToolAnswer(answer) if isinstance(answer, str) else answer
+        return self._answered[step]
+
+    def _next(self, thought: Thought) -> Reply:
+        with self._lock:
+            self.thoughts.append(thought)
+            if self._replies is not None:
+                return self._replies.pop(0)
+        assert self._script is not None
+        return self._script(thought)
