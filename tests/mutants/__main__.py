@@ -139,7 +139,7 @@ TESTS: dict[str, list[str]] = {
     "domain/policy.py": [f"{UNIT}policy.py"],
     "infrastructure/actions/library.py": [*ACTIONS, *TRUST],
     "infrastructure/actions/sql_action_store.py": TRUST,
-    "infrastructure/actions/yaml_document.py": ACTIONS,
+    "infrastructure/yaml/document.py": ACTIONS,
     "infrastructure/apply/commit.py": APPLY,
     "infrastructure/apply/exchange.py": APPLY,
     "infrastructure/apply/index_lock.py": APPLY,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.domain.json_value import JsonValue
-from cleveragents.errors import ConfigurationError, InvalidAction
+from cleveragents.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -30,22 +29,25 @@ def read_script(content: str | bytes, source: str) -> Script:
     """The script of a YAML text, which errors call `source`."""
     from pydantic import ValidationError
 
-    from cleveragents.infrastructure.actions.yaml_document import read_yaml
     from cleveragents.infrastructure.models.script import Script
+    from cleveragents.infrastructure.yaml.document import DocumentKind, read_yaml
+    from cleveragents.infrastructure.yaml.shape import plain
 
     raw = content.encode() if isinstance(content, str) else content
-    try:
-        document = read_yaml(raw, source)
-    except InvalidAction as error:
-        raise ConfigurationError(source, "; ".join(error.problems)) from None
+    kind = DocumentKind("script", "rules:", _refusal)
+    document = read_yaml(raw, source, kind)
     if not isinstance(document.data, Mapping):
         raise ConfigurationError(source, "it is no script; a script begins with `rules:`")
     try:
-        return Script.model_validate(_plain(document.data))
+        return Script.model_validate(plain(document.data))
     except ValidationError as error:
         problems = [_described(details) for details in error.errors(include_url=False)]
         lines = [f"line {document.line(place)}: {problem}" for place, problem in problems]
         raise ConfigurationError(source, "; ".join(lines)) from None
+
+
+def _refusal(source: str, problems: tuple[str, ...]) -> ConfigurationError:
+    return ConfigurationError(source, "; ".join(problems))
 
 
 def _described(details: ErrorDetails) -> tuple[tuple[str | int, ...], str]:
@@ -59,12 +61,3 @@ def _described(details: ErrorDetails) -> tuple[tuple[str | int, ...], str]:
         place,
         f"{key!r} {details['msg'].removeprefix('Value error, ').replace('Input should', 'should', 1)}",
     )
-
-
-def _plain(value: JsonValue) -> object:
-    # Strict models take lists and dictionaries, not what resembles them.
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value

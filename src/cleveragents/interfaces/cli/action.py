@@ -136,7 +136,7 @@ def _library(session: Session) -> ActionLibrary:
 
 def _content(file: Path) -> tuple[bytes, str]:
     from cleveragents.errors import ConfigurationError
-    from cleveragents.infrastructure.actions.yaml_document import SIZE_LIMIT_BYTES
+    from cleveragents.infrastructure.yaml.document import SIZE_LIMIT_BYTES
 
     limit = SIZE_LIMIT_BYTES + 1
     if str(file) == "-":

@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.template import Place
-from cleveragents.errors import InvalidAction
 
 if TYPE_CHECKING:
     from ruamel.yaml.error import MarkedYAMLError
 
-__all__ = ["SIZE_LIMIT_BYTES", "YamlDocument", "read_yaml"]
+__all__ = ["SIZE_LIMIT_BYTES", "DocumentKind", "YamlDocument", "read_yaml"]
 
 SIZE_LIMIT_BYTES = 64 << 10
 
 _DEPTH_LIMIT = 16
 _TAGS = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKind:
+    """What a file should be: its noun, how it begins, and the error that is made of a source and problems."""
+
+    noun: str
+    begins: str
+    error: Callable[[str, tuple[str, ...]], Exception]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +49,38 @@ class YamlDocument:
         return self.lines.get(place, 1)
 
 
-def read_yaml(content: bytes, source: str) -> YamlDocument:
-    """The document; `InvalidAction` says what is wrong with it, and on which line."""
-    text = _decoded(content, source)
-    node = _composed(text, source)
+def read_yaml(content: bytes, source: str, kind: DocumentKind) -> YamlDocument:
+    """The document; the kind's error says what is wrong with it, and on which line."""
+    try:
+        node = _composed(_decoded(content, kind), kind)
+    except _Unreadable as error:
+        raise kind.error(source, (str(error),)) from None
     reader = _Reader()
     data = reader.value(node, ())
     if reader.problems:
-        raise InvalidAction(source, tuple(reader.problems))
+        raise kind.error(source, tuple(reader.problems))
     return YamlDocument(data, reader.lines)
 
 
-def _decoded(content: bytes, source: str) -> str:
+class _Unreadable(Exception):
+    """Why not; the reader's caller never sees it."""
+
+
+def _decoded(content: bytes, kind: DocumentKind) -> str:
     if len(content) > SIZE_LIMIT_BYTES:
         limit = SIZE_LIMIT_BYTES // 1024
-        raise InvalidAction(source, (f"it is larger than {limit} KiB; move scripts into files of their own",))
+        raise _Unreadable(f"it is larger than {limit} KiB; move long texts into files of their own")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise InvalidAction(source, (f"line {line}: it is not UTF-8 text; save it as UTF-8",)) from None
+        raise _Unreadable(f"line {line}: it is not UTF-8 text; save it as UTF-8") from None
     if "\0" in text:
-        raise InvalidAction(source, ("it is a binary file; an action is YAML text",))
+        raise _Unreadable(f"it is a binary file; a file for {kind.noun} is YAML text")
     return text
 
 
-def _composed(text: str, source: str) -> Any:
+def _composed(text: str, kind: DocumentKind) -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
     from ruamel.yaml.reader import ReaderError
@@ -78,25 +92,25 @@ def _composed(text: str, source: str) -> Any:
     try:
         node = yaml.compose(text)
     except MarkedYAMLError as error:
-        raise InvalidAction(source, (_syntax_problem(error),)) from None
+        raise _Unreadable(_syntax_problem(error, kind)) from None
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         character = f"U+{ord(text[error.position]):04X}"
         problem = f"line {line}: the character {character} is not allowed in YAML; delete it"
-        raise InvalidAction(source, (problem,)) from None
+        raise _Unreadable(problem) from None
     if node is None:
-        raise InvalidAction(source, ("it is empty; it begins with `name: namespace/name`",))
+        raise _Unreadable(f"it is empty; it begins with `{kind.begins}`")
     return node
 
 
-def _syntax_problem(error: MarkedYAMLError) -> str:
+def _syntax_problem(error: MarkedYAMLError, kind: DocumentKind) -> str:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
     problem = str(error.problem)
     if "'\\t'" in problem:
         problem = "a tab, where YAML takes only spaces; indent with spaces"
     elif problem.startswith("but found another document"):
-        problem = "a second document begins here; one file holds one action"
+        problem = f"a second document begins here; one file holds one {kind.noun}"
     elif problem.startswith("maximum depth"):
         problem = f"nested deeper than {_DEPTH_LIMIT} levels"
     elif problem.startswith("found undefined alias"):
