@@ -105,6 +105,10 @@ class ScriptedServer:
         with self._lock:
             return list(self._bodies)
 
+    def forget(self) -> None:
+        """The script counts its requests from the beginning again."""
+        self._scripting.forget()
+
     def wait_until(
         self, condition: Callable[[ServerStatistics], bool], timeout_seconds: float = 30.0
     ) -> ServerStatistics:

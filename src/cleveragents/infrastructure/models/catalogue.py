@@ -189,12 +189,12 @@ class ModelCatalogue:
             )
             return f"say which model of {provider}, as in {example}"
         bare = {other.partition("/")[2]: other for other in listed}
-        near = get_close_matches(name, [*listed, *bare], n=1, cutoff=0.75)
-        if near:
-            return f"did you mean {bare.get(near[0], near[0])}?"
         close = get_close_matches(provider, self.providers(), n=1)
         if close and model:
             return f"did you mean {close[0]}/{model}?"
+        near = get_close_matches(name, [*listed, *bare], n=1, cutoff=0.75)
+        if near:
+            return f"did you mean {bare.get(near[0], near[0])}?"
         return f"a model is named provider/model; the providers are {', '.join(self.providers())}"
 
     @cached_property

@@ -71,6 +71,7 @@ def failure_of_status(
     subject: Subject, status: int, said: str, retry_after: float | None = None
 ) -> CleverAgentsError:
     """What an HTTP status means to the caller."""
+    said = _shortened(said)
     if status in (400, 413, 422, 500) and _TOO_LONG.search(said):
         return _too_long(subject, said)
     meant = _meant(status, said)

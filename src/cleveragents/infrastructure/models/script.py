@@ -209,6 +209,11 @@ class Scripting:
                 return _filled(said, found)
         return None
 
+    def forget(self) -> None:
+        """Counts from the beginning again."""
+        with self._lock:
+            self._seen = [0] * len(self.script.rules)
+
     def _due(self, number: int, rule: Rule) -> bool:
         with self._lock:
             seen = self._seen[number]

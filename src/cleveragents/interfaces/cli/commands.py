@@ -16,6 +16,7 @@ _COMMANDS = {
     "plan": (f"{_HERE}.plan:plan", "Look at plans, review what they changed, apply or undo it."),
     "action": (f"{_HERE}.action:action", "Create, list and delete templates of plans."),
     "tool": (f"{_HERE}.tool:tool", "List and describe the tools that actions can call."),
+    "model": (f"{_HERE}.model:model", "List language models, describe one, try one out."),
     "trust": (f"{_HERE}.trust:trust", "Trust what the repository at PATH brings along."),
     "gc": (f"{_HERE}.gc:gc", "Remove the sandboxes of plans that ended."),
     "demo": (f"{_HERE}.demo:demo", "Show it all at work, offline, without touching your state."),

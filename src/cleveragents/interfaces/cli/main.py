@@ -36,6 +36,7 @@ Commands:
   plan    Look at plans, review what they changed, apply or undo it.
   action  Create, list and delete templates of plans.
   tool    List and describe the tools that actions can call.
+  model   List language models, describe one, try one out.
   trust   Trust what the repository at PATH brings along.
   gc      Remove the sandboxes of plans that ended.
   demo    Show it all at work, offline, without touching your state.

@@ -1,0 +1,173 @@
+"""`agents model`: which language models there are, what is known of them, and whether one answers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.interfaces.cli.output import Output, format_option, printable, progress
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.models import Model, ModelFacts, ModelReply
+    from cleveragents.infrastructure.models.catalogue import ModelCatalogue
+
+__all__ = ["model"]
+
+_MILLION = 10**6
+_OUTPUT_TOKENS = 256
+_PROMPT = "Say hello in five words."
+
+
+@click.group()
+def model() -> None:
+    """List language models, describe one, try one out.
+
+    A model is named provider/model. Keys come from the environment or the keyring.
+
+    \b
+    Example:
+      agents model list
+      agents model test openai/gpt-4o-mini
+    """
+
+
+@model.command("list")
+@click.option("--provider", help="Only models of this one.")
+@format_option
+@pass_session
+def list_models(session: Session, provider: str | None, output: Output) -> None:
+    """List the models whose prices and limits are known; others work as well.
+
+    Prices are in dollars per million tokens.
+
+    \b
+    Example:
+      agents model list --provider anthropic
+    """
+    catalogue = _catalogue(session)
+    rows = [
+        _row(facts, output)
+        for facts in catalogue.known()
+        if provider is None or facts.name.partition("/")[0] == provider
+    ]
+    columns = ["model", "input", "output", "context_tokens", "key"]
+    output.table(rows, columns, empty=f"no model of {provider} is listed; it may work all the same")
+    if not output.for_programs:
+        progress(f"prices in dollars per million tokens, as of {catalogue.prices_as_of}")
+
+
+@model.command("show")
+@click.argument("name")
+@format_option
+@pass_session
+def show_model(session: Session, name: str, output: Output) -> None:
+    """Show what is known of a model: prices, limits, whether its key is there.
+
+    \b
+    Example:
+      agents model show anthropic/claude-sonnet-4-5
+    """
+    facts = _catalogue(session).facts(name)
+    output.record(_row(facts, output))
+
+
+@model.command("test")
+@click.argument("name", required=False)
+@click.option("--prompt", default=_PROMPT, show_default=True, help="What to say to it.")
+@format_option
+@pass_session
+def test_model(session: Session, name: str | None, prompt: str, output: Output) -> None:
+    """Ask a model something small, and show the answer and what it took.
+
+    Without a NAME it is the one of models.default. A scripted model needs no key and no network.
+
+    \b
+    Example:
+      agents model test
+      agents --set models.base_url=http://localhost:8080/v1 model test openai/local
+    """
+    import asyncio
+
+    chosen = name or session.configuration().settings.models.default
+    if not chosen:
+        raise click.UsageError("say which model, or set one: agents config set models.default PROVIDER/MODEL")
+    asked = _catalogue(session).get(chosen)
+    watch = _Watch(live=output.for_eyes)
+    reply = asyncio.run(_ask(asked, prompt, watch))
+    if watch.live:
+        click.echo()
+    output.record(_told(reply, asked.facts, watch))
+
+
+class _Watch:
+    """Shows pieces as they come, and notes when the first came."""
+
+    def __init__(self, *, live: bool) -> None:
+        self.live = live
+        self._began = time.monotonic()
+        self.first: float | None = None
+
+    def __call__(self, piece: str) -> None:
+        if self.first is None:
+            self.first = self.seconds
+        if self.live:
+            click.echo("".join(printable(line) for line in piece.splitlines(keepends=True)), nl=False)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+
+async def _ask(asked: Model, prompt: str, watch: _Watch) -> ModelReply:
+    from cleveragents.application.ports.models import ModelRequest
+    from cleveragents.domain.conversation import Message, Role
+
+    request = ModelRequest(messages=[Message(Role.USER, prompt)], max_output_tokens=_OUTPUT_TOKENS)
+    return await asked.reply(request, watch)
+
+
+def _told(reply: ModelReply, facts: ModelFacts, watch: _Watch) -> dict[str, JsonValue]:
+    from cleveragents.domain.budget import dollars
+
+    usage = reply.usage
+    cost = "unknown"
+    if usage is not None and facts.price is not None:
+        cost = dollars(facts.price.of(usage))
+    return {
+        "model": reply.model,
+        "answer": reply.message.text,
+        "cut_off": reply.cut_off,
+        "input_tokens": usage.input_tokens if usage else None,
+        "cached_tokens": usage.cached_tokens if usage else None,
+        "output_tokens": usage.output_tokens if usage else None,
+        "cost": cost,
+        "first_word_seconds": None if watch.first is None else round(watch.first, 3),
+        "seconds": round(watch.seconds, 3),
+    }
+
+
+def _row(facts: ModelFacts, output: Output) -> dict[str, JsonValue]:
+    unknown = None if output.for_programs else "unknown"
+    price = facts.price
+    return {
+        "model": facts.name,
+        "input": unknown if price is None else price.input / _MILLION,
+        "cached": unknown if price is None or price.cached is None else price.cached / _MILLION,
+        "output": unknown if price is None else price.output / _MILLION,
+        "context_tokens": facts.context_tokens,
+        "output_tokens": facts.output_tokens,
+        "key": "yes" if facts.keyed else "no",
+    }
+
+
+def _catalogue(session: Session) -> ModelCatalogue:
+    from cleveragents.infrastructure.logging import configure_logging
+    from cleveragents.infrastructure.models.catalogue import ModelCatalogue
+
+    settings = session.configuration().settings
+    configure_logging(settings)
+    return ModelCatalogue(settings.models)
