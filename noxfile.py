@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -81,10 +82,8 @@ def races(session: nox.Session, version: str) -> None:
     """Explored interleavings, linearizability, hammers. Not traced: explorers and coverage share one hook."""
     if version not in (PRIMARY, VERSIONS[0], VERSIONS[-1]) and not session.posargs:
         session.skip(f"explored on {VERSIONS[0]} and {VERSIONS[-1]}; here: nox -s 'races({version})' -- -q")
-    # Both explorers on the newest; elsewhere one of them is enough to show that the interpreter is fit.
-    explorers = {} if version == VERSIONS[-1] else {"CLEVERAGENTS_EXPLORERS": "frontrun"}
-    suites = ["tests/races", *_engine_where(version)]
-    _pytest(session, version, suites, coverage=False, settings=explorers)
+    settings = {"CLEVERAGENTS_EXPLORERS": _explorers_on(version)}
+    _pytest(session, version, ["tests/races", *_engine_where(version)], coverage=False, settings=settings)
 
 
 @nox.session
@@ -96,16 +95,24 @@ def crash(session: nox.Session) -> None:
 @nox.session
 def bdd(session: nox.Session) -> None:
     """Behave: one feature per capability."""
-    session.run("coverage", "run", "-m", "behave", "--format", "progress", "features", env=_environment())
+    behave = ["coverage", "run", "-m", "behave", "--format", "progress"]
+    plans = "features/plans.feature"
+    _side_by_side(session, [[*behave, plans], [*behave, "--exclude", plans, "features"]])
 
 
 @nox.session
 def robot(session: nox.Session) -> None:
     """Robot Framework: as a user would."""
-    output = ROOT / "robot" / "output"
-    options = ["--outputdir", str(output), "--console", "dotted"]
-    options += ["--pythonpath", "robot/libraries", "--pythonpath", "."]
-    session.run("coverage", "run", "-m", "robot", *options, "robot", env=_environment())
+    options = ["--console", "dotted", "--pythonpath", "robot/libraries", "--pythonpath", "."]
+    longest = "robot/cli.robot"
+    others = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("robot/*.robot"))]
+    others.remove(longest)
+    halves = {"cli": [longest], "others": others}
+    command = ["coverage", "run", "-m", "robot", *options]
+    _side_by_side(
+        session,
+        [[*command, "--outputdir", f"robot/output/{name}", *suites] for name, suites in halves.items()],
+    )
 
 
 @nox.session
@@ -154,8 +161,28 @@ def soak(session: nox.Session) -> None:
 
 
 def _engine_where(version: str) -> list[str]:
-    """What drives git and other processes takes minutes, and the interpreter's version is nothing to them."""
-    return [] if version == PRIMARY else ["-m", "not engine"]
+    """What drives git, processes and a server takes minutes, and no interpreter drives it differently."""
+    return [] if version == PRIMARY else ["-m", "not engine and not postgres"]
+
+
+def _explorers_on(version: str) -> str:
+    """Both on the newest, if that runs everything; else each explores where it is quick."""
+    if version != VERSIONS[-1]:
+        return "frontrun"
+    return "" if version == PRIMARY else "interleave"
+
+
+def _side_by_side(session: nox.Session, commands: list[list[str]]) -> None:
+    """Runs them at once, each a process of its own that mostly waits for others; shows one after another."""
+    environment = os.environ | _environment()
+    merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with ThreadPoolExecutor(len(commands)) as pool:
+        ended = list(pool.map(lambda c: subprocess.run(c, cwd=ROOT, env=environment, **merged), commands))
+    for done in ended:
+        session.log(" ".join(done.args))
+        print(done.stdout, end="")
+    if any(done.returncode for done in ended):
+        session.error("not everything passed")
 
 
 def _pytest(
@@ -172,8 +199,8 @@ def _pytest(
         suites = [*suites, "--ignore-glob=*bridge*", "--ignore-glob=*cli_demo*"]
     measured = coverage and version == PRIMARY
     runner = ["-m", "coverage", "run"] if measured else []
-    # One module, one process: the leak check looks at the process.
-    spread = ["-n", "2", "--dist", "loadfile"]
+    # One module, one process: the leak check looks at the process. tests/conftest.py puts long ones first.
+    spread = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     environment = _environment() | (settings or {})
     session.run(python, *runner, "-m", "pytest", "-q", *spread, *suites, *session.posargs, env=environment)
 

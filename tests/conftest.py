@@ -18,6 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
+    "unit/test_action_render",
     "unit/test_apply_",
     "unit/test_cli_demo",
     "unit/test_cli_doctor_leftovers",
@@ -28,6 +29,8 @@ ENGINE = (
     "unit/test_plan_rewriting",
     "unit/test_plan_running",
     "unit/test_sandbox_",
+    "unit/test_tools_command",
+    "unit/test_tools_search",
     "contracts/test_applier",
     "contracts/test_command_runner",
     "contracts/test_sandboxes",
@@ -38,12 +41,40 @@ ENGINE = (
 )
 
 
+# The longest modules, longest first: one that begins when the others end leaves a processor idle.
+LONGEST = (
+    "crash/test_plans",
+    "crash/test_field_reports",
+    "crash/test_apply",
+    "crash/test_sandboxes",
+    "crash/test_worker_crashes",
+    "races/test_plan_store",
+    "races/test_breaker",
+    "races/test_changesets",
+    "races/test_worker",
+    "races/test_event_bus_ordered",
+    "races/test_cancellation",
+    "unit/test_cli_",
+    "unit/test_apply_",
+    "unit/test_plan_",
+    "unit/test_sandbox_",
+    "unit/test_commands_",
+    "contracts/",
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks them, so that `-m "not engine"` leaves them out."""
+    """Marks the engine's, so that `-m "not engine"` leaves them out; puts the longest modules first."""
     for item in items:
-        path = item.path.as_posix()
-        if any(f"tests/{name}" in path for name in ENGINE):
+        if _first_of(ENGINE, item) < len(ENGINE):
             item.add_marker(pytest.mark.engine)
+    items.sort(key=lambda item: _first_of(LONGEST, item))
+
+
+def _first_of(names: tuple[str, ...], item: pytest.Item) -> int:
+    """Where the first name stands that its module begins with; past the end where there is none."""
+    path = item.path.as_posix()
+    return next((place for place, name in enumerate(names) if f"tests/{name}" in path), len(names))
 
 
 @pytest.fixture(autouse=True)
