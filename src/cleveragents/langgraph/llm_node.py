@@ -27,8 +27,10 @@ from cleveragents.langgraph.tool_loop import pending_request
 
 __all__ = ["MODEL", "ONWARD", "TOOLS", "LlmStep"]
 
-MODEL, TOOLS, ONWARD = "model", "tools", "onward"
-"""Where a conversation goes next."""
+# Where a conversation goes next.
+MODEL = "model"
+TOOLS = "tools"
+ONWARD = "onward"
 
 _MOST_CORRECTIONS = 3
 
