@@ -56,6 +56,8 @@ def given_up(bench: PlanBench, plan: Plan) -> Path:
 def test_what_an_open_journal_knows_is_recoverys(tmp_path: Path) -> None:
     dead_apply(tmp_path, "apply.move.after")
     with plan_bench(tmp_path) as bench:
+        assert len(list((bench.repository / ".git/cleveragents").iterdir())) == 1
+        assert list(forgotten_asides(bench.container)) == []
         assert [check.verdict for check in looked(bench, mend=True)] == [Verdict.OK]
 
 
@@ -139,6 +141,10 @@ def test_an_empty_one_of_ours_is_removed_unless_somebody_is_at_it(tmp_path: Path
         assert left.mend().startswith(f"removed {place}")
         assert not (bench.repository / ".git/index.lock").exists()
         assert left.mend() == ""
+        beside = bench.repository / f".cleveragents-{place.name}"
+        (beside / "old").mkdir(parents=True)
+        assert [check.verdict for check in looked(bench, mend=True)] == [Verdict.MENDED]
+        assert not beside.exists()
 
 
 def test_links_and_what_no_commit_can_have_are_kept(tmp_path: Path) -> None:

@@ -16,16 +16,11 @@ _ASKED = "--commit"
 
 
 def ensure_can_commit(root: Path) -> None:
-    """`ConfigurationError`, with what to do about it, unless git would make a commit for the user there.
-
-    A repository that is out of reach is not judged: the apply says that better.
-    """
+    """`ConfigurationError`, with what to do about it, unless git would make a commit for the user there."""
     from cleveragents.infrastructure.apply.presence import git_directory_of
     from cleveragents.infrastructure.apply.user_git import UserGit
     from cleveragents.infrastructure.sandbox.resources import is_repository
 
-    if not root.is_dir():
-        return
     directory = git_directory_of(root) if is_repository(root) else None
     if directory is None:
         raise ConfigurationError(_ASKED, f"{root} is not a git repository, so there is nothing to commit to")
