@@ -20,7 +20,8 @@ from cleveragents.application.container import Container
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.infrastructure.configuration.loading import load_configuration
-from cleveragents.interfaces.cli.plan_work import LiveOutput
+from cleveragents.interfaces.cli.live_output import LiveOutput
+from cleveragents.interfaces.cli.output import progress
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
 
 
@@ -158,7 +159,7 @@ def test_without_a_terminal_leave_is_asked_for_and_given_later(agents: Agents, r
     assert f"agents plan approve {ran.id}" in ran.err
     assert "waits for  call 1 (replace) needs leave for edit" in agents("plan", "show", ran.id).out
     early = agents("plan", "apply", ran.id)
-    assert (early.code, "waits for your leave" in early.err) == (2, True)
+    assert (early.code, "needs leave for edit" in early.err) == (2, True)
     assert agents("plan", "resume", ran.id).code == 2
     assert agents("plan", "approve", ran.id).code == 3
     assert agents("plan", "apply", ran.id).code == 0
@@ -215,7 +216,7 @@ def test_nothing_changed_is_no_question(agents: Agents) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "name what to do"),
+        ((), "say what is wanted"),
         (("--action", "builtin/nope"), "no action"),
         (("--action", "builtin/command"), "argv (list) is missing"),
         ((*REPLACE[1:], "--profile", "supervized"), "did you mean supervised?"),
@@ -311,7 +312,7 @@ def test_sigterm_names_the_way_on(agents: Agents, interrupt: Interrupt) -> None:
 
 
 def test_live_output_breaks_lines_that_never_end(capsys: pytest.CaptureFixture[str]) -> None:
-    live = LiveOutput()
+    live = LiveOutput(progress)
     live(b"x" * 5000)
     live(b"\xff\x1b]0;title\x07\n")
     live.finish()

@@ -98,7 +98,7 @@ def test_a_commit_that_should_be_signed_is_refused_before_anything_is_done(
     ("arguments", "told"),
     [
         (("--yes", "--review"), "say one of them"),
-        ((), "name what to do"),
+        ((), "say what is wanted"),
         (("--action", "builtin/command", "--profile", "nix", "--", "true"), "profile 'nix': does not exist"),
         (("--action", "builtin/command", "--arg", "timeout_seconds=-1", "--", "true"), "greater than 0"),
         (regex("(", "x"), "unterminated subpattern"),

@@ -19,6 +19,7 @@ SAMPLES: dict[str, Any] = {
     "str": "text",
     "int": 7,
     "float": 2.5,
+    "float | None": 2.5,
     "str | None": "text",
     "tuple[str, ...]": ("a", "b"),
 }

@@ -103,6 +103,10 @@ class PlanParts:
         return self._container.settings.plan.profile
 
     @property
+    def default_model(self) -> str:
+        return self._container.settings.models.default
+
+    @property
     def plans(self) -> SqlPlanStore:
         from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
 

@@ -48,6 +48,7 @@
     * StalePlan
     * PlanFailed
     * NeedsHuman
+      * ActorAsks
     * NotTrusted
     * ApplyConflict
     * ApplyRefused
@@ -132,6 +133,7 @@ from cleveragents.errors.models import (
     UnknownModel,
 )
 from cleveragents.errors.plans import (
+    ActorAsks,
     AmbiguousPlan,
     CallDenied,
     IllegalPlanMove,
@@ -165,6 +167,7 @@ from cleveragents.errors.tools import EditMismatch, InvalidToolCall, OutsideSand
 
 __all__ = [
     "ActionExists",
+    "ActorAsks",
     "ActorStopped",
     "AmbiguousChangeset",
     "AmbiguousPlan",

@@ -39,7 +39,7 @@ class InvalidActor(InvalidRequest):
     problems: tuple[str, ...]
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.source}:", *(f"  {problem}" for problem in self.problems)])
+        return f"{self.source} is not a valid actor: {'; '.join(self.problems)}"
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ from cleveragents.errors.changesets import PlanError
 from cleveragents.errors.families import Conflict, InvalidRequest
 
 __all__ = [
+    "ActorAsks",
     "AmbiguousPlan",
     "CallDenied",
     "IllegalPlanMove",
@@ -72,6 +73,14 @@ class NeedsHuman(Conflict):
     plan_id: str
     what: str
     remedy: str
+
+
+@dataclass(eq=False)
+class ActorAsks(NeedsHuman):
+    """An actor asks a person. `question_id` names the question for good: an answer is to that one alone."""
+
+    question_id: str
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)

@@ -21,7 +21,7 @@ from cleveragents.domain.progress import Progress
 from cleveragents.errors import ActorStopped, ThreadBusy
 from cleveragents.langgraph.compiler import compile_actor
 from cleveragents.langgraph.deadline import within
-from cleveragents.langgraph.human_node import question_of
+from cleveragents.langgraph.human_node import asked_by
 from cleveragents.langgraph.run_context import RunContext
 from cleveragents.langgraph.state import first_state, public_values
 from cleveragents.langgraph.subgraph_node import supersteps
@@ -138,16 +138,18 @@ class _Run:
         return self._told(ended, ended.get("__interrupt__", ()))
 
     def _answered(self, interrupts: Any) -> Command[Any] | None:
-        """The first question's answer, if there is one that it allows."""
+        """The first question's answer, if there is one, to it, that it allows."""
         answer = self.standing.request.answer
-        choices = question_of(interrupts[0].value).choices
-        if answer is None or (choices and answer not in choices):  # guard: only what was offered
+        asked = asked_by(interrupts)
+        if answer is None or asked is None or answer.question_id != asked["id"]:  # guard: not to another
             return None
-        return Command(resume={interrupts[0].id: answer})
+        if asked["choices"] and answer.text not in asked["choices"]:  # guard: only what was offered
+            return None
+        return Command(resume={asked["id"]: answer.text})
 
     def _told(self, state: Any, interrupts: Any) -> dict[str, Any]:
         values = public_values(self.standing.request.actor, state)
-        return {"values": values, "question": interrupts[0].value if interrupts else None}
+        return {"values": values, "question": asked_by(interrupts)}
 
 
 def _with_those_it_runs(actor: Actor, actors: Actors) -> tuple[Actor, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langgraph.runtime import Runtime
@@ -15,7 +15,7 @@ from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.state import State
 from cleveragents.langgraph.templates import filled_text
 
-__all__ = ["HumanStep", "question_of"]
+__all__ = ["HumanStep", "asked_by", "question_of"]
 
 
 class HumanStep:
@@ -35,5 +35,10 @@ class HumanStep:
 
 
 def question_of(asked: Mapping[str, Any]) -> Question:
-    """What an interrupt carries."""
-    return Question(str(asked["node"]), str(asked["text"]), tuple(asked["choices"]))
+    """What `asked_by` made of an interrupt."""
+    return Question(str(asked["id"]), str(asked["node"]), str(asked["text"]), tuple(asked["choices"]))
+
+
+def asked_by(interrupts: Sequence[Any]) -> dict[str, Any] | None:
+    """The first question, as a message carries it; None where nothing is asked."""
+    return {"id": interrupts[0].id, **interrupts[0].value} if interrupts else None

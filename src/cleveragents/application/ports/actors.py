@@ -14,7 +14,16 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.progress import Progress
 from cleveragents.domain.tool import ToolSpec
 
-__all__ = ["ActorHost", "ActorOutcome", "ActorRequest", "ActorRunner", "Actors", "Question", "ToolAnswer"]
+__all__ = [
+    "ActorHost",
+    "ActorOutcome",
+    "ActorRequest",
+    "ActorRunner",
+    "Actors",
+    "Answer",
+    "Question",
+    "ToolAnswer",
+]
 
 
 class Actors(Protocol):
@@ -73,6 +82,14 @@ class ActorHost(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person said to one question, and to no other."""
+
+    question_id: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorRequest:
     """A run to be made. `thread_id` names it for good: a run that ended is not repeated, one that was cut off
@@ -85,7 +102,7 @@ class ActorRequest:
     host: ActorHost
     stop: StopSignal
     fence: Fence | None = None
-    answer: str | None = None
+    answer: Answer | None = None
     seconds: float | None = None
     told: Callable[[Progress], None] | None = None
     actors: Actors | None = None
@@ -93,8 +110,9 @@ class ActorRequest:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked; any text answers it, unless there are choices."""
+    """What a person is asked; any text answers it, unless there are choices. Its id is never used again."""
 
+    id: str
     node: str
     text: str
     choices: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from cleveragents.application.ports.actors import ActorHost, ActorRequest, ActorRunner, Actors
+from cleveragents.application.ports.actors import ActorHost, ActorRequest, ActorRunner, Actors, Answer
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.decisions import DecisionStore
@@ -25,7 +25,7 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.progress import Progress
 from cleveragents.domain.strategy import Casting, Strategy, Task
-from cleveragents.errors import BudgetExhausted, DeadlineExceeded, NeedsHuman
+from cleveragents.errors import ActorAsks, BudgetExhausted, DeadlineExceeded
 
 __all__ = ["REVIEW", "ActorGround", "ActorPhases", "OpenHost", "OpenStage", "Stage"]
 
@@ -148,7 +148,6 @@ class ActorPhases:
         left = ground.seconds_left()
         if left <= 0:
             raise _out_of_time(plan)
-        answer = job.payload.get("answer")
         request = ActorRequest(
             actor=stage.actors.get(actor),
             thread_id=f"{plan.id}/{part}",
@@ -161,19 +160,25 @@ class ActorPhases:
             host=stage.host(part, reads=reads),
             stop=job.token,
             fence=Fence(job.id, job.fence),
-            answer=None if answer is None else str(answer),
+            answer=_answer(job.payload.get("answer")),
             seconds=left,
             told=self.told,
+            actors=stage.actors,
         )
         try:
             outcome = self.runner().run(request)
         except DeadlineExceeded:
             raise _out_of_time(plan) from None
-        if outcome.question is not None:
-            choices = f" ({', '.join(outcome.question.choices)})" if outcome.question.choices else ""
+        asked = outcome.question
+        if asked is not None:
+            choices = f" ({', '.join(asked.choices)})" if asked.choices else ""
             remedy = f"`agents plan answer {plan.id} TEXT`"
-            raise NeedsHuman(plan.id, f"{outcome.question.text}{choices}", remedy)
+            raise ActorAsks(plan.id, f"{asked.text}{choices}", remedy, asked.id, asked.choices)
         return outcome.values
+
+
+def _answer(kept: JsonValue) -> Answer | None:
+    return Answer(str(kept["question"]), str(kept["text"])) if isinstance(kept, Mapping) else None
 
 
 def _out_of_time(plan: Plan) -> BudgetExhausted:

@@ -7,6 +7,7 @@ of a job whose owner died without a word.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.plan_run import ATTEMPTS, is_to_be_run, kind_of_plan
 from cleveragents.domain.job import Job, JobState, NewJob
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.tool import CallState, ToolCall
@@ -97,6 +99,21 @@ class PlanLifecycle:
         self.calls.answer(plan.id, call.number, "granted" if granted else "denied", now=self.clock.now())
         return self._queue(plan)
 
+    def reply(self, plan: Plan, text: str) -> Plan:
+        """Answers the question that an actor asks, and queues the plan to go on. `PlanError` when none is
+        asked, or the answer is not among its choices."""
+        plan = self.plans.get(plan.id)
+        waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+        if (
+            plan.state is not PlanState.WAITING or waited.get("for") != "question"
+        ):  # guard: an answer is to one
+            raise PlanError(plan.id, "no actor of it asks a question")
+        choices = waited.get("choices")
+        if isinstance(choices, Sequence) and choices and text not in choices:
+            raise PlanError(plan.id, f"{text!r} is not among the choices: {', '.join(map(str, choices))}")
+        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        return self._queue(plan, {"answer": {"question": waited.get("question"), "text": text}})
+
     def reject(self, plan: Plan) -> Plan:
         """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended."""
         return self.plans.move(plan, (Phase.APPLY, PlanState.REJECTED), now=self.clock.now())
@@ -164,12 +181,12 @@ class PlanLifecycle:
             raise PlanError(plan.id, "it is running already")
         return plan
 
-    def _queue(self, plan: Plan) -> Plan:
+    def _queue(self, plan: Plan, more: Mapping[str, JsonValue] | None = None) -> Plan:
         """A job for the plan. Its key says for which version, so that it is submitted once."""
         wanted = _queued(plan)
         ensure_plan_move(plan.id, plan.standing, wanted)
         kind, key = kind_of_plan(plan.id), f"{plan.id}@{plan.version}"
-        new = NewJob(kind, {"plan_id": plan.id}, max_attempts=ATTEMPTS, key=key)
+        new = NewJob(kind, {"plan_id": plan.id, **(more or {})}, max_attempts=ATTEMPTS, key=key)
         job = self.jobs.submit(new, now=self.clock.now())
         return self.plans.move(plan, wanted, PlanFacts(job_id=job.id), now=self.clock.now())
 

@@ -30,6 +30,7 @@ from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import ToolCall
 from cleveragents.errors import (
+    ActorAsks,
     BudgetExhausted,
     Cancelled,
     CleverAgentsError,
@@ -118,10 +119,8 @@ class PlanRun:
             # A worker that shuts down, or lost its lease, stops the run as well; the plan goes on elsewhere.
             self._heed_cancel(held, job)
             raise
-        except NeedsHuman as needed:
-            held.wait("person", needed.what, needed.remedy)
-        except BudgetExhausted as error:
-            held.wait("budget", error.what, f"`agents plan resume {held.plan.id} {error.remedy}`")
+        except (NeedsHuman, BudgetExhausted) as needed:
+            held.move(held.plan.phase, PlanState.WAITING, PlanFacts(waiting_for=_waited(needed)))
         except _PASSING as error:
             if job.attempt < ATTEMPTS:
                 raise  # the job is tried again, and goes on where this attempt stopped
@@ -281,13 +280,19 @@ class _Held:
     def end(self, state: PlanState, error: str) -> None:
         self.move(self.plan.phase, state, PlanFacts(error=error))
 
-    def wait(self, why: str, what: str, remedy: str) -> None:
-        """Puts it down until a person has answered, or raised its budget."""
-        waited: JsonValue = {"for": why, "what": what, "remedy": remedy}
-        self.move(self.plan.phase, PlanState.WAITING, PlanFacts(waiting_for=waited))
-
     def move(self, phase: Phase, state: PlanState, facts: PlanFacts | None = None) -> None:
         self.plan = self.plans.move(self.plan, (phase, state), facts, now=self.clock.now())
+
+
+def _waited(needed: NeedsHuman | BudgetExhausted) -> JsonValue:
+    """What the plan is put down for, until a person has answered or raised its budget."""
+    if isinstance(needed, BudgetExhausted):
+        remedy = f"`agents plan resume {needed.plan_id} {needed.remedy}`"
+        return {"for": "budget", "what": needed.what, "remedy": remedy}
+    told = {"for": "leave", "what": needed.what, "remedy": needed.remedy}
+    if not isinstance(needed, ActorAsks):
+        return told
+    return {**told, "for": "question", "question": needed.question_id, "choices": needed.choices}
 
 
 def is_to_be_run(plan: Plan) -> bool:

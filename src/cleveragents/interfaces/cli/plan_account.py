@@ -11,6 +11,7 @@ from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.redaction import redact
 from cleveragents.errors import CheckFailed, PlanError, SandboxMissing
+from cleveragents.interfaces.cli.budget_options import spending_of
 from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
 from cleveragents.interfaces.cli.plan_view import fields_of, meaning_of
 
@@ -27,6 +28,7 @@ __all__ = [
     "checks_of",
     "ensure_checked",
     "lines_of",
+    "objection_to",
     "spelt_arguments",
     "summary_of",
     "told_changes",
@@ -71,11 +73,22 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "review_problem": problem,
         "left_out": [review.subject for review in reviews if not review.accepted],
         "checks": freeze(checks_of(parts, plan)),
+        "spending": freeze(spending_of(parts, plan)),
         "calls": [
             {"number": call.number, "tool": call.tool, "state": call.state.value, "error": call.error}
             for call in parts.history.calls(plan.id)
         ],
     }
+
+
+def objection_to(parts: PlanParts, plan: Plan) -> str | None:
+    """What the reviewer has against the result, if it was not accepted in the end."""
+    from cleveragents.application.services.actor_phases import REVIEW
+
+    read = [run for run in parts.check_runs.of_plan(plan.id) if run.name == REVIEW and not run.required]
+    if not read or read[-1].verdict is CheckVerdict.PASSED:
+        return None
+    return " ".join(read[-1].details.split())
 
 
 def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:

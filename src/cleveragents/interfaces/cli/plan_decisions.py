@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.redaction import redact_text
+from cleveragents.interfaces.cli.budget_options import budget_options
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_ignored, told_plan
@@ -32,6 +35,7 @@ __all__ = [
     "reject_plan",
     "resume_plan",
     "undo_plan",
+    "worked_on",
 ]
 
 _LOOK_SECONDS = 0.1
@@ -149,7 +153,7 @@ def approve_plan(session: Session, plan_id: str, number: int | None, output: Out
     """
     container = session.container()
     parts = container.plan_parts
-    _worked_on(container, _answered(parts, plan_id, number, granted=True), output)
+    worked_on(container, _answered(parts, plan_id, number, granted=True), output)
 
 
 @click.command("deny")
@@ -158,7 +162,8 @@ def approve_plan(session: Session, plan_id: str, number: int | None, output: Out
 @format_option
 @pass_session
 def deny_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
-    """Refuse leave to what a plan waits for. The plan ends with an error that says so.
+    """Refuse leave to what a plan waits for. A plan of plain steps ends with an error that says so; actors
+    are told, and try something else.
 
     With NUMBER, only if that call asks.
 
@@ -178,14 +183,19 @@ def deny_plan(session: Session, plan_id: str, number: int | None, output: Output
 
 @click.command("resume")
 @plan_argument
+@budget_options
+@click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @format_option
 @pass_session
-def resume_plan(session: Session, plan_id: str, output: Output) -> None:
+def resume_plan(session: Session, plan_id: str, limits: Limits, yes: bool, output: Output) -> None:
     """Go on with a plan that failed or was interrupted, where it stands: finished calls are not repeated.
+
+    A plan that has spent its budget goes on with a larger one.
 
     \b
     Example:
       agents plan resume 7QX2
+      agents plan resume 7QX2 --max-tokens 500000
     """
     from cleveragents.interfaces.cli.plan_work import apply_now
 
@@ -202,7 +212,10 @@ def resume_plan(session: Session, plan_id: str, output: Output) -> None:
         finally:
             told_plan(output, parts, parts.plans.get(plan.id))
         return
-    _worked_on(container, parts.lifecycle.resume(plan), output)
+    if limits != Limits():
+        budgets, root = parts.thinking.budgets, plan.root_id or plan.id
+        budgets.raise_limits(root, limits, now=container.clock.now())
+    worked_on(container, parts.lifecycle.resume(plan), output, yes=yes)
 
 
 @click.command("cancel")
@@ -308,8 +321,8 @@ def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
     if plan.state.ended:
         raise PlanError(plan.id, f"it is {plan.state.value}, which is final; run it anew if you want it")
     if plan.state is PlanState.WAITING:
-        answer = f"`agents plan approve {plan.id}` or `agents plan deny {plan.id}`"
-        raise PlanError(plan.id, f"it waits for your leave to go on; {answer}")
+        waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+        raise PlanError(plan.id, f"it waits: {waiting.get('what')}; {waiting.get('remedy')}")
     if plan.state.running:
         again = f"wait for it, or `agents plan cancel {plan.id}` it; `agents plan show {plan.id}` says more"
         raise PlanError(plan.id, f"it is not done yet ({plan.phase.value}/{plan.state.value}); {again}")
@@ -317,11 +330,12 @@ def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         raise PlanError(plan.id, f"it failed and has no result; `agents plan resume {plan.id}` tries again")
 
 
-def _worked_on(container: Container, plan: Plan, output: Output) -> None:
+def worked_on(container: Container, plan: Plan, output: Output, *, yes: bool = False) -> None:
+    """Works on the plan here and now, as far as it goes, and tells where it stands then."""
     from cleveragents.interfaces.cli.plan_work import decide, work_on
 
     parts = container.plan_parts
     try:
-        decide(container, work_on(container, plan), yes=False, commit=None)
+        decide(container, work_on(container, plan, output), yes=yes, commit=None)
     finally:
         told_plan(output, parts, parts.plans.get(plan.id))

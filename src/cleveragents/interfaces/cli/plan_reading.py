@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.interfaces.cli.budget_options import spent_in_words
 from cleveragents.interfaces.cli.output import Output, ago, format_option, printable, progress
 from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
@@ -191,6 +192,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "error": account["error"] if plan.state.value != "applied" else None,
         "works on": plan.resource,
         "profile": plan.request.get("profile"),
+        "spent": spent_in_words(parts, plan),
         "created": account["created"],
         "updated": f"{account['updated']} ({since})",
         "sandbox": account["sandbox"] or (_REMOVED if was_removed(parts, plan) else None),

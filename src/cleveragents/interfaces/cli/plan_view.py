@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -29,6 +31,7 @@ __all__ = [
     "shown_diff",
     "steps_from",
     "told_next",
+    "waited",
 ]
 
 plan_argument = click.argument("plan_id", metavar="PLAN")
@@ -37,6 +40,12 @@ _MEANINGS = {
     (Phase.EXECUTE, PlanState.COMPLETE): "done, not applied",
     (Phase.APPLY, PlanState.CONSTRAINED): "not applied; something stands in the way",
     (Phase.APPLY, PlanState.ERRORED): "not applied",
+}
+
+_WAITS = {
+    "leave": "it needs your leave to go on",
+    "question": "it asks you something",
+    "budget": "it may not spend more",
 }
 
 
@@ -64,6 +73,12 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
     }
 
 
+def waited(plan: Plan) -> str:
+    """What a waiting plan waits for: `leave` for a call, the answer to a `question`, more `budget`."""
+    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return str(waiting.get("for") or "leave")
+
+
 def meaning_of(parts: PlanParts, plan: Plan) -> str:
     """Where the plan stands, in words."""
     if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
@@ -72,7 +87,7 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
     if plan.state.running and is_out_of_reach(parts, plan):
         meaning = f"{plan.resource} is out of reach; `agents doctor` says more"
     if plan.state is PlanState.WAITING:
-        meaning = "it needs your leave to go on"
+        meaning = _WAITS.get(waited(plan), _WAITS["leave"])
     elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
         meaning = "done, nothing was changed"
     return spelt(plan.standing) + (f": {meaning}" if meaning else "")
@@ -88,10 +103,14 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     log, reject = ("log", "says what it did"), ("reject", "says that it is not wanted")
     resume, cancel = ("resume", "goes on with it"), ("cancel", "stops it")
     steps: list[tuple[str, str]] = []
-    if plan.state is PlanState.WAITING:
+    if plan.state is PlanState.WAITING and waited(plan) == "question":
+        steps = [("answer TEXT", "answers, and goes on with it"), cancel]
+    elif plan.state is PlanState.WAITING and waited(plan) == "budget":
+        steps = [(f"resume {_budget_option(plan)}", "allows it more, and goes on with it"), cancel]
+    elif plan.state is PlanState.WAITING:
         call = parts.lifecycle.asking(plan)
         number = "" if call is None else f" {call.number}"
-        steps = [(f"approve{number}", "allows it"), (f"deny{number}", "refuses it, which ends the plan")]
+        steps = [(f"approve{number}", "allows it"), (f"deny{number}", "refuses it")]
     elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
         steps = [diff, apply, reject]
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
@@ -131,6 +150,13 @@ def shown_diff(text: bytes) -> None:
         click.echo(shown, nl=False, color=colour())
     else:
         click.echo_via_pager(shown, color=colour())
+
+
+def _budget_option(plan: Plan) -> str:
+    """`--max-tokens MORE`, from what the plan says of itself."""
+    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    found = re.search(r"--[a-z-]+ MORE", str(waiting.get("remedy")))
+    return found[0] if found else "--max-tokens MORE"
 
 
 def _spelt_step(step: str, plan_id: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import (
@@ -22,10 +22,17 @@ from cleveragents.errors import (
     PlanError,
     PlanFailed,
 )
+from cleveragents.interfaces.cli.live_view import LiveView, view_for
 from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
-from cleveragents.interfaces.cli.plan_account import changes_of, ensure_checked, spelt_arguments, told_changes
-from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next
+from cleveragents.interfaces.cli.plan_account import (
+    changes_of,
+    ensure_checked,
+    objection_to,
+    spelt_arguments,
+    told_changes,
+)
+from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next, waited
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -33,14 +40,13 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.domain.tool import ToolCall
+    from cleveragents.interfaces.cli.output import Output
 
-__all__ = ["LiveOutput", "apply_now", "decide", "interactive", "work_on"]
+__all__ = ["apply_now", "decide", "interactive", "work_on"]
 
 _FOREVER = 30 * 24 * 3600.0
 _END_SECONDS = 30.0
-_LONGEST_LINE = 4096
 _NEEDS_HUMAN = 3
-_ESCAPES = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 
 
 def interactive() -> bool:
@@ -48,27 +54,29 @@ def interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def work_on(container: Container, plan: Plan, *, answered: ToolCall | None = None) -> Plan:
+def work_on(
+    container: Container, plan: Plan, output: Output | None = None, *, answered: ToolCall | None = None
+) -> Plan:
     """The plan, once its job is over. Ctrl-C cancels it, and its processes are gone when this returns.
 
     What was said when the call that is now `answered` was asked for is not said again.
     """
     worker: AsyncWorker | None = None
-    live = LiveOutput()
+    view = view_for(container, plan, output)
     try:
         if answered is None:
-            progress(f"plan {plan.id}: {redact_text(plan.goal)}")
-        worker = _worker(container, plan, live, answered)
+            view.say(f"plan {plan.id}: {redact_text(plan.goal)}")
+        worker = _worker(container, plan, view, answered)
         worker.start()
         worker.run_until_idle(_FOREVER)
     except KeyboardInterrupt:
-        progress("interrupted: stopping the plan …")
+        view.say("interrupted: stopping the plan …")
         _stop(container.plan_parts, plan, worker)
     except SystemExit:
         progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
         raise
     finally:
-        live.finish()
+        view.close()
     parts = container.plan_parts
     return parts.lifecycle.reconciled(parts.plans.get(plan.id))
 
@@ -134,19 +142,18 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
     return plan
 
 
-def _worker(container: Container, plan: Plan, live: LiveOutput, answered: ToolCall | None) -> AsyncWorker:
+def _worker(container: Container, plan: Plan, view: LiveView, answered: ToolCall | None) -> AsyncWorker:
     from cleveragents.application.services.job_handlers import JobHandler
     from cleveragents.application.services.plan_run import kind_of_plan
 
     known = None if answered is None else f"step {answered.step} of "
 
     def told(message: str) -> None:
-        if known is not None and message.startswith(known):
-            return
-        live.finish()
-        progress(message)
+        if known is None or not message.startswith(known):
+            view.say(message)
 
-    handler = JobHandler(run=container.plan_parts.run(progress=told, on_output=live))
+    run = container.plan_parts.run(progress=told, on_output=view.output, told=view.seen)
+    handler = JobHandler(run=run)
     return container.worker({kind_of_plan(plan.id): handler}, name=f"run-{os.getpid()}")
 
 
@@ -172,7 +179,10 @@ def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRe
         progress("edit its files where `agents plan show` says they are, then `agents plan reread` it; or:")
         told_next(parts, plan, commit)
         raise
-    if yes or allowed:
+    objection = objection_to(parts, plan)
+    if objection is not None:
+        progress(f"the reviewer does not accept it: {objection}")
+    if (yes or allowed) and objection is None:
         return apply_now(parts, plan, commit)
     if interactive():
         return _asked(parts, plan, commit)
@@ -206,42 +216,19 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None) ->
     progress(f"it waits: {waiting.get('what')}")
     if call is not None:
         progress(f"  {call.tool}: {spelt_arguments(call.arguments)}")
-    if call is None or not interactive():
-        told_next(parts, plan)
-        if commit is not None:
-            progress("then it can be applied and committed; the message is to be given again")
-        raise click.exceptions.Exit(_NEEDS_HUMAN)
-    granted = click.confirm("Allow it?", err=True)
-    return work_on(container, parts.lifecycle.answer(plan, granted, call.number), answered=call)
+    if interactive() and call is not None:
+        granted = click.confirm("Allow it?", err=True)
+        return work_on(container, parts.lifecycle.answer(plan, granted, call.number), answered=call)
+    if interactive() and waited(plan) == "question":
+        return work_on(container, parts.lifecycle.reply(plan, _asked_for(waiting)))
+    told_next(parts, plan)
+    if commit is not None:
+        progress("then it can be applied and committed; the message is to be given again")
+    raise click.exceptions.Exit(_NEEDS_HUMAN)
 
 
-class LiveOutput:
-    """What a command prints, line by line on stderr: what it would look like on paper, with the control
-    characters that are left spelt out.
-
-    Not thread-safe: one command at a time feeds it.
-    """
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def __call__(self, chunk: bytes) -> None:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) > _LONGEST_LINE:
-            lines.append(self._rest)
-            self._rest = b""
-        if lines:
-            self._show(lines)
-
-    def finish(self) -> None:
-        """Shows what came after the last end of a line."""
-        rest, self._rest = self._rest, b""
-        if rest:
-            self._show([rest])
-
-    def _show(self, lines: list[bytes]) -> None:
-        # Of a line that was written over, as progress bars are, the last state counts.
-        last = [_ESCAPES.sub(b"", line).rstrip(b"\r").rpartition(b"\r")[2] for line in lines]
-        text = redact_text(b"\n".join(last).decode("utf-8", "backslashreplace"))
-        for line in text.split("\n"):
-            progress(f"  {line}")
+def _asked_for(waiting: Mapping[str, JsonValue]) -> str:
+    choices = waiting.get("choices")
+    several = [str(one) for one in choices] if isinstance(choices, Sequence) else []
+    kind = click.Choice(several) if several else click.STRING
+    return str(click.prompt("Your answer", type=kind, err=True))

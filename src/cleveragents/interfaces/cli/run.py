@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from cleveragents.domain.budget import Limits
+from cleveragents.interfaces.cli.budget_options import budget_options
 from cleveragents.interfaces.cli.output import Output, format_option
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -11,8 +13,11 @@ __all__ = ["run"]
 
 
 @click.command()
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS…]")
-@click.option("--action", metavar="NAME", help="What to do; `agents action list` shows what there is.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="GOAL | -- ARGUMENTS…")
+@click.option("--model", metavar="PROVIDER/NAME", help="The model that thinks (models.default).")
+@click.option("--actor", metavar="NAME", help="The actor that does all of it, instead of the usual three.")
+@budget_options
+@click.option("--action", metavar="NAME", help="An action instead of a goal; see `agents action list`.")
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="An argument of the action.")
 @click.option(
     "--check", "checks", multiple=True, metavar="COMMAND", help="Must pass on the result; may be repeated."
@@ -46,15 +51,19 @@ def run(
     yes: bool,
     message: str | None,
     only_review: bool,
+    model: str | None,
+    actor: str | None,
+    limits: Limits,
     output: Output,
 ) -> None:
-    """Run an action as a plan: sandboxed, reviewed, applied or not.
+    """Reach a goal, or run an action, as a plan: sandboxed, reviewed, applied or not.
 
     Your files are not touched until you say so. What the plan changed is shown as a diff; on a terminal you
     are asked whether to apply it, elsewhere the exit code is 3 and `agents plan apply` does it later.
 
     \b
     Example:
+      agents run "Add a --json flag to the export command" --check "pytest -q" --max-usd 0.50
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
@@ -68,13 +77,24 @@ def run(
     container = session.container()
     parts = container.plan_parts
     wanted = Wanted(
-        action, words, pairs, checks, profile, start == "HEAD", include, goal, message is not None
+        action=action,
+        words=words,
+        pairs=pairs,
+        checks=checks,
+        profile=profile,
+        from_head=start == "HEAD",
+        include=include,
+        goal=goal,
+        commit=message is not None,
+        actor=actor,
+        model=model,
+        limits=limits,
     )
     # What is wrong with it is told before the database is opened.
     request = requested_plan(parts, wanted)
     parts.apply.settle()
     commit = None if message is None else CommitRequest(message)
-    plan = work_on(container, parts.lifecycle.create(request))
+    plan = work_on(container, parts.lifecycle.create(request), output)
     try:
         plan = decide(container, plan, yes=yes, commit=commit, only_review=only_review)
     finally:

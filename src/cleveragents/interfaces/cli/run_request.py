@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.budget import PICODOLLARS, Limits
+from cleveragents.domain.json_value import JsonValue, freeze, thaw
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.ports.plans import NewPlan
-    from cleveragents.domain.action import Action, Step
+    from cleveragents.domain.action import Action, Budget, Step
 
 __all__ = ["Wanted", "requested_plan"]
+
+_GOAL = "builtin/goal"
+_LONGEST_GOAL = 100_000
 
 # The tools of ours that take a regular expression, and when they do.
 _IS_REGEX: Mapping[str, Callable[[Mapping[str, JsonValue]], bool]] = {
@@ -46,25 +51,24 @@ class Wanted:
     include: tuple[str, ...]
     goal: str | None
     commit: bool
+    actor: str | None = None
+    model: str | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
     """The plan to be made. `click.UsageError` and whatever else is a wrong request."""
     from cleveragents.application.ports.plans import NewPlan
-    from cleveragents.domain.json_value import freeze, thaw
     from cleveragents.domain.policy import profile
     from cleveragents.infrastructure.sandbox.resources import find_resource
 
     if wanted.action is None:
-        raise click.UsageError(
-            "name what to do: `agents run --action builtin/command -- COMMAND`; "
-            "`agents action list` shows the actions there are"
-        )
+        wanted = _goal_wanted(wanted)
     name = profile(wanted.profile or parts.default_profile).name
     root, prefix = find_resource(Path.cwd())
     if wanted.commit:
         ensure_can_commit(root)
-    action = _action(parts, wanted.action, root)
+    action = _action(parts, str(wanted.action), root)
     arguments = action.parse(wanted.pairs, wanted.words)
     for step in action.render(arguments):
         _ensure_sound(parts, action, step, root)
@@ -76,12 +80,65 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
             "from_head": wanted.from_head,
             "include": list(wanted.include),
             "directory": prefix,
+            **_thinking(parts, action, wanted, root),
         }
     )
     given = shlex.join([*wanted.pairs, *wanted.words])
     goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), given]))
     assert isinstance(request, Mapping)
     return NewPlan(goal, action.name, str(root), request)
+
+
+def _goal_wanted(wanted: Wanted) -> Wanted:
+    """What was said without an action is a goal, in words; `-` reads it from stdin."""
+    said = sys.stdin.read() if wanted.words == ("-",) else " ".join(wanted.words)
+    goal = said.strip()
+    if not goal:
+        raise click.UsageError(
+            'say what is wanted: `agents run "Add a --json flag to the export command"`; or name an action: '
+            "`agents run --action builtin/command -- COMMAND` (`agents action list` shows what there is)"
+        )
+    if "\0" in goal or len(goal) > _LONGEST_GOAL:
+        raise click.UsageError(f"a goal is text of at most {_LONGEST_GOAL:,} characters")
+    return replace(wanted, action=_GOAL, words=(), pairs=(f"goal={goal}",), goal=wanted.goal or goal)
+
+
+def _thinking(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> dict[str, Any]:
+    """Who does it, with which model, for how much; nothing for plain steps."""
+    from cleveragents.errors import ConfigurationError, PriceUnknown
+
+    if wanted.actor is None and action.execute_actor is None:
+        for flag, given in (("--model", wanted.model), ("--max-…", wanted.limits != Limits())):
+            if given:
+                raise click.UsageError(f"{flag} is for plans with actors, and {action.name} has none")
+        return {}
+    cast = [wanted.actor] if wanted.actor else [action.strategize_actor, action.execute_actor]
+    for name in filter(None, [*cast, None if wanted.actor else action.review_actor]):
+        parts.actors(root).get(name)
+    model = wanted.model or parts.default_model
+    if not model:
+        problem = (
+            "names no model; say --model provider/name, or `agents config set models.default provider/name` "
+            "(`agents model list` shows what is known)"
+        )
+        raise ConfigurationError("models.default", problem)
+    facts = parts.thinking.models.facts(model)
+    limits = _joined(wanted.limits, action.budget)
+    if limits.picodollars is not None and facts.price is None:  # guard: refused before the start
+        raise PriceUnknown(model)
+    parts.thinking.models.get(model)
+    return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json())}
+
+
+def _joined(asked: Limits, budget: Budget) -> Limits:
+    """What the user said, or else the action."""
+    usd = None if budget.usd is None else round(budget.usd * PICODOLLARS)
+    return Limits(
+        picodollars=usd if asked.picodollars is None else asked.picodollars,
+        tokens=budget.tokens if asked.tokens is None else asked.tokens,
+        steps=budget.steps if asked.steps is None else asked.steps,
+        seconds=budget.seconds if asked.seconds is None else asked.seconds,
+    )
 
 
 def _action(parts: PlanParts, name: str, root: Path) -> Action:

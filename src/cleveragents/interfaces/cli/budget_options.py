@@ -1,0 +1,81 @@
+"""`--max-usd`, `--max-tokens`, `--max-steps`, `--timeout`: what a plan may spend, and what it has spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cleveragents.domain.budget import PICODOLLARS, Limits, dollars
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.json_value import JsonValue
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["budget_options", "spending_of", "spent_in_words"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_OPTIONS: tuple[tuple[str, click.ParamType[Any], str, str], ...] = (
+    ("max_usd", click.FloatRange(0, 1e6, min_open=True), "DOLLARS", "Money for models; needs known prices."),
+    ("max_tokens", click.IntRange(1), "N", "Tokens, read and written."),
+    ("max_steps", click.IntRange(1), "N", "Calls of models."),
+    ("timeout", click.FloatRange(0, 30 * 86_400, min_open=True), "SECONDS", "Time at work."),
+)
+
+
+def budget_options(command: _Command) -> _Command:
+    """Adds the options; they arrive together as `limits: Limits`."""
+
+    def collect(context: click.Context, parameter: click.Parameter, value: float | None) -> None:
+        if value is not None:
+            context.meta.setdefault(__name__, {})[parameter.name] = value
+        # The last one to be read makes the whole; each of them may be the last.
+        context.params["limits"] = _limits(context.meta.get(__name__, {}))
+
+    for name, kind, metavar, text in reversed(_OPTIONS):
+        flag = f"--{name.replace('_', '-')}"
+        command = click.option(
+            flag, name, type=kind, metavar=metavar, expose_value=False, callback=collect, help=text
+        )(command)
+    return command
+
+
+def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
+    """What the plan's models took, and what they may take; nothing for a plan that asked none."""
+    budgets = parts.thinking.budgets
+    calls = budgets.calls_of(plan.id)
+    if not calls:
+        return {}
+    view = budgets.view(plan.root_id or plan.id)
+    known = all(call.picodollars is not None for call in calls) and view.spent.picodollars > 0
+    return {
+        "model_calls": len(calls),
+        "tokens": view.spent.tokens,
+        "reserved_tokens": view.reserved.tokens,
+        "usd": view.spent.picodollars / PICODOLLARS if known else None,
+        "models": tuple(sorted({call.model for call in calls})),
+        "limits": view.limits.to_json(),
+    }
+
+
+def spent_in_words(parts: PlanParts, plan: Plan) -> str | None:
+    """`12 calls, 34,567 tokens, $0.0123`; None for a plan that asked no model."""
+    facts = spending_of(parts, plan)
+    if not facts:
+        return None
+    view = parts.thinking.budgets.view(plan.root_id or plan.id)
+    price = dollars(view.spent.picodollars) if facts["usd"] is not None else "price not known"
+    return f"{facts['model_calls']} model calls, {view.spent.tokens:,} tokens, {price}"
+
+
+def _limits(given: dict[str, Any]) -> Limits:
+    usd = given.get("max_usd")
+    return Limits(
+        picodollars=None if usd is None else round(usd * PICODOLLARS),
+        tokens=given.get("max_tokens"),
+        steps=given.get("max_steps"),
+        seconds=given.get("timeout"),
+    )
