@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cleveragents.application.ports.actors import ToolAnswer
+from cleveragents.application.ports.actors import Answer, ToolAnswer
 from cleveragents.domain.actor import (
     ActorLimits,
     HumanNode,
@@ -59,6 +60,16 @@ def test_an_llm_node_fills_its_prompt_and_writes_its_answer(bench: Bench) -> Non
     (thought,) = host.thoughts
     assert thought.request.messages[0].text == "You are careful."
     assert thought.last == 'Do win with [\n "a",\n 1\n].'
+
+
+def test_what_is_not_text_is_spelt_out_in_a_prompt(bench: Bench) -> None:
+    node = thinker(prompt="${flag} ${none} ${count} ${seen}")
+    state = tuple(StateKey(name, "object") for name in ("flag", "none", "count", "seen"))
+    host = ScriptedHost(["done"])
+    bench.run(
+        actor(node, state=state), host, inputs={"flag": True, "none": None, "count": 3, "seen": {"é": 1}}
+    )
+    assert host.thoughts[0].last == 'true  3 {\n "é": 1\n}'
 
 
 def test_a_tool_node_calls_with_values_of_their_type(bench: Bench) -> None:
@@ -237,6 +248,39 @@ def test_branches_of_two_forks_that_meet_at_one_node_are_all_waited_for(bench: B
     assert notes[-1] == "j"
 
 
+@pytest.mark.parametrize(("goal", "expected"), [("skip", "cjox"), ("win", "abcgjo")])
+def test_a_branch_that_may_fork_again_is_waited_for_either_way(
+    bench: Bench, goal: str, expected: str
+) -> None:
+    def noting(name: str, *following: str) -> ToolNode:
+        return ToolNode(
+            name=name, tool="note", arguments={"who": name}, output="notes", next=following or ("end",)
+        )
+
+    nodes = (
+        noting("o", "choose", "c"),
+        RouterNode(name="choose", routes=(Route("x", "goal == 'skip'"), Route("g"))),
+        noting("x", "j"),
+        noting("g", "a", "b"),
+        *(noting(name, "j") for name in "abc"),
+        noting("j"),
+    )
+    host = ScriptedHost([], {"note": lambda who: who})
+    notes = bench.run(actor(*nodes, state=(NOTES,)), host, inputs={"goal": goal}).values["notes"]
+    assert "".join(sorted(notes)) == expected
+    assert notes[-1] == "j"
+
+
+def test_a_fork_may_lead_straight_to_where_its_branches_meet(bench: Bench) -> None:
+    nodes = (
+        ToolNode(name="f", tool="note", arguments={"who": "f"}, output="notes", next=("a", "j")),
+        ToolNode(name="a", tool="note", arguments={"who": "a"}, output="notes", next=("j",)),
+        ToolNode(name="j", tool="note", arguments={"who": "j"}, output="notes"),
+    )
+    host = ScriptedHost([], {"note": lambda who: who})
+    assert bench.run(actor(*nodes, state=(NOTES,)), host).values["notes"] == ["f", "a", "j"]
+
+
 def test_a_loop_around_a_fork_waits_anew_each_time(bench: Bench) -> None:
     nodes = (
         ToolNode(name="begin", tool="note", arguments={"who": "begin"}, output="notes", next=("a", "b")),
@@ -306,6 +350,14 @@ def test_an_actor_that_changed_is_compiled_anew(bench: Bench) -> None:
     assert [thought.last for thought in host.thoughts] == ["old", "old", "new"]
 
 
+def test_no_more_graphs_are_kept_than_are_worth_it(bench: Bench) -> None:
+    for number in range(66):
+        bench.run(
+            actor(RouterNode(name="r", routes=(Route("end"),)), name=f"local/a{number}"), ScriptedHost([])
+        )
+    assert len(bench.runner._graph._compiled) == 64
+
+
 # ── limits ──
 
 
@@ -353,7 +405,7 @@ def test_time_ends_a_subgraph(bench: Bench) -> None:
     host = ScriptedHost(["never"], gate=threading.Event())
     with pytest.raises(DeadlineExceeded, match="local/inner"):
         bench.run(outer, host, actors=KnownActors(inner))
-    assert host.cancelled == 1
+    assert host.cancelled == len(host.thoughts), "nothing of it goes on"
 
 
 # ── people ──
@@ -375,11 +427,11 @@ def test_a_person_is_asked_and_the_answer_goes_on_in_another_process(bench: Benc
     assert (question.node, question.text, question.choices) == ("ask", "Is it right?", ("yes", "no"))
     again = bench.again()
     assert again.run(request).question == question, "asked anew, it asks the same"
-    assert (
-        again.run(bench.request(which, host, thread_id=request.thread_id, answer="maybe")).question
-        == question
-    )
-    outcome = again.run(bench.request(which, host, thread_id=request.thread_id, answer="yes"))
+    for refused in (Answer(question.id, "maybe"), Answer("another", "yes")):
+        unheard = bench.request(which, host, thread_id=request.thread_id, answer=refused)
+        assert again.run(unheard).question == question
+    answer = Answer(question.id, "yes")
+    outcome = again.run(bench.request(which, host, thread_id=request.thread_id, answer=answer))
     assert outcome.question is None
     assert outcome.values["reply"] == "yes"
     assert [thought.node for thought in host.thoughts] == ["draft", "finish"]
@@ -399,7 +451,7 @@ def test_a_question_inside_a_subgraph_is_answered_there(bench: Bench) -> None:
     question = bench.runner.run(request).question
     assert question is not None
     assert question.node == "sub.ask"
-    answered = bench.request(outer, host, actors=KnownActors(inner), thread_id=request.thread_id, answer="go")
+    answered = replace(request, answer=Answer(question.id, "go"))
     assert bench.again().run(answered).values["text"] == "go"
     assert [thought.node for thought in host.thoughts] == ["sub.draft", "sub.finish"]
 
@@ -418,8 +470,24 @@ def test_two_questions_at_once_are_asked_one_after_the_other(bench: Bench) -> No
     host = ScriptedHost(heard)
     thread = bench.thread()
     asked = [bench.run(which, host, thread_id=thread).question]
-    asked.append(bench.run(which, host, thread_id=thread, answer="1").question)
-    outcome = bench.run(which, host, thread_id=thread, answer="2")
-    assert [question.text for question in asked if question is not None] == ["First?", "Second?"]
+    for text in ("1", "2"):
+        assert asked[-1] is not None
+        outcome = bench.run(which, host, thread_id=thread, answer=Answer(asked[-1].id, text))
+        asked.append(outcome.question)
+    assert [question and question.text for question in asked] == ["First?", "Second?", None]
     assert outcome.values["notes"] == ["1", "2"]
     assert [thought.node for thought in host.thoughts] == ["plan", "join"]
+
+
+def test_a_question_that_is_asked_twice_is_two_questions(bench: Bench) -> None:
+    nodes = (
+        HumanNode(name="ask", question="More?", output="notes", next=("choose",)),
+        RouterNode(name="choose", routes=(Route("end", "len(notes) == 2"), Route("ask"))),
+    )
+    which, host, thread = actor(*nodes, state=(NOTES,)), ScriptedHost([]), bench.thread()
+    first = bench.run(which, host, thread_id=thread).question
+    assert first is not None
+    second = bench.run(which, host, thread_id=thread, answer=Answer(first.id, "yes")).question
+    assert second is not None
+    assert second.id != first.id
+    assert bench.run(which, host, thread_id=thread, answer=Answer(first.id, "yes")).question == second

@@ -349,6 +349,27 @@ def test_a_summary_is_not_asked_for_again_after_a_failure(bench: Bench) -> None:
     assert len([thought for thought in host.thoughts if "summary" in thought.key]) == 1
 
 
+@pytest.mark.parametrize(("context", "asked"), [(400, True), (200, False)])
+def test_a_run_may_go_on_with_a_model_that_reads_less(bench: Bench, context: int, asked: bool) -> None:
+    down = ModelUnavailable("big", "down")
+    long, short = asks_for(("look", {"n": 3000})), asks_for(("look", {"n": 1}))
+    host = ScriptedHost([long, short, short, down], {"look": lambda n: "x" * n})
+    request = bench.request(one(worker()), host)
+    with pytest.raises(ModelUnavailable):
+        bench.runner.run(request)
+    less = ScriptedHost(
+        lambda thought: "SUMMARY" if "summary" in thought.key else "done",
+        {"look": lambda n: "x" * n},
+        facts=ModelFacts("less", context, 100),
+    )
+    assert bench.runner.run(replace(request, host=less)).values["text"] == "done"
+    assert ["summary" in thought.key for thought in less.thoughts] == ([True, False] if asked else [False])
+    for thought in less.thoughts:
+        size = less.count_tokens(None, thought.request) + thought.request.max_output_tokens
+        assert size <= context
+        assert whole(thought)
+
+
 def test_an_answer_gets_no_more_room_than_the_model_has(bench: Bench) -> None:
     for wanted, given in ((None, 100), (50, 50), (900, 100)):
         host = ScriptedHost(["x"], facts=SMALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.ports.actors import ActorOutcome, ActorRequest, ToolAnswer
+from cleveragents.application.ports.actors import ActorOutcome, ActorRequest, Answer, ToolAnswer
 from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.models import ModelRequest
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.domain.actor import ActorLimits, StateKey, SubgraphNode, ToolNode
+from cleveragents.domain.conversation import Message, Role
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.errors import (
     BudgetExhausted,
@@ -23,6 +26,7 @@ from cleveragents.errors import (
     GraphFailed,
     StaleFence,
     UnknownActor,
+    UnknownTool,
 )
 from cleveragents.testing.actor_host import ScriptedHost, asks_for
 from tests.actor_bench import LIMIT, Bench, KnownActors, actor, open_bench, thinker
@@ -62,7 +66,7 @@ def test_a_run_that_has_ended_is_not_repeated(bench: Bench) -> None:
     request = bench.request(actor(thinker(output="text"), state=(TEXT,)), host)
     first = bench.runner.run(request)
     assert bench.again().run(request) == first
-    assert bench.again().run(replace(request, answer="late")) == first
+    assert bench.again().run(replace(request, answer=Answer("q", "late"))) == first
     assert len(host.thoughts) == 1
 
 
@@ -119,7 +123,7 @@ def test_time_ends_a_run(bench: Bench, where: str) -> None:
     limits = ActorLimits(seconds=0.05 if where == "actor" else None)
     with pytest.raises(DeadlineExceeded):
         bench.run(actor(thinker(), limits=limits), host, seconds=0.05 if where == "request" else LIMIT)
-    assert host.cancelled == 1
+    assert host.cancelled == len(host.thoughts), "nothing of it goes on"
 
 
 # ── what is seen ──
@@ -303,3 +307,14 @@ def test_many_runs_go_on_at_once(bench: Bench) -> None:
         gate.set()
         texts: list[Any] = [run.result(LIMIT).values["text"] for run in runs]
     assert texts == [f"g{n}" for n in range(8)]
+
+
+def test_a_scripted_host_makes_no_call_twice(bench: Bench) -> None:
+    host = ScriptedHost(["once"], {"look": lambda: "seen"})
+    request = ModelRequest(messages=[Message(Role.USER, "go")], max_output_tokens=1)
+    for _ in range(2):
+        reply = asyncio.run(host.think(None, request, key="k", actor="a", node="n"))
+        assert (reply.message.text, host.use("look", {}, step="s").text) == ("once", "seen")
+    assert (len(host.thoughts), len(host.uses)) == (1, 1)
+    with pytest.raises(UnknownTool):
+        host.specs(["look", "touch"])

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from langgraph.runtime import Runtime
@@ -85,11 +86,9 @@ async def _used(request: ToolRequest, place: NodePlace, call: str) -> ToolAnswer
 def pending_request(messages: Sequence[Mapping[str, Any]]) -> ToolRequest | None:
     """The first request of the model's last answer that was not answered: they are answered in order, because
     their ids need not be unique."""
-    for answers, kept in enumerate(reversed(messages)):
-        if kept["role"] != Role.TOOL.value:
-            requests = Message.from_json(kept).requests
-            return requests[answers] if answers < len(requests) else None
-    return None
+    answers = list(takewhile(lambda kept: kept["role"] == Role.TOOL.value, reversed(messages)))
+    asked = Message.from_json(messages[-1 - len(answers)])
+    return next(iter(asked.requests[len(answers) :]), None)
 
 
 def shown_arguments(arguments: object) -> str:
