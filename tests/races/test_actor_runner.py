@@ -15,7 +15,7 @@ from cleveragents.domain.actor import StateKey
 from cleveragents.errors import Cancelled, ThreadBusy
 from cleveragents.langgraph.actor_graph import ActorGraph, Standing
 from cleveragents.testing.actor_host import ScriptedHost
-from tests.actor_bench import LIMIT, Bench, KnownActors, actor, open_bench, thinker
+from tests.actor_bench import LIMIT, Bench, actor, open_bench, thinker
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, switch_interval
 
@@ -39,9 +39,9 @@ class Entrance:
         request = ActorRequest(
             actor=WHICH, thread_id="t", inputs={}, host=ScriptedHost([]), stop=CancellationToken()
         )
-        saver: Any = None
+        nothing: Any = None
         try:
-            self.graph.enter(Standing(request, KnownActors(), saver, lambda progress: None))
+            self.graph.enter(Standing(request, nothing, nothing, lambda progress: None))
         except ThreadBusy:
             self.told[who] = "busy"
         else:

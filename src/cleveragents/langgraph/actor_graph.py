@@ -41,7 +41,7 @@ class Standing:
     """A run that goes on, or is about to. `tell` is called on the bridge's loop."""
 
     request: ActorRequest
-    actors: Actors
+    graph: CompiledStateGraph[Any, Any, Any, Any]
     saver: BaseCheckpointSaver[Any]
     tell: Callable[[Progress], None]
 
@@ -82,8 +82,7 @@ class ActorGraph:
             standing = self._standing[configurable["thread_id"]]
         request = standing.request
         actor = request.actor
-        graph = self._graph(actor, standing.actors).copy({"checkpointer": standing.saver})
-        run = _Run(standing, graph)
+        run = _Run(standing, standing.graph.copy({"checkpointer": standing.saver}))
         seconds = min((s for s in (request.seconds, actor.limits.seconds) if s is not None), default=None)
         try:
             async with within(seconds, f"actor {actor.name}"):
@@ -94,7 +93,9 @@ class ActorGraph:
             reason = f"branches that run at once wrote the same key; give it a reducer ({clash})"
             raise ActorStopped(actor.name, reason) from clash
 
-    def _graph(self, actor: Actor, actors: Actors) -> CompiledStateGraph[Any, Any, Any, Any]:
+    def compiled(self, actor: Actor, actors: Actors) -> CompiledStateGraph[Any, Any, Any, Any]:
+        """The actor's graph, compiled once for as long as it and those it runs stay as they are. Reads them,
+        so it is for the caller's thread. What `compile_actor` raises."""
         every = _with_those_it_runs(actor, actors)
         with self._lock:
             known = self._compiled.get(actor.name)

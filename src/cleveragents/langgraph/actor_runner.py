@@ -80,7 +80,7 @@ class BridgeActorRunner:
     def _begun(self, request: ActorRequest, message: StreamMessage, listen: Listener) -> GraphRun:
         standing = Standing(
             request=request,
-            actors=request.actors or _NoActors(),
+            graph=self._graph.compiled(request.actor, request.actors or _NoActors()),
             saver=DatabaseCheckpointSaver(self._store, fence=request.fence),
             tell=lambda progress: listen(message.seen(progress)),
         )

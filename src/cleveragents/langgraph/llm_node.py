@@ -7,6 +7,7 @@ they name the calls for good.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +58,8 @@ class LlmStep:
         place = NodePlace(runtime.context, self._actor.name, path_in(state, self._node.name))
         talk = self._talk(state, place)
         number = talk.counters["thoughts"] = talk.counters.get("thoughts", 0) + 1
-        call = ModelCall.at(self._actor, self._node, place, state)
+        # On a thread, because tools may have to be started before they can be listed.
+        call = await asyncio.to_thread(ModelCall.at, self._actor, self._node, place, state)
         account: dict[str, int] = {}
 
         async def summarise(old: Any) -> str | None:

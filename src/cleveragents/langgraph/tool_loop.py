@@ -42,7 +42,7 @@ class ToolLoop:
         assert request is not None, "this node follows an answer that asks for a call"
         talk = dict(state[talk_of(name)])
         update: dict[str, Any] = {}
-        refusal = self._refusal(request, place)
+        refusal = await asyncio.to_thread(self._refusal, request, place)
         if refusal is not None:
             answer = ToolAnswer(refusal, failed=True)
         else:
