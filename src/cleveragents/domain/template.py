@@ -59,17 +59,25 @@ def shell_argv(script: str, values: Mapping[str, JsonValue]) -> tuple[str, ...]:
 
 
 def template_problems(
-    template: JsonValue, names: Collection[str], lists: Collection[str], *, script: bool = False
+    template: JsonValue,
+    names: Collection[str],
+    lists: Collection[str],
+    *,
+    script: bool = False,
+    noun: str = "argument",
 ) -> Iterator[tuple[Place, str]]:
-    """What is wrong with the references of a template, and where in it. `lists` are the names of lists."""
+    """What is wrong with the references of a template, and where in it. `lists` are the names of lists,
+    `noun` is what a name stands for."""
     for place, text in _texts(template, ()):
         for found in _REFERENCE.finditer(text):
-            problem = _problem(found, text, names, () if script else lists)
+            problem = _problem(found, text, names, () if script else lists, noun)
             if problem:
                 yield place, problem
 
 
-def _problem(found: re.Match[str], text: str, names: Collection[str], lists: Collection[str]) -> str | None:
+def _problem(
+    found: re.Match[str], text: str, names: Collection[str], lists: Collection[str], noun: str
+) -> str | None:
     if found["escape"]:
         return None
     literal = " (a plain ${ is written $${)"
@@ -79,7 +87,7 @@ def _problem(found: re.Match[str], text: str, names: Collection[str], lists: Col
     if name not in names:
         near = get_close_matches(name, list(names), n=1)
         hint = f"did you mean ${{{near[0]}}}?" if near else f"there are: {', '.join(names) or 'none'}"
-        return f"there is no argument {name!r}; {hint}{literal}"
+        return f"there is no {noun} {name!r}; {hint}{literal}"
     if name in lists and found[0] != text:
         return f"{name} is a list, so ${{{name}}} has to stand alone, as an element of its own"
     return None

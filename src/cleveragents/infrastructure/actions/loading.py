@@ -23,6 +23,7 @@ from cleveragents.infrastructure.yaml.shape import (
     did_you_mean,
     items_of,
     mapping_of,
+    name_problem,
     refuse_problems,
     shape_problems,
 )
@@ -80,10 +81,7 @@ def _meaning(data: Mapping[str, JsonValue], tools: Collection[str] | None) -> li
 def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
     name = data.get("name")
     if isinstance(name, str) and not is_action_name(name):
-        yield (
-            ("name",),
-            f"{name[:60]!r} is no name; write namespace/name in small letters, digits and hyphens",
-        )
+        yield ("name",), name_problem(name)
     chosen = data.get("profile")
     if isinstance(chosen, str) and chosen not in PROFILES:
         yield ("profile",), f"there is no profile {chosen!r}; {did_you_mean(chosen, PROFILES)}"

@@ -15,9 +15,22 @@ from pathlib import Path
 
 from cleveragents.errors import ConfigurationError
 
-__all__ = ["ACTIONS_DIRECTORY", "action_paths", "brought_paths", "read_inside", "repository_root"]
+__all__ = [
+    "ACTIONS_DIRECTORY",
+    "ACTORS_DIRECTORY",
+    "PROMPT_ENDINGS",
+    "action_paths",
+    "actor_paths",
+    "brought_paths",
+    "read_inside",
+    "repository_root",
+]
 
 ACTIONS_DIRECTORY = ".cleveragents/actions"
+ACTORS_DIRECTORY = ".cleveragents/actors"
+
+PROMPT_ENDINGS = (".md", ".txt")
+"""How the files of prompts end."""
 
 _OURS = ".cleveragents"
 _SINGLE_FILES = (".cleveragents.toml", ".mcp.json", ".worktreeinclude")
@@ -45,12 +58,19 @@ def action_paths(root: Path) -> list[str]:
     return [path for path in _listed(root, ACTIONS_DIRECTORY) if path.endswith(".yaml")]
 
 
+def actor_paths(root: Path) -> list[str]:
+    """The files of the repository's actors, relative to its root, by name."""
+    return [path for path in _listed(root, ACTORS_DIRECTORY) if path.endswith(".yaml")]
+
+
 def brought_paths(
     root: Path, *, directories_limit: int = _DIRECTORIES_LIMIT
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Every file that would need trust, and what was not looked at, with the reason."""
     paths = [path for path in _SINGLE_FILES if os.path.lexists(root / path)]
     paths += action_paths(root)
+    paths += actor_paths(root)
+    paths += _prompts(root)
     paths += _checks(root)
     skills, given_up = _skills(root, directories_limit)
     paths += skills
@@ -95,6 +115,13 @@ def _open_inside(root: Path, parts: tuple[str, ...]) -> int:
         return os.open(parts[-1] if parts else ".", _FILE_FLAGS, dir_fd=folder)
     finally:
         os.close(folder)
+
+
+def _prompts(root: Path) -> list[str]:
+    """What actors may name as prompts: texts beside them, or one folder down."""
+    beside = _listed(root, ACTORS_DIRECTORY)
+    below = [path for folder in beside for path in _listed(root, folder)]
+    return [path for path in (*beside, *below) if path.endswith(PROMPT_ENDINGS)]
 
 
 def _checks(root: Path) -> list[str]:

@@ -27,6 +27,7 @@ __all__ = [
     "did_you_mean",
     "items_of",
     "mapping_of",
+    "name_problem",
     "plain",
     "refuse_problems",
     "shape_problems",
@@ -95,6 +96,11 @@ def did_you_mean(word: str, known: Collection[str], *, all_known: str = "known")
     return f"did you mean {near[0]!r}?" if near else f"{all_known}: {', '.join(known)}"
 
 
+def name_problem(name: str) -> str:
+    """What to say of a name that is none."""
+    return f"{name[:60]!r} is no name; write namespace/name in small letters, digits and hyphens"
+
+
 def mapping_of(value: JsonValue) -> Mapping[str, JsonValue]:
     return value if isinstance(value, Mapping) else {}
 
@@ -109,8 +115,19 @@ def _described(details: ErrorDetails, shape: Shape) -> Problem:
     if details["type"] == "extra_forbidden":
         hint = did_you_mean(key, shape.keys_at(place[:-1]), all_known="known here")
         return place, f"unknown key {key!r}; {hint}"
+    if details["type"].startswith("union_tag"):
+        return _of_type((*place, "type"), details, shape)
     if details["type"] == "missing":
         return place, f"{key!r} is missing; for example: {shape.example(place)}"
     what = f"{key!r}" if isinstance(place[-1], str) else f"entry {place[-1] + 1} of {place[-2]!r}"
     said = _PLAIN_WORDS.get(details["type"]) or details["msg"].replace("Input should", "should", 1)
     return place, f"{what} {said}"
+
+
+def _of_type(place: Place, details: ErrorDetails, shape: Shape) -> Problem:
+    facts = details.get("ctx", {})
+    if "tag" not in facts:
+        return place, f"'type' is missing; for example: {shape.example(place)}"
+    known = [word.strip("'") for word in str(facts["expected_tags"]).split(", ")]
+    said = str(facts["tag"])[:60]
+    return place, f"there is no type {said!r}; {did_you_mean(said, known)}"

@@ -1,0 +1,1 @@
+"""Actors: read from YAML, brought along by packages, users and repositories, and drawn."""
