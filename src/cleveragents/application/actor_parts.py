@@ -165,6 +165,7 @@ class ActorParts:
             fallback=settings.fallback or None,
         )
         model = ground.casting.model or settings.default
+        self.models.get(model)  # here, where it may take its time, and not on the loop
 
         def host(part: str, *, reads: bool) -> ActorHost:
             policy = READ_ONLY if reads else ground.strategy.policy

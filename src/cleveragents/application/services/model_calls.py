@@ -57,13 +57,17 @@ class ModelCalls:
         and what `Model.reply` raises."""
         heard = _Heard(on_token)
         try:
-            return await self._call(self.models.get(model), request, name, heard)
+            return await self._call(await self._opened(model), request, name, heard)
         except ModelUnavailable:
             second = self.fallback
             if second is None or second == model or heard.anything:  # guard: no answer out of two halves
                 raise
             other = replace(name, key=f"{name.key}/fallback")
-            return await self._call(self.models.get(second), request, other, heard)
+            return await self._call(await self._opened(second), request, other, heard)
+
+    async def _opened(self, model: str) -> Model:
+        # The first time a provider's library is imported, which may take seconds: not on the loop.
+        return await asyncio.to_thread(self.models.get, model)
 
     async def _call(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
         reservation, request = await asyncio.to_thread(self._reserved, model, request, name)
