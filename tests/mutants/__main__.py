@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tests.mutants.explained import EXPLAINED
-from tests.mutants.sites import Mutant, mutants_of
+from tests.mutants.sites import Mutant, mutants_of, unjudged_marks
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "cleveragents"
@@ -101,6 +101,13 @@ TOOLS = [
     f"{CONTRACTS}tools.py",
     f"{RACES}confinement.py",
 ]
+GUARDS = [f"{UNIT}guards_plans.py"]
+HOSTILE = [f"{UNIT}sandbox_{part}.py" for part in ("hostile", "shapes", "files", "isolation")]
+DURABLE = [f"{UNIT}sandbox_durability.py"]
+MODELS = [
+    *(f"{UNIT}model_{part}.py" for part in ("limiting", "breaking", "retrying", "tokens", "catalogue")),
+    f"{CONTRACTS}models.py",
+]
 CHECKPOINTS = [f"{UNIT}checkpoint_saver.py", f"{CONTRACTS}checkpoint_store.py"]
 ACTORS = [f"{UNIT}actor_{part}.py" for part in ("llm_node", "compiler", "runner")]
 DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
@@ -110,6 +117,7 @@ ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 TESTS: dict[str, list[str]] = {
     "application/container.py": [f"{UNIT}container.py", f"{RACES}container.py"],
     "application/services/acms_pipeline.py": PIPELINE,
+    "application/services/actor_tools.py": [f"{UNIT}actor_tools.py"],
     "application/services/async_worker.py": [*TOKEN, *WORKER],
     "application/services/attempt_run.py": WORKER,
     "application/services/attempt_table.py": WORKER,
@@ -121,17 +129,22 @@ TESTS: dict[str, list[str]] = {
     "application/services/job_outcome.py": WORKER,
     "application/services/job_recovery.py": WORKER,
     "application/services/model_calls.py": [f"{UNIT}model_calls.py"],
-    "application/services/plan_apply.py": [*reversed(RUNNING)],
+    "application/services/plan_apply.py": [*GUARDS, f"{UNIT}plan_decisions.py", *reversed(RUNNING)],
     "application/services/plan_checks.py": [f"{UNIT}plan_checking.py"],
     "application/services/plan_cleanup.py": [f"{UNIT}plan_decisions.py"],
     "application/services/plan_execution_context.py": CHANGESETS,
-    "application/services/plan_lifecycle.py": [f"{UNIT}plan_decisions.py", *RUNNING],
-    "application/services/plan_rewriting.py": [f"{UNIT}plan_rewriting.py"],
-    "application/services/plan_run.py": RUNNING,
+    "application/services/plan_lifecycle.py": [
+        *GUARDS,
+        f"{UNIT}plan_edits_by_hand.py",
+        f"{UNIT}plan_decisions.py",
+        *RUNNING,
+    ],
+    "application/services/plan_rewriting.py": [f"{UNIT}plan_edits_by_hand.py", f"{UNIT}plan_rewriting.py"],
+    "application/services/plan_run.py": [*GUARDS, f"{UNIT}plan_checking.py", *RUNNING],
     "application/services/service_thread.py": WORKER,
     "application/services/strategy_execution.py": PIPELINE,
     "application/services/strategy_threads.py": PIPELINE,
-    "application/services/tool_execution.py": RUNNING,
+    "application/services/tool_execution.py": [f"{UNIT}invariants.py", *RUNNING],
     "domain/action.py": ACTIONS,
     "domain/action_arguments.py": ACTIONS,
     "domain/change.py": CHANGESETS,
@@ -140,26 +153,54 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/actions/library.py": [*ACTIONS, *TRUST],
     "infrastructure/actions/sql_action_store.py": TRUST,
     "infrastructure/yaml/document.py": ACTIONS,
-    "infrastructure/apply/commit.py": APPLY,
-    "infrastructure/apply/exchange.py": APPLY,
-    "infrastructure/apply/index_lock.py": APPLY,
-    "infrastructure/apply/journal.py": APPLY,
-    "infrastructure/apply/moves.py": APPLY,
-    "infrastructure/apply/preparation.py": APPLY,
-    "infrastructure/apply/presence.py": APPLY,
-    "infrastructure/apply/recovery.py": APPLY,
-    "infrastructure/commands/bubblewrap.py": COMMANDS,
-    "infrastructure/commands/guard.py": COMMANDS,
-    "infrastructure/commands/guard_process.py": COMMANDS,
-    "infrastructure/commands/own_checkout.py": COMMANDS,
-    "infrastructure/commands/program_lookup.py": COMMANDS,
-    "infrastructure/commands/tool_directories.py": COMMANDS,
+    "infrastructure/apply/commit.py": [f"{UNIT}apply_commit.py", *APPLY],
+    "infrastructure/apply/exchange.py": [f"{UNIT}apply_moves.py", *APPLY],
+    "infrastructure/apply/index_lock.py": [f"{UNIT}apply_commit.py", f"{UNIT}apply_recovery.py", *APPLY],
+    "infrastructure/apply/journal.py": [f"{CONTRACTS}applier.py", *APPLY],
+    "infrastructure/apply/lock.py": [f"{UNIT}apply_recovery.py", f"{RACES}apply.py", *APPLY],
+    "infrastructure/apply/merge.py": [f"{UNIT}apply_conflicts.py", f"{UNIT}apply_changes.py", *APPLY],
+    "infrastructure/apply/moves.py": [f"{UNIT}apply_moves.py", *APPLY],
+    "infrastructure/apply/preparation.py": [f"{CONTRACTS}applier.py", *APPLY],
+    "infrastructure/apply/presence.py": [f"{UNIT}apply_recovery.py", *APPLY],
+    "infrastructure/apply/recovery.py": [*GUARDS, f"{UNIT}apply_recovery.py", *APPLY],
+    "infrastructure/apply/user_git.py": [f"{UNIT}apply_recovery.py", f"{UNIT}apply_commit.py", *APPLY],
+    "infrastructure/commands/bubblewrap.py": [f"{UNIT}guards_commands.py", *COMMANDS],
+    "infrastructure/commands/environment.py": COMMANDS,
+    "infrastructure/commands/guard.py": [
+        f"{UNIT}commands_guard.py",
+        f"{CONTRACTS}command_runner.py",
+        *COMMANDS,
+    ],
+    "infrastructure/commands/guard_process.py": [f"{UNIT}commands_guard.py", *COMMANDS],
+    "infrastructure/commands/guarded_runner.py": [f"{UNIT}commands_isolation.py", *COMMANDS],
+    "infrastructure/commands/output_tail.py": COMMANDS,
+    "infrastructure/commands/own_checkout.py": [f"{UNIT}commands_own_checkout.py"],
+    "infrastructure/commands/program_lookup.py": [
+        f"{UNIT}commands_environment.py",
+        f"{CONTRACTS}command_runner.py",
+        *COMMANDS,
+    ],
+    "infrastructure/commands/tool_directories.py": [f"{UNIT}commands_isolation.py", *COMMANDS],
     "infrastructure/events/dispatch.py": EVENTS,
     "infrastructure/events/reactive.py": EVENTS,
     "infrastructure/events/sink.py": EVENTS,
     "infrastructure/events/subscription.py": [f"{RACES}delivery_tally.py", *EVENTS],
-    "infrastructure/git/plumbing.py": SANDBOXES,
+    "infrastructure/git/git_directory.py": [f"{UNIT}guards_git.py", *HOSTILE, *SANDBOXES],
+    "infrastructure/git/loose_objects.py": [*DURABLE, *SANDBOXES],
+    "infrastructure/git/plumbing.py": [f"{UNIT}guards_git.py", *SANDBOXES],
+    "infrastructure/git/program.py": [f"{UNIT}guards_git.py", *HOSTILE, *SANDBOXES],
+    "infrastructure/git/user_repository.py": [*HOSTILE, *SANDBOXES],
     "infrastructure/jobs/control_pipe.py": [*WORKER, f"{CONTRACTS}process_supervisor.py"],
+    "infrastructure/models/breaking.py": MODELS,
+    "infrastructure/models/catalogue.py": MODELS,
+    "infrastructure/models/deadline.py": MODELS,
+    "infrastructure/models/keys.py": MODELS,
+    "infrastructure/models/langchain_messages.py": MODELS,
+    "infrastructure/models/langchain_model.py": MODELS,
+    "infrastructure/models/limiting.py": MODELS,
+    "infrastructure/models/retrying.py": MODELS,
+    "infrastructure/models/script.py": MODELS,
+    "infrastructure/models/tokens.py": MODELS,
     "infrastructure/persistence/checkpoint_rows.py": [*reversed(CHECKPOINTS)],
     "infrastructure/persistence/database.py": STORE,
     "infrastructure/persistence/group_commit.py": STORE,
@@ -170,13 +211,18 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/persistence/sql_checkpoint_store.py": CHECKPOINTS,
     "infrastructure/persistence/sql_checkpoint_upkeep.py": CHECKPOINTS,
     "infrastructure/persistence/sql_plan_records.py": PLANS,
-    "infrastructure/persistence/sql_plan_store.py": PLANS,
+    "infrastructure/persistence/sql_plan_store.py": [*PLANS[:2], *GUARDS, *PLANS[2:]],
     "infrastructure/persistence/sqlite_backend.py": STORE,
+    "infrastructure/sandbox/facts.py": [*DURABLE, *SANDBOXES],
+    "infrastructure/sandbox/git_sandbox.py": [f"{UNIT}sandbox_ignored.py", *SANDBOXES],
     "infrastructure/sandbox/ignored.py": [f"{UNIT}sandbox_ignored.py"],
     "infrastructure/sandbox/leftovers.py": SANDBOXES,
     "infrastructure/sandbox/locking.py": SANDBOXES,
+    "infrastructure/sandbox/private_clone.py": [*HOSTILE, *SANDBOXES],
     "infrastructure/sandbox/registry.py": SANDBOXES,
-    "infrastructure/sandbox/setting_aside.py": [f"{UNIT}sandbox_ignored.py"],
+    "infrastructure/sandbox/resources.py": [*HOSTILE, *SANDBOXES],
+    "infrastructure/sandbox/setting_aside.py": [f"{UNIT}sandbox_ignored.py", *DURABLE],
+    "infrastructure/sandbox/setup_cache.py": [f"{UNIT}sandbox_setup_cache.py"],
     "infrastructure/tools/descent.py": TOOLS,
     "infrastructure/tools/exact_edit.py": TOOLS,
     "infrastructure/tools/matchers.py": TOOLS,
@@ -184,7 +230,11 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/trust/repository_files.py": TRUST,
     "infrastructure/trust/sql_trust_store.py": TRUST,
     "interfaces/cli/apply_leftovers.py": ASIDE,
+    "interfaces/cli/live_view.py": [f"{UNIT}cli_plans_told.py"],
     "interfaces/cli/plan_account.py": [f"{UNIT}cli_plans.py"],
+    "interfaces/cli/plan_decisions.py": [f"{UNIT}cli_plans.py", f"{RACES}plans.py"],
+    "interfaces/cli/plan_work.py": [f"{UNIT}cli_plans.py", f"{UNIT}cli_plans_told.py"],
+    "interfaces/cli/run_request.py": [f"{UNIT}cli_plans.py"],
     "interfaces/cli/sandbox_leftovers.py": DOCTOR,
     "interfaces/cli/stray_leftovers.py": DOCTOR,
     "langgraph/actor_graph.py": [*reversed(ACTORS)],
@@ -238,6 +288,9 @@ def _check_that_none_is_forgotten() -> None:
     forgotten = sorted(name for name in guarded - set(TESTS) if not name.startswith("testing/"))
     if forgotten:
         raise SystemExit(f"guards without tests to judge them: {', '.join(forgotten)}")
+    unjudged = [f"{path}:{line}" for path in PACKAGE.rglob("*.py") for line in unjudged_marks(path)]
+    if unjudged:
+        raise SystemExit(f"marks of which no mutant comes (see by_hand.py): {', '.join(unjudged)}")
 
 
 def _conclude(total: int, survivors: list[Mutant]) -> int:
@@ -260,6 +313,7 @@ def _caught(name: str, mutant: Mutant) -> tuple[bool, float]:
 
 def _tests_fail(tests: list[str], source: Path) -> bool:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--timeout=60"]
+    command += ["-p", "tests.mutants.given_order"]
     command += ["-o", f"pythonpath={source} {ROOT}", *tests]
     environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
     try:

@@ -1,0 +1,77 @@
+"""Guards that are no statement or condition of their own: how each is deleted.
+
+The key is the module and words of its mark; the value is what stands there, at or below the mark, and what
+takes its place.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BY_HAND"]
+
+_ENVIRONMENT = "infrastructure/commands/environment.py"
+_GUARD = "infrastructure/commands/guard.py"
+_TOOL_DIRECTORIES = "infrastructure/commands/tool_directories.py"
+_USER_GIT = "infrastructure/apply/user_git.py"
+_SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
+
+BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
+    ("application/services/tool_execution.py", "what only reads leaves no trace"): (
+        "self.files_in(self.sandbox.root, refuse)",
+        "self.files_in(self.sandbox.root, _nothing)",
+    ),
+    ("infrastructure/actors/library.py", "a prompt is as good as"): ("trusted=all(trusted)", "trusted=True"),
+    ("infrastructure/apply/exchange.py", "no link is followed"): (
+        "_DIRECTORY,",
+        "_DIRECTORY & ~os.O_NOFOLLOW,",
+    ),
+    ("infrastructure/apply/lock.py", "the lock is on the right one"): (
+        "os.path.samestat(os.fstat(descriptor), resource.stat())",
+        "True",
+    ),
+    ("infrastructure/apply/merge.py", "a file lands where its own side says"): (
+        "merge.directoryRenames=false",
+        "merge.directoryRenames=true",
+    ),
+    (_USER_GIT, "a signature is checked by a program"): ('"--no-show-signature", ', ""),
+    (_USER_GIT, "the ref moves only from where it was"): ("new or none, old or none", "new or none"),
+    (_ENVIRONMENT, "our token is no command's"): (" and not name.startswith(OWN_PREFIX)", ""),
+    (_ENVIRONMENT, "neither a sandbox without a repository"): (
+        '"GIT_CEILING_DIRECTORIES": os.pathsep.join(ceilings),',
+        "",
+    ),
+    (_GUARD, "an object that is dropped would reap"): (
+        _SPAWNED,
+        "self._child = self._spawn(argv, passed).pid",
+    ),
+    (_GUARD, "if we are killed by force"): (
+        "preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),",
+        "",
+    ),
+    ("infrastructure/commands/guarded_runner.py", "bubblewrap runs outside"): (
+        'program["environment"] = markers',
+        "...",
+    ),
+    (_TOOL_DIRECTORIES, "links and files in the sandbox"): (
+        " and any(_is_file(directory / name) for name in _INTERPRETERS)",
+        "",
+    ),
+    (_TOOL_DIRECTORIES, "it may be a pipe by now"): (" | os.O_NONBLOCK", ""),
+    ("infrastructure/git/plumbing.py", "adding a submodule runs git inside it"): (
+        "self._gitlinks(index) if spared is None else ()",
+        "()",
+    ),
+    ("infrastructure/git/user_repository.py", "any directory may be named there"): (
+        " and is_object_store(store) and not is_inside(store, secret)",
+        "",
+    ),
+    ("infrastructure/models/limiting.py", "decided here, whatever becomes"): ("waiter.granted = True", "..."),
+    ("infrastructure/models/retrying.py", "an answer that has begun"): (" and not listening.heard", ""),
+    ("infrastructure/models/tokens.py", "it only ever grows"): (
+        "max(self._factor, counted / estimate_request(request))",
+        "counted / estimate_request(request)",
+    ),
+    ("infrastructure/sandbox/private_clone.py", "a link would lead to what is not"): (
+        'read_file(repository.common_dir, path) or b""',
+        "file.read_bytes() if (file := repository.common_dir / path).exists() else b''",
+    ),
+}

@@ -1,0 +1,42 @@
+"""Repositories inside others, at the worst moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cleveragents.errors import GitFailed
+from cleveragents.infrastructure.git.plumbing import PrivateRepository
+from tests.sandbox_resources import git, make_repository
+
+
+class Overtaken(PrivateRepository):
+    """When it has looked for repositories, a command makes one more."""
+
+    def _nested(self, work_tree: Path, index: Path, spared: Sequence[str]) -> list[str]:
+        found = super()._nested(work_tree, index, spared)
+        if not (work_tree / "late").exists():
+            make_repository(work_tree / "late", {"file": "1\n"})
+        return found
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A work tree with a repository inside."""
+    git(tmp_path, "init", "-q", "--bare", "engine.git")
+    tree = make_repository(tmp_path / "tree", {"a": "1\n"})
+    make_repository(tree / "nested", {"b": "1\n"})
+    return tree
+
+
+def test_a_repository_that_comes_after_the_look_is_an_error_and_no_commits_name(tree: Path) -> None:
+    repository = Overtaken(tree.with_name("engine.git"))
+    with pytest.raises(GitFailed, match="cannot be told from submodules"):
+        repository.stage(tree, tree.with_name("index"))
+
+
+def test_a_repository_that_comes_while_others_are_entered_is_entered_too(tree: Path) -> None:
+    repository = Overtaken(tree.with_name("engine.git"))
+    assert repository.stage(tree, tree.with_name("index"), enter=True) == ("nested", "late")
