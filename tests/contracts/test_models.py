@@ -19,6 +19,8 @@ from cleveragents.infrastructure.models.script_document import read_script
 from cleveragents.infrastructure.models.scripted_model import ScriptedModel
 from cleveragents.testing.scripted_server import ScriptedServer
 
+pytest.importorskip("langchain_openai")
+
 SCRIPT = read_script(
     r"""
 facts: {context_tokens: 4096, output_tokens: 512}

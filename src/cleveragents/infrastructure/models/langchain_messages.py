@@ -34,22 +34,27 @@ class ToolNames:
     def __init__(self, names: Sequence[str]) -> None:
         self._outside: dict[str, str] = {}
         self._inside: dict[str, str] = {}
-        for name in names:
-            alias = _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "_"
+        # Those that fit as they are come first, and keep their names.
+        for name in sorted(names, key=lambda name: _fitting(name) != name):
+            alias = _fitting(name)
             number = 1
             while alias in self._inside:  # guard: two tools never share a name
                 number += 1
-                alias = f"{alias[: _LONGEST_NAME - 4]}_{number}"
+                alias = f"{_fitting(name)[: _LONGEST_NAME - 4]}_{number}"
             self._outside[name] = alias
             self._inside[alias] = name
 
     def outside(self, name: str) -> str:
         """As the provider is told."""
-        return self._outside.get(name) or _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "_"
+        return self._outside.get(name) or _fitting(name)
 
     def inside(self, name: str) -> str:
         """As we call it; what no tool of ours is called stays as it is."""
         return self._inside.get(name, name)
+
+
+def _fitting(name: str) -> str:
+    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "_"
 
 
 @dataclass(slots=True)

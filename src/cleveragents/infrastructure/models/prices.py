@@ -46,10 +46,6 @@ class PriceList:
                     return _named(listed[spelling], name)
         return ModelFacts(name, UNKNOWN_CONTEXT, UNKNOWN_OUTPUT)
 
-    def listed(self, name: str) -> bool:
-        """Whether the user's own list has it."""
-        return name in self._own
-
     def known(self) -> tuple[ModelFacts, ...]:
         """All that is listed, in the order of names."""
         every = {**self._shipped, **self._own}

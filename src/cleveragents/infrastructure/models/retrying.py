@@ -11,11 +11,13 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+from typing import TYPE_CHECKING
 
 from cleveragents.application.ports.models import Model, ModelFacts, ModelReply, ModelRequest
 from cleveragents.errors import ModelUnavailable
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 __all__ = ["Patience", "RetryingModel"]
 
@@ -54,6 +56,8 @@ class RetryingModel:
         return self._model.count_tokens(request)
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
+        from tenacity import AsyncRetrying, retry_if_exception
+
         listening = _Listening(on_token)
         patience = self._patience
         began = patience.clock()

@@ -1,0 +1,99 @@
+"""`agents model`: lists, shows and tries models; mistakes end in a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.testing.scripted_server import ScriptedServer
+from tests.cli_bench import Agents, command_line, use_home
+
+SCRIPT = """
+facts: {input_price: 1000000, output_price: 2000000}
+rules:
+  - when: {user: "five words"}
+    reply: {text: "Hello to you, my friend.", usage: {input: 2, output: 3, cached: 1}}
+  - when: {user: quiet}
+    reply: {usage: {unsaid: true}}
+"""
+
+
+@pytest.fixture
+def agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    monkeypatch.chdir(tmp_path)
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(variable, "")
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def test_models_are_listed_with_their_prices(agents: Agents) -> None:
+    rows = json.loads(agents("model", "list", "--format", "json").out)
+    found = {row["model"]: row for row in rows}
+    assert (found["openai/gpt-4o"]["input"], found["openai/gpt-4o"]["key"]) == (2.5, "no")
+    ended = agents("model", "list", "--provider", "google")
+    assert "google/gemini-2.5-pro" in ended.out
+    assert "openai" not in ended.out
+    assert "dollars per million tokens, as of 20" in ended.err
+    assert "no model of nobody is listed" in agents("model", "list", "--provider", "nobody").err
+
+
+def test_a_model_is_shown_and_what_is_unknown_is_said_to_be(agents: Agents) -> None:
+    shown = json.loads(agents("model", "show", "openai/new", "--format", "json").out)
+    assert (shown["input"], shown["context_tokens"]) == (None, 32_768)
+    assert "unknown" in agents("model", "show", "openai/new").out
+
+
+def test_a_scripted_model_can_be_tried(agents: Agents) -> None:
+    ended = agents("model", "test", "scripted/script.yaml", "--format", "json")
+    told = json.loads(ended.out)
+    assert told["answer"] == "Hello to you, my friend."
+    assert (told["input_tokens"], told["output_tokens"], told["cached_tokens"]) == (2, 3, 1)
+    assert told["cost"] == "$8.00"
+
+
+def test_what_a_model_does_not_say_is_not_made_up(agents: Agents) -> None:
+    ended = agents("model", "test", "scripted/script.yaml", "--prompt", "quiet", "--format", "json")
+    told = json.loads(ended.out)
+    assert (told["input_tokens"], told["cost"], told["first_word_seconds"]) == (None, "unknown", None)
+
+
+def test_the_answer_is_shown_as_it_comes(agents: Agents) -> None:
+    out = agents("model", "test", "scripted/script.yaml", "--format", "rich").out
+    assert out.count("Hello to you, my friend.") == 2
+
+
+def test_a_server_of_ones_own_can_be_tried(agents: Agents, tmp_path: Path) -> None:
+    pytest.importorskip("langchain_openai")
+    with ScriptedServer.from_file(tmp_path / "script.yaml") as server:
+        ended = agents("--set", f"models.base_url={server.base_url}", "model", "test", "openai/local")
+    assert "Hello to you, my friend." in ended.out
+    assert "unknown" in ended.out
+
+
+def test_without_a_name_it_is_the_default(agents: Agents) -> None:
+    assert agents("--set", "models.default=scripted/script.yaml", "model", "test").code == 0
+    ended = agents("model", "test")
+    assert ended.code == 2
+    assert "agents config set models.default" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("opneai/x", 2, "did you mean openai/x?"),
+        ("openai/gpt-4o", 2, "set OPENAI_API_KEY"),
+        ("scripted/none.yaml", 2, "there is no file none.yaml"),
+    ],
+)
+def test_mistakes_end_in_a_sentence(agents: Agents, name: str, code: int, said: str) -> None:
+    ended = agents("model", "test", name)
+    assert (ended.code, said in ended.err) == (code, True)
