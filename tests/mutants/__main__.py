@@ -109,7 +109,10 @@ MODELS = [
     f"{CONTRACTS}models.py",
 ]
 CHECKPOINTS = [f"{UNIT}checkpoint_saver.py", f"{CONTRACTS}checkpoint_store.py"]
-ACTORS = [f"{UNIT}actor_{part}.py" for part in ("llm_node", "compiler", "runner")]
+ACTORS = [
+    *(f"{UNIT}actor_{part}.py" for part in ("llm_node", "compiler", "runner")),
+    f"{RACES}actor_runner.py",
+]
 DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
 ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 
@@ -246,16 +249,16 @@ TESTS: dict[str, list[str]] = {
     "langgraph/checkpoint_values.py": CHECKPOINTS,
     "langgraph/compaction.py": ACTORS,
     "langgraph/compiler.py": [f"{UNIT}actor_compiler.py"],
-    "langgraph/deadline.py": [f"{UNIT}actor_compiler.py"],
+    "langgraph/deadline.py": [f"{UNIT}actor_runner.py"],
     "langgraph/graph_run.py": BRIDGE,
     "langgraph/llm_node.py": ACTORS,
     "langgraph/loop_thread.py": BRIDGE,
     "langgraph/node_threads.py": BRIDGE,
-    "langgraph/spending.py": [f"{UNIT}actor_compiler.py"],
+    "langgraph/spending.py": ACTORS,
     "langgraph/state.py": [f"{UNIT}actor_compiler.py"],
     "langgraph/tool_loop.py": ACTORS,
     "reactive/operators.py": [f"{UNIT}reactive_routes.py"],
-    "reactive/routes.py": [f"{UNIT}reactive_routes.py"],
+    "reactive/routes.py": [f"{UNIT}reactive_routes.py", f"{RACES}reactive_routes.py"],
 }
 """What must notice when a module loses a guard. A module with guards that is not here is an error."""
 

@@ -355,7 +355,7 @@ def test_no_more_graphs_are_kept_than_are_worth_it(bench: Bench) -> None:
         bench.run(
             actor(RouterNode(name="r", routes=(Route("end"),)), name=f"local/a{number}"), ScriptedHost([])
         )
-    assert len(bench.runner._graph._compiled) == 64
+    assert len(bench.runner._graph._compiled) <= 64
 
 
 # ── limits ──

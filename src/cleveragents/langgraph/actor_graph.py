@@ -6,8 +6,6 @@ sent until the run has ended. That is also what keeps two runs from going on und
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,36 +48,45 @@ class ActorGraph:
     """What `RxPyLangGraphBridge` is given under one name, for all actors of this process.
 
     Thread safety:
-        Owner: whoever made the bridge. Any thread may enter and leave runs; `ainvoke` is the loop's.
-        Lock: `_lock` guards the runs and the compiled graphs, for look-ups only.
+        Owner: whoever made the bridge. Any thread may compile, enter and leave; `ainvoke` is the loop's.
+        Lock: none. A run enters by one `dict.setdefault`, which is one step for all threads; a graph that two
+            compile at once is the same graph.
         Guarantee: of all who enter one thread before any of them leaves, exactly one does not raise.
     Cancel safety: entering and leaving never wait; a run that is cancelled is left by who entered it.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._standing: dict[str, Standing] = {}
-        self._compiled: OrderedDict[str, tuple[tuple[Actor, ...], CompiledStateGraph[Any, Any, Any, Any]]]
-        self._compiled = OrderedDict()
+        self._compiled: dict[str, tuple[tuple[Actor, ...], CompiledStateGraph[Any, Any, Any, Any]]] = {}
 
     def enter(self, standing: Standing) -> None:
         """`ThreadBusy` when a run of that thread goes on."""
         thread_id = standing.request.thread_id
-        with self._lock:
-            if thread_id in self._standing:  # guard: two runs of a thread would mix their checkpoints
-                raise ThreadBusy(thread_id)
-            self._standing[thread_id] = standing
+        entered = self._standing.setdefault(thread_id, standing)
+        if entered is not standing:  # guard: two runs of a thread would mix their checkpoints
+            raise ThreadBusy(thread_id)
 
     def leave(self, standing: Standing) -> None:
         """The run has ended, or was never begun."""
-        with self._lock:
-            del self._standing[standing.request.thread_id]
+        del self._standing[standing.request.thread_id]
+
+    def compiled(self, actor: Actor, actors: Actors) -> CompiledStateGraph[Any, Any, Any, Any]:
+        """The actor's graph, compiled once for as long as it and those it runs stay as they are. Reads them,
+        so it is for the caller's thread. What `compile_actor` raises."""
+        every = _with_those_it_runs(actor, actors)
+        known = self._compiled.get(actor.name)
+        if known is not None and known[0] == every:
+            return known[1]
+        graph = compile_actor(actor, actors)
+        if len(self._compiled) >= _MOST_COMPILED:
+            self._compiled = {}
+        self._compiled[actor.name] = (every, graph)
+        return graph
 
     async def ainvoke(self, input_: Any, config: RunnableConfig | None = None, /) -> dict[str, Any]:
         """Runs the thread from where it stands. `values` of its state, and the `question` if it asks one."""
         configurable = (config or {}).get("configurable", {})
-        with self._lock:
-            standing = self._standing[configurable["thread_id"]]
+        standing = self._standing[configurable["thread_id"]]
         request = standing.request
         actor = request.actor
         run = _Run(standing, standing.graph.copy({"checkpointer": standing.saver}))
@@ -92,21 +99,6 @@ class ActorGraph:
         except InvalidUpdateError as clash:
             reason = f"branches that run at once wrote the same key; give it a reducer ({clash})"
             raise ActorStopped(actor.name, reason) from clash
-
-    def compiled(self, actor: Actor, actors: Actors) -> CompiledStateGraph[Any, Any, Any, Any]:
-        """The actor's graph, compiled once for as long as it and those it runs stay as they are. Reads them,
-        so it is for the caller's thread. What `compile_actor` raises."""
-        every = _with_those_it_runs(actor, actors)
-        with self._lock:
-            known = self._compiled.get(actor.name)
-        if known is not None and known[0] == every:
-            return known[1]
-        graph = compile_actor(actor, actors)
-        with self._lock:
-            self._compiled[actor.name] = (every, graph)
-            while len(self._compiled) > _MOST_COMPILED:
-                self._compiled.popitem(last=False)
-        return graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +120,7 @@ class _Run:
             begun = first_state(request.actor, inputs, path="", steps=steps)
         else:
             state = await self.graph.aget_state(config)
-            if not state.next:  # guard: what has ended is not run again
+            if not state.next:
                 return self._told(state.values, ())
             if state.interrupts:
                 begun = self._answered(state.interrupts)
