@@ -251,20 +251,20 @@ def _entry_problems(actor: Actor) -> Iterator[_Problem]:
 
 
 def _path_problems(actor: Actor) -> Iterator[_Problem]:
-    known = {node.name for node in actor.nodes}
-    if actor.entry in known:
-        for name in unreachable(actor):
-            yield ("nodes", name), f"nothing leads to {name!r}; name it in a `next`, or take it out"
     circle = router_circle(actor)
     if circle:
         way = ", ".join(repr(name) for name in circle)
         problem = f"{way}: routers that lead to each other for ever"
         yield ("nodes", circle[0]), f"{problem}; put a node that does something in between"
-    # A name that is mistaken would make all before it look endless.
-    if all(to in known or to == END for node in actor.nodes for to in node.next):
-        for name in never_ending(actor):
-            problem = f"no way leads from {name!r} to {END!r}"
-            yield ("nodes", name), f"{problem}; let it, or a router after it, go to {END!r}"
+    known = {END, *(node.name for node in actor.nodes)}
+    # With one name mistaken, everything behind it would look lost, and everything before it endless.
+    if not all(name in known for name in (actor.entry, *(to for node in actor.nodes for to in node.next))):
+        return
+    for name in unreachable(actor):
+        yield ("nodes", name), f"nothing leads to {name!r}; name it in a `next`, or take it out"
+    for name in never_ending(actor):
+        problem = f"no way leads from {name!r} to {END!r}"
+        yield ("nodes", name), f"{problem}; let it, or a router after it, go to {END!r}"
 
 
 def _writer_problems(actor: Actor) -> Iterator[_Problem]:

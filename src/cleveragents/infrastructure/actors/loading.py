@@ -76,7 +76,10 @@ def load_actor(
         *preparation.problems,
         *_shape_problems(data),
         *_name_problems(data),
-        *((_in_file(data, place), problem) for place, problem in actor_problems(actor, around)),
+        *(
+            preparation.told(_in_file(data, place), problem)
+            for place, problem in actor_problems(actor, around)
+        ),
         *((_in_file(data, place), problem) for place, problem in schema_problems(actor)),
     ]
     refuse_problems(problems, document, source, _KIND)
@@ -89,6 +92,12 @@ class _Preparation:
 
     read: PromptReader | None
     problems: list[Problem] = field(default_factory=list)
+    files: dict[Place, str] = field(default_factory=dict)
+
+    def told(self, place: Place, problem: str) -> Problem:
+        """The problem, with the file that the text came from."""
+        file = self.files.get(place)
+        return place, problem if file is None else f"{problem} (in {file})"
 
     def prepared(self, data: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
         """The file with the texts of its prompts, and lists for what may be a single name."""
@@ -120,6 +129,7 @@ class _Preparation:
         except ValueError as error:
             self.problems.append(((*place, "file"), str(error)))
             return "?"
+        self.files[place] = relative
         if not text:
             self.problems.append(((*place, "file"), f"{relative} is empty; write the prompt into it"))
         return text or "?"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +12,15 @@ import click
 from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.cli.yaml_input import tell_problems, yaml_content
 
 if TYPE_CHECKING:
     from cleveragents.application.ports.actions import ActionListing
     from cleveragents.domain.action import Action, Step
     from cleveragents.domain.action_arguments import Argument
-    from cleveragents.errors import InvalidAction
     from cleveragents.infrastructure.actions.library import ActionLibrary
 
 __all__ = ["action"]
-
-_SHOWN_PROBLEMS = 20
 
 
 @click.group()
@@ -54,13 +51,13 @@ def create_action(session: Session, file: Path, replace: bool, output: Output) -
     """
     from cleveragents import errors
 
-    content, source = _content(file)
+    content, source = yaml_content(file)
     try:
         made = _library(session).create(content, source, replace=replace)
     except errors.InvalidAction as error:
         if len(error.problems) == 1:
             raise
-        _tell_problems(error)
+        tell_problems(f"{error.source} is not a valid action; nothing was kept", error.problems)
         raise click.exceptions.Exit(error.exit_code) from None
     progress(f"{made.name} is kept; `{_usage(made)}` runs it")
     output.record({"name": made.name, "description": made.description})
@@ -132,30 +129,6 @@ def _library(session: Session) -> ActionLibrary:
     from cleveragents.infrastructure.trust.repository_files import repository_root
 
     return session.container().plan_parts.actions(repository_root(Path()))
-
-
-def _content(file: Path) -> tuple[bytes, str]:
-    from cleveragents.errors import ConfigurationError
-    from cleveragents.infrastructure.yaml.document import SIZE_LIMIT_BYTES
-
-    limit = SIZE_LIMIT_BYTES + 1
-    if str(file) == "-":
-        return sys.stdin.buffer.read(limit), "standard input"
-    try:
-        if not file.is_file():
-            raise ConfigurationError(str(file), "is not a file; name a YAML file, or - for standard input")
-        with file.open("rb") as opened:
-            return opened.read(limit), str(file)
-    except OSError as error:
-        raise ConfigurationError(str(file), f"cannot be read: {error.strerror}") from None
-
-
-def _tell_problems(error: InvalidAction) -> None:
-    progress(f"error: {error.source} is not a valid action; nothing was kept")
-    for problem in error.problems[:_SHOWN_PROBLEMS]:
-        progress(f"  {problem}")
-    if len(error.problems) > _SHOWN_PROBLEMS:
-        progress(f"  … and {len(error.problems) - _SHOWN_PROBLEMS} more")
 
 
 def _row(listing: ActionListing) -> dict[str, JsonValue]:

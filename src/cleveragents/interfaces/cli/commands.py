@@ -12,9 +12,13 @@ __all__ = ["cli"]
 _HERE = "cleveragents.interfaces.cli"
 
 _COMMANDS = {
-    "run": (f"{_HERE}.run:run", "Run an action as a plan: sandboxed, reviewed, applied or not."),
+    "run": (
+        f"{_HERE}.run:run",
+        "Reach a goal, or run an action, as a plan: sandboxed, reviewed, applied or not.",
+    ),
     "plan": (f"{_HERE}.plan:plan", "Look at plans, review what they changed, apply or undo it."),
     "action": (f"{_HERE}.action:action", "Create, list and delete templates of plans."),
+    "actor": (f"{_HERE}.actor:actor", "List, check and draw actors: who thinks, and how."),
     "tool": (f"{_HERE}.tool:tool", "List and describe the tools that actions can call."),
     "model": (f"{_HERE}.model:model", "List language models, describe one, try one out."),
     "trust": (f"{_HERE}.trust:trust", "Trust what the repository at PATH brings along."),

@@ -32,9 +32,11 @@ Options:
   -h, --help       Show this message and exit.
 
 Commands:
-  run     Run an action as a plan: sandboxed, reviewed, applied or not.
+  run     Reach a goal, or run an action, as a plan: sandboxed, reviewed,
+          applied or not.
   plan    Look at plans, review what they changed, apply or undo it.
   action  Create, list and delete templates of plans.
+  actor   List, check and draw actors: who thinks, and how.
   tool    List and describe the tools that actions can call.
   model   List language models, describe one, try one out.
   trust   Trust what the repository at PATH brings along.

@@ -1,0 +1,290 @@
+"""`agents actor`: who thinks, written in YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.domain.actor import RouterNode
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.interfaces.cli.output import Output, colour, format_option, progress
+from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.cli.yaml_input import tell_problems, yaml_content
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.actors import Actors
+    from cleveragents.domain.actor import Actor, Node
+    from cleveragents.errors import InvalidActor
+    from cleveragents.infrastructure.actors.library import ActorLibrary, ActorListing
+
+__all__ = ["actor"]
+
+
+@click.group()
+def actor() -> None:
+    """List, check and draw actors: who thinks, and how.
+
+    \b
+    Example:
+      agents actor list
+      agents actor graph builtin/executor
+    """
+
+
+@actor.command("list")
+@format_option
+@pass_session
+def list_actors(session: Session, output: Output) -> None:
+    """List the actors that are shipped, yours, and the repository's.
+
+    Yours are the YAML files in the folder `actors` beside your settings. A repository's actor runs only once
+    you have said `agents trust`.
+
+    \b
+    Example:
+      agents actor list --format json
+    """
+    rows = [_row(listing) for listing in _library(session).list()]
+    output.table(rows, ["name", "origin", "trusted", "description"], empty="there are no actors")
+    if not output.for_programs:
+        for row in rows:
+            if row["problem"]:
+                progress(f"{row['source']}: {row['problem']}")
+
+
+@actor.command("show")
+@click.argument("name", metavar="NAME_OR_FILE")
+@format_option
+@pass_session
+def show_actor(session: Session, name: str, output: Output) -> None:
+    """Show what an actor is made of: its nodes, its state and its limits.
+
+    \b
+    Example:
+      agents actor show builtin/strategist
+      agents actor show actors/triage.yaml --format json
+    """
+    from cleveragents.infrastructure.actors.drawing import node_type
+
+    shown = _named(session, name)
+    whole = _whole(shown)
+    if output.for_programs:
+        output.record(FrozenObject(whole))
+        return
+    said = {"name": shown.name, "description": " ".join(shown.description.split()), "model": shown.model}
+    limits = {f"at most {name}": limit for name, limit in asdict(shown.limits).items()}
+    facts: dict[str, JsonValue] = {**said, "read only": shown.read_only, **limits}
+    output.record({name: value for name, value in facts.items() if value is not None})
+    output.title("nodes")
+    nodes = [
+        {"name": node.name, "type": node_type(node), "next": ", ".join(node.next)} for node in shown.nodes
+    ]
+    output.table(nodes, ["name", "type", "next"], empty="")
+    if shown.state:
+        output.title("state")
+        columns = ["name", "type", "reducer", "description"]
+        output.table(_rows(whole["state"]), columns, empty="")
+
+
+@actor.command("validate")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@format_option
+@pass_session
+def validate_actors(session: Session, files: tuple[Path, ...], output: Output) -> None:
+    """Check the actors of YAML files; - reads standard input.
+
+    Every mistake is named with its line and a remedy. Actors that name each other may be checked together.
+    Ends with 0 if all are valid, else with 2.
+
+    \b
+    Example:
+      agents actor validate actors/*.yaml
+    """
+    contents = [(file, *yaml_content(file)) for file in files]
+    together = _Together(_library(session), {})
+    for file, content, _ in contents:
+        found = _loaded(session, file, content, None)
+        if found.actor is not None:
+            together.known[found.actor.name] = found.actor
+    judged = [_loaded(session, file, content, together) for file, content, _ in contents]
+    if not output.for_programs:
+        for one in judged:
+            if one.error is not None:
+                tell_problems(f"{one.error.source} is not a valid actor", one.error.problems)
+    rows: list[Mapping[str, JsonValue]] = [
+        {
+            "file": source,
+            "valid": one.actor is not None,
+            "name": one.actor.name if one.actor else None,
+            "problems": one.error.problems if one.error else (),
+        }
+        for one, (_, _, source) in zip(judged, contents, strict=True)
+    ]
+    output.table(rows, ["file", "valid", "name"], empty="")
+    wrong = next((one.error for one in judged if one.error is not None), None)
+    if wrong is not None:
+        raise click.exceptions.Exit(wrong.exit_code)
+
+
+@actor.command("graph")
+@click.argument("name", metavar="NAME_OR_FILE")
+@click.option("--mermaid", "as_mermaid", is_flag=True, help="As text for Mermaid, instead of a tree.")
+@format_option
+@pass_session
+def draw_actor(session: Session, name: str, as_mermaid: bool, output: Output) -> None:
+    """Draw an actor: which node follows which, and on which condition.
+
+    \b
+    Example:
+      agents actor graph builtin/reviewer
+      agents actor graph triage.yaml --mermaid > triage.mmd
+    """
+    from cleveragents.infrastructure.actors.drawing import edges, mermaid, node_type
+
+    drawn = _named(session, name)
+    if output.for_programs:
+        output.record(
+            {
+                "name": drawn.name,
+                "entry": drawn.entry,
+                "nodes": [{"name": node.name, "type": node_type(node)} for node in drawn.nodes],
+                "edges": [
+                    {"from": source, "to": target, "when": when or None}
+                    for source, target, when in edges(drawn)
+                ],
+                "mermaid": mermaid(drawn),
+            }
+        )
+    elif as_mermaid:
+        click.echo(mermaid(drawn), nl=False)
+    else:
+        _print_tree(drawn, styled=output.for_eyes)
+
+
+@actor.command("schema")
+def print_schema() -> None:
+    """Print the JSON Schema of actor files, for editors.
+
+    \b
+    Example:
+      agents actor schema > actor.schema.json
+    """
+    from cleveragents.infrastructure.actors.schema import shipped_schema
+
+    click.echo(shipped_schema(), nl=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """Actors that are checked at once count before those that are kept."""
+
+    library: ActorLibrary
+    known: dict[str, Actor]
+
+    def get(self, name: str) -> Actor:
+        return self.known[name] if name in self.known else self.library.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A file's actor, or what is wrong with it."""
+
+    actor: Actor | None
+    error: InvalidActor | None = None
+
+
+def _library(session: Session) -> ActorLibrary:
+    from cleveragents.infrastructure.trust.repository_files import repository_root
+
+    return session.container().plan_parts.actors(repository_root(Path()))
+
+
+def _named(session: Session, name: str) -> Actor:
+    """The actor of that name, or of that file."""
+    if name != "-" and not name.endswith((".yaml", ".yml")):
+        return _library(session).get(name)
+    content, source = yaml_content(Path(name))
+    judged = _loaded(session, Path(name), content, _library(session))
+    if judged.actor is not None:
+        return judged.actor
+    assert judged.error is not None
+    if len(judged.error.problems) == 1:
+        raise judged.error
+    tell_problems(f"{source} is not a valid actor", judged.error.problems)
+    raise click.exceptions.Exit(judged.error.exit_code)
+
+
+def _loaded(session: Session, file: Path, content: bytes, actors: Actors | None) -> _Judged:
+    from cleveragents.errors import InvalidActor
+    from cleveragents.infrastructure.actors.loading import load_actor
+    from cleveragents.infrastructure.actors.prompt_files import prompts_beside
+
+    tools = session.container().plan_parts.tools.names()
+    source = "standard input" if str(file) == "-" else str(file)
+    prompts = prompts_beside(file.resolve().parent)
+    try:
+        return _Judged(load_actor(content, source, tools=tools, actors=actors, prompts=prompts))
+    except InvalidActor as error:
+        return _Judged(None, error)
+
+
+def _print_tree(drawn: Actor, *, styled: bool) -> None:
+    from rich.console import Console
+
+    from cleveragents.infrastructure.actors.drawing import tree
+
+    # In a pipe it is as wide as it has to be.
+    width = None if styled else 1000
+    Console(width=width, no_color=not styled or colour() is False, highlight=False).print(tree(drawn))
+
+
+def _row(listing: ActorListing) -> dict[str, JsonValue]:
+    described = listing.actor.description if listing.actor else ""
+    return {
+        "name": listing.name,
+        "origin": listing.origin,
+        "trusted": listing.trusted,
+        "description": described.partition("\n")[0],
+        "source": listing.source,
+        "problem": listing.problem,
+    }
+
+
+def _rows(value: JsonValue) -> list[Mapping[str, JsonValue]]:
+    many = value if isinstance(value, (list, tuple)) else ()
+    return [row for row in many if isinstance(row, Mapping)]
+
+
+def _whole(shown: Actor) -> dict[str, JsonValue]:
+    return {
+        "name": shown.name,
+        "description": shown.description,
+        "model": shown.model,
+        "read_only": shown.read_only,
+        "entry": shown.entry,
+        "limits": asdict(shown.limits),
+        "state": [
+            {
+                "name": key.name,
+                "type": key.type,
+                "reducer": key.reducer,
+                "default": key.default,
+                "description": key.description,
+            }
+            for key in shown.state
+        ],
+        "nodes": [_node_fields(node) for node in shown.nodes],
+    }
+
+
+def _node_fields(node: Node) -> JsonValue:
+    from cleveragents.infrastructure.actors.drawing import node_type
+
+    facts = {item.name: getattr(node, item.name) for item in fields(node)}
+    if isinstance(node, RouterNode):
+        facts["routes"] = [{"to": route.to, "when": route.when} for route in node.routes]
+    return freeze({"name": node.name, "type": node_type(node), **facts, "next": node.next})
