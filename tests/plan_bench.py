@@ -13,12 +13,13 @@ from cleveragents.application.plan_parts import PlanParts
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.sandboxes import Sandbox
-from cleveragents.application.services.async_worker import AsyncWorker, CancellationToken
+from cleveragents.application.services.async_worker import AsyncJob, AsyncWorker, CancellationToken
 from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.plan_checks import FindsOwnCheckout, PlanChecks
 from cleveragents.application.services.plan_run import PlanRun, kind_of_plan
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.check import Check
+from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import Strategy, StrategyStep
 from cleveragents.domain.tool import ToolCall
@@ -132,6 +133,24 @@ class PlanBench:
         )
         worker._claim_ready()
         return self.now(plan)
+
+    def owned_job(self, plan: Plan, token: CancellationToken | None = None) -> AsyncJob:
+        """A job that is claimed: the plan's own, if it is queued, else one made for the purpose."""
+        jobs, now = self.container.jobs, self.container.clock.now()
+        owner = WorkerIdentity("bench", "nowhere", 1, 1)
+        job = jobs.claim(owner, [kind_of_plan(plan.id)], now=now)
+        if job is None:
+            jobs.submit(NewJob("bench", {"plan_id": plan.id}), now=now)
+            job = jobs.claim(owner, ["bench"], now=now)
+        assert job is not None
+        return AsyncJob(
+            job.id, job.kind, job.payload, job.attempt, job.fence, token or CancellationToken(), {}
+        )
+
+    def give_back(self, job: AsyncJob) -> None:
+        """As a worker does that could not end it: another may claim it."""
+        outcome = Outcome(JobState.QUEUED)
+        self.container.jobs.finish(job.id, job.fence, outcome, now=self.container.clock.now())
 
     def done(self, *steps: StrategyStep, **facts: Any) -> Plan:
         """A plan that did that."""

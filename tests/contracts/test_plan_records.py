@@ -8,12 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.check import CheckVerdict
+from cleveragents.domain.job import NewJob, WorkerIdentity
 from cleveragents.domain.json_value import FrozenObject
+from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.review import Review, ReviewKind
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import InvalidPayload, PlanError, StalePlan, UnknownPlan
+from cleveragents.errors import InvalidPayload, PlanError, StaleFence, StalePlan, UnknownPlan
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
 from tests.contracts.plan_stand import LATER, NOW, PlanStand, check
 from tests.races.hammer import hammer
 
@@ -330,3 +336,42 @@ def test_a_check_recorded_while_its_plan_is_deleted_is_refused_or_goes_with_it(s
         hammer(work, threads=4)
         rows = stand.rows()
         assert (rows["plans"], rows["check_runs"], rows["tool_calls"]) == ([], [], [])
+
+
+# ── The fence ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class UnfencedCallStore(SqlCallStore):
+    """Calls of whoever believes to be at work."""
+
+    def __init__(self, database: Database, identifiers: IdentifierSource, *, fence: Fence) -> None:
+        super().__init__(database, identifiers)
+
+
+def check_that_a_stale_worker_changes_nothing(stand: PlanStand, calls: type[SqlCallStore]) -> None:
+    plan = stand.processing()
+    jobs = SqlJobStore(stand.database, stand.identifiers)
+    job = jobs.submit(NewJob("plan", {"plan_id": plan.id}), now=NOW)
+    claimed = jobs.claim(WorkerIdentity("ann", "host", 1, 1), ["plan"], now=NOW)
+    assert claimed is not None
+    fence = Fence(job.id, claimed.fence)
+    store = calls(stand.database, stand.identifiers, fence=fence)
+    call = store.add(plan.id, "write", {}, step="1", state=CallState.STARTED, now=NOW)
+    jobs.reclaim(job.id, claimed.fence, claimed.beat, error="silent", now=NOW)
+    before = stand.rows()
+    with pytest.raises(StaleFence):
+        store.add(plan.id, "write", {}, step="2", state=CallState.STARTED, now=NOW)
+    with pytest.raises(StaleFence):
+        store.move(call, CallState.ENDING, now=NOW)
+    with pytest.raises(StaleFence):
+        stand.plans.move(plan, (Phase.EXECUTE, PlanState.ERRORED), now=NOW, fence=fence)
+    assert stand.rows() == before
+
+
+def test_a_stale_worker_neither_adds_a_call_nor_moves_one_nor_its_plan(stand: PlanStand) -> None:
+    check_that_a_stale_worker_changes_nothing(stand, SqlCallStore)
+
+
+def test_calls_without_a_fence_are_caught(stand: PlanStand) -> None:
+    with pytest.raises(pytest.fail.Exception):
+        check_that_a_stale_worker_changes_nothing(stand, UnfencedCallStore)

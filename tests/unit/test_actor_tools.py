@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleveragents.application.services.actor_tools import ActorTools
-from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.application.services.tool_answers import MOST_CHARACTERS, cut, spelt_result
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.policy import READ_ONLY, Policy, profile
@@ -21,7 +21,7 @@ def tools(
 ) -> tuple[ActorTools, Plan]:
     plan = plans.done(command("true"))
     sandbox = plans.parts.sandboxes.open(plan.id)
-    job = AsyncJob(str(plan.job_id), "k", {}, 1, 1, token or CancellationToken(), {})
+    job = plans.owned_job(plan, token)
     execution = plans.parts._execution(plan, Strategy(()), sandbox, job, None)
     return ActorTools(replace(execution, policy=policy)), plan
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleveragents.application.ports.sandboxes import SandboxRequest
-from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
 from cleveragents.domain.file_state import Difference
 from cleveragents.domain.plan import Plan, PlanState
@@ -320,7 +320,7 @@ def _ensure_found(bench: PlanBench, plan: Plan, execution: ToolExecution) -> Non
 
 def _execution(bench: PlanBench, plan: Plan) -> ToolExecution:
     strategy = bench.strategies[plan.id]
-    job = AsyncJob("job", "plan", {}, 1, 1, CancellationToken(), {})
+    job = bench.owned_job(plan)
     return bench.handler().open_execution(plan, strategy, bench.sandbox(plan), job)
 
 

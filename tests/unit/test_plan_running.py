@@ -235,7 +235,7 @@ def test_a_job_that_is_not_the_plans_own_leaves_it_alone(plans: PlanBench) -> No
 
 def test_a_run_that_comes_again_when_the_plan_is_done_changes_nothing(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", ""))
-    job = _job(plans, str(plan.job_id), {"plan_id": plan.id})
+    job = plans.owned_job(plan)
     plans.handler()(job)
     assert plans.now(plan) == plan
     applied = plans.apply(plan)
@@ -258,7 +258,7 @@ def test_a_worker_that_lost_the_plan_to_another_cannot_end_it(plans: PlanBench, 
     error = PlanError(first.id, "the loser's error") if fails else None
     run = replace(plans.handler(), make_strategy=overtaken)
     with pytest.raises(StalePlan):
-        run(_job(plans, str(first.job_id), {"plan_id": first.id}))
+        run(plans.owned_job(first))
     assert plans.now(first).state is PlanState.PROCESSING
     assert plans.now(first).error is None
 
@@ -269,7 +269,7 @@ def test_a_passing_trouble_is_tried_again_and_then_said(plans: PlanBench) -> Non
 
     plans.adapt = lambda run: replace(run, make_strategy=busy)
     plan = plans.plan()
-    job = _job(plans, str(plan.job_id), {"plan_id": plan.id})
+    job = plans.owned_job(plan)
     with pytest.raises(StoreBusy):
         plans.handler()(job)
     assert plans.now(plan).state is PlanState.PROCESSING
@@ -289,11 +289,12 @@ def test_what_nobody_expected_is_kept_with_the_plan_and_told_to_the_worker(plans
 
 def test_a_worker_that_shuts_down_leaves_the_plan_to_another(plans: PlanBench) -> None:
     plan = plans.plan(command("true"))
-    job = _job(plans, str(plan.job_id), {"plan_id": plan.id})
+    job = plans.owned_job(plan)
     job.token.cancel("the worker shuts down")
     with pytest.raises(Cancelled):
         plans.handler()(job)
     assert plans.now(plan).standing == (Phase.EXECUTE, PlanState.PROCESSING)
+    plans.give_back(job)
     assert plans.work(plan).state is PlanState.COMPLETE
 
 
@@ -309,9 +310,10 @@ def test_a_call_that_was_interrupted_is_recorded_once(plans: PlanBench, point: s
     def open_execution(*given: object) -> object:
         return replace(opened.open_execution(*given), faults=interrupted)
 
-    job = _job(plans, str(plan.job_id), {"plan_id": plan.id})
+    job = plans.owned_job(plan)
     with pytest.raises(StoreBusy):
         replace(opened, open_execution=open_execution)(job)
+    plans.give_back(job)
     assert plans.work(plan).state is PlanState.COMPLETE
     plans.ensure_consistent(plan)
     assert [change.entry.path for change in plans.parts.history.changes(plan.id)] == ["made.txt"]
@@ -358,7 +360,7 @@ def test_what_a_part_of_a_step_did_is_not_taken_back_when_the_plan_is_resumed(pl
     plan = plans.done(command("echo 1 > x.txt; exit 3"), write("never.txt", ""))
     assert plans.now(plan).state is PlanState.ERRORED
     execution = plans.handler().open_execution(
-        plans.now(plan), plans.strategies[plan.id], plans.sandbox(plan), _job(plans, "job", {})
+        plans.now(plan), plans.strategies[plan.id], plans.sandbox(plan), plans.owned_job(plan)
     )
     failed = execution.call(CallRequest("1.call_a", "command", {"script": "echo 2 > x.txt; exit 3"}))
     assert failed.result is not None
@@ -389,7 +391,7 @@ def test_a_call_reads_no_more_of_the_records_the_more_there_are(plans: PlanBench
     plan = plans.done(write("first.txt", ""))
     calls, changesets = CountedReads(plans.parts.calls), CountedReads(plans.parts.changesets)
     opened = plans.handler().open_execution(
-        plan, plans.strategies[plan.id], plans.sandbox(plan), _job(plans, "job", {})
+        plan, plans.strategies[plan.id], plans.sandbox(plan), plans.owned_job(plan)
     )
     execution = replace(
         opened,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.tools import ToolSource
     from cleveragents.application.services.actor_phases import ActorGround, ActorPhases, OpenHost, Stage
     from cleveragents.application.services.tool_execution import ToolExecution
+    from cleveragents.domain.budget import Limits
     from cleveragents.domain.plan import Plan
     from cleveragents.domain.policy import Policy
     from cleveragents.domain.progress import Progress
@@ -122,7 +123,7 @@ class ActorParts:
         spent = self._plans.seconds_spent(plan.id)
         if strategy.casting is None:
             return strategy.limit_seconds - spent
-        budgets = self.budgets
+        budgets = self._opened(plan)
         thought = sum(
             (call.ended_at - call.started_at).total_seconds()
             for call in budgets.calls_of(plan.id)
@@ -131,22 +132,37 @@ class ActorParts:
         limit = budgets.view(plan.root_id or plan.id).limits.seconds
         return (limit or strategy.limit_seconds) - spent - thought
 
-    @contextmanager
-    def _stage(self, ground: ActorGround, on_output: Callable[[bytes], None] | None) -> Iterator[Stage]:
-        from cleveragents.application.services.actor_phases import Stage
+    def raise_limits(self, plan: Plan, limits: Limits) -> None:
+        """More for the plan, and all that share its budget; what is None there stays as it is."""
+        root = plan.root_id or plan.id
+        self._opened(plan).raise_limits(root, limits, now=self._container.clock.now())
+
+    def _opened(self, plan: Plan) -> SqlBudgetStore:
+        """The budgets, the plan's among them: whoever is first opens it, or a limit would be forgotten."""
         from cleveragents.domain.budget import Limits
 
-        plan, now = ground.plan, self._container.clock.now()
-        budgets = self.budgets
         kept = plan.request.get("limits")
         limits = Limits.from_json(kept) if isinstance(kept, Mapping) else Limits()
-        budgets.open(plan.root_id or plan.id, limits, now=now)
-        budgets.forfeit(plan.id, now=now)  # what a run that died had reserved
+        budgets = self.budgets
+        budgets.open(plan.root_id or plan.id, limits, now=self._container.clock.now())
+        return budgets
+
+    @contextmanager
+    def _stage(self, ground: ActorGround, on_output: Callable[[bytes], None] | None) -> Iterator[Stage]:
+        from cleveragents.application.services.actor_naming import current_name
+        from cleveragents.application.services.actor_phases import Stage
+        from cleveragents.domain.policy import READ_ONLY
+
+        plan = ground.plan
+        # What a run that died had reserved.
+        self._opened(plan).forfeit(plan.id, now=self._container.clock.now())
+        history = self._plans.execution(ground, READ_ONLY).history
         yield Stage(
             actors=self._plans.actors(Path(plan.resource)),
             host=self._hosts(ground, on_output),
             instructions="",
             diff=lambda: self._plans.diff(ground),
+            named=lambda part: current_name(part, history.calls(plan.id)),
         )
 
     def _hosts(self, ground: ActorGround, on_output: Callable[[bytes], None] | None) -> OpenHost:
@@ -165,9 +181,9 @@ class ActorParts:
             fallback=settings.fallback or None,
         )
         model = ground.casting.model or settings.default
-        self.models.get(model)  # here, where it may take its time, and not on the loop
 
         def host(part: str, *, reads: bool) -> ActorHost:
+            self.models.get(model)  # here, where it may take its time, and not on the loop
             policy = READ_ONLY if reads else ground.strategy.policy
             execution = self._plans.execution(ground, policy, on_output=on_output)
             return PlanActorHost(part, model, calls, ActorTools(execution))

@@ -343,15 +343,19 @@ class PlanParts:
         job: AsyncJob,
         on_output: Callable[[bytes], None] | None,
     ) -> ToolExecution:
+        from cleveragents.application.ports.checkpoints import Fence
         from cleveragents.application.services.plan_execution_context import PlanExecutionContext
         from cleveragents.application.services.tool_execution import ToolExecution
+        from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
         from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
 
         return ToolExecution(
             sandbox=sandbox,
             policy=strategy.policy,
             stop=job.token,
-            calls=self.calls,
+            calls=SqlCallStore(
+                self._container.database, self._container.identifiers, fence=Fence(job.id, job.fence)
+            ),
             context=PlanExecutionContext(plan.id, self.changesets),
             history=self.history,
             tools=self.tools,

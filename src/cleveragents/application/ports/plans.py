@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.plan import Plan, PlanState, Standing
@@ -65,10 +66,19 @@ class PlanStore(Protocol):
         """By id, oldest first, in any of the states (all, if none is named)."""
         ...
 
-    def move(self, plan: Plan, wanted: Standing, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
-        """The plan in its new standing, provided that nobody moved it since `plan` was read.
+    def move(
+        self,
+        plan: Plan,
+        wanted: Standing,
+        facts: PlanFacts | None = None,
+        *,
+        now: datetime,
+        fence: Fence | None = None,
+    ) -> Plan:
+        """The plan in its new standing, provided that nobody moved it since `plan` was read, and that whoever
+        moves it for a job still has that job.
 
-        `IllegalPlanMove`, `StalePlan`; then nothing changed.
+        `IllegalPlanMove`, `StalePlan`, `StaleFence`; then nothing changed.
         """
         ...
 

@@ -6,6 +6,7 @@ run again: what ended answers at once with what it said, what was cut off goes o
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -15,17 +16,20 @@ from cleveragents.application.ports.actors import ActorHost, ActorRequest, Actor
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.decisions import DecisionStore
+from cleveragents.application.ports.models import ModelRequest
 from cleveragents.application.ports.plans import CheckStore
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.tool_answers import cut
+from cleveragents.domain.actor import Actor, LlmNode
 from cleveragents.domain.check import CheckRun, CheckVerdict
+from cleveragents.domain.conversation import Message, Role
 from cleveragents.domain.decision import Alternative, NewDecision
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.progress import Progress
 from cleveragents.domain.strategy import Casting, Strategy, Task
-from cleveragents.errors import ActorAsks, BudgetExhausted, DeadlineExceeded
+from cleveragents.errors import ActorAsks, ActorStopped, BudgetExhausted, DeadlineExceeded
 
 __all__ = ["REVIEW", "ActorGround", "ActorPhases", "OpenHost", "OpenStage", "Stage"]
 
@@ -34,6 +38,8 @@ REVIEW = "review"
 
 _ROUNDS = 3
 _TOLD = 6_000
+_SHARE_OF_DIFF = 0.4
+_CHARACTERS_A_TOKEN = 4
 
 
 class OpenHost(Protocol):
@@ -50,6 +56,8 @@ class Stage:
     host: OpenHost
     instructions: str
     diff: Callable[[], str]
+    named: Callable[[str], str]
+    """What a run is called by now: after a rollback took its calls back, it is run anew, under a new name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +106,9 @@ class ActorPhases:
         made = _decisions(values.get("decisions"), actor)
         if made:
             self.decisions.add(plan.id, made, key="strategize", now=self.clock.now())
-        return replace(ground.strategy, tasks=_tasks(values.get("steps")) or whole)
+        tasks = _tasks(values.get("steps")) or whole
+        self._show(made, tasks)
+        return replace(ground.strategy, tasks=tasks)
 
     def execute(self, ground: ActorGround) -> None:
         """Does the tasks, then mends what checks and the reviewer find, at most three times."""
@@ -109,14 +119,20 @@ class ActorPhases:
                 words = _task_words(ground.strategy, number, task)
                 self._run(ground, stage, actor, str(number), task=words)
             for number in range(1, _ROUNDS + 1):
-                findings = self._findings(ground, stage, number)
+                findings = self._findings(ground, stage)
                 if not findings:
                     return
                 self.say(f"mending, round {number} of {_ROUNDS}")
                 self._run(ground, stage, actor, f"mend-{number}", task=findings)
-            self._findings(ground, stage, _ROUNDS + 1)
+            self._findings(ground, stage)
 
-    def _findings(self, ground: ActorGround, stage: Stage, number: int) -> str:
+    def _show(self, made: Sequence[NewDecision], tasks: Sequence[Task]) -> None:
+        for decision in made:
+            self.say(f"decided: {decision.question} {decision.choice}")
+        for number, task in enumerate(tasks, start=1):
+            self.say(f"planned: {number}. {task.name}")
+
+    def _findings(self, ground: ActorGround, stage: Stage) -> str:
         """What is wrong with the result, in words for who mends it; nothing, if nothing is."""
         required = [run for run in ground.run_checks() if run.required]
         failed = [run for run in required if run.verdict is not CheckVerdict.PASSED]
@@ -124,14 +140,17 @@ class ActorPhases:
             return "\n\n".join(
                 f"The check `{run.command}` does not pass:\n{cut(run.details, _TOLD)}" for run in failed
             )
-        return self._objections(ground, stage, number)
+        return self._objections(ground, stage)
 
-    def _objections(self, ground: ActorGround, stage: Stage, number: int) -> str:
+    def _objections(self, ground: ActorGround, stage: Stage) -> str:
         actor, diff = ground.casting.review, stage.diff()
         if actor is None or not diff:
             return ""
         self.say(f"{actor.rpartition('/')[2]} reads the changes")
-        values = self._run(ground, stage, actor, f"review-{number}", task=diff, reads=True)
+        # Named by what is read: other changes get another verdict, and the same ones none that costs again.
+        part = f"review-{hashlib.sha256(diff.encode()).hexdigest()[:16]}"
+        shown = _legible(diff, stage.actors.get(actor), stage.host(part, reads=True))
+        values = self._run(ground, stage, actor, part, task=shown, reads=True)
         findings = "\n".join(f"- {finding}" for finding in _texts(values.get("findings")))
         accepted = values.get("verdict") == "accept"
         verdict = CheckVerdict.PASSED if accepted else CheckVerdict.FAILED
@@ -145,11 +164,12 @@ class ActorPhases:
     ) -> Mapping[str, JsonValue]:
         """What the actor left in its state. `NeedsHuman` where it asks a person, `BudgetExhausted`."""
         plan, strategy, job = ground.plan, ground.strategy, ground.job
+        who, part = stage.actors.get(actor), stage.named(part)
         left = ground.seconds_left()
         if left <= 0:
             raise _out_of_time(plan)
         request = ActorRequest(
-            actor=stage.actors.get(actor),
+            actor=who,
             thread_id=f"{plan.id}/{part}",
             inputs={
                 "goal": plan.goal,
@@ -157,7 +177,7 @@ class ActorPhases:
                 "definition_of_done": strategy.definition_of_done,
                 "instructions": _with_invariants(stage.instructions, strategy.invariants),
             },
-            host=stage.host(part, reads=reads),
+            host=stage.host(part, reads=reads or who.read_only),
             stop=job.token,
             fence=Fence(job.id, job.fence),
             answer=_answer(job.payload.get("answer")),
@@ -167,7 +187,9 @@ class ActorPhases:
         )
         try:
             outcome = self.runner().run(request)
-        except DeadlineExceeded:
+        except DeadlineExceeded as late:
+            if late.seconds < left:  # a limit of the actor's own, which no budget of the plan's raises
+                raise ActorStopped(actor, str(late)) from None
             raise _out_of_time(plan) from None
         asked = outcome.question
         if asked is not None:
@@ -183,6 +205,22 @@ def _answer(kept: JsonValue) -> Answer | None:
 
 def _out_of_time(plan: Plan) -> BudgetExhausted:
     return BudgetExhausted(plan.id, "the time it may take is over", "--timeout MORE")
+
+
+def _legible(diff: str, actor: Actor, host: ActorHost) -> str:
+    """As much of it as the actor's models can read beside all else; the files themselves can be read, too."""
+    models = [node.model or actor.model for node in actor.nodes if isinstance(node, LlmNode)]
+    for model in models:
+        window = host.facts(model).context_tokens
+        most = window * _CHARACTERS_A_TOKEN
+        while host.count_tokens(model, _only(cut(diff, most))) > window * _SHARE_OF_DIFF and most > 1:
+            most = most * 2 // 3
+        diff = cut(diff, most)
+    return diff
+
+
+def _only(text: str) -> ModelRequest:
+    return ModelRequest(messages=(Message(Role.USER, text),), max_output_tokens=1)
 
 
 def _with_invariants(instructions: str, invariants: Sequence[str]) -> str:

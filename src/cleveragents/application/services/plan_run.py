@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
@@ -39,6 +40,7 @@ from cleveragents.errors import (
     PlanFailed,
     SandboxBusy,
     SandboxMissing,
+    StaleFence,
     StalePlan,
     StoreBusy,
     StoreFull,
@@ -104,7 +106,7 @@ class PlanRun:
         plan = self.plans.get(str(job.payload["plan_id"]))
         if plan.job_id != job.id or not is_to_be_run(plan):  # guard: no other job's plan, nor what is done
             return _told(plan)
-        held = _Held(self.plans, self.clock, plan)
+        held = _Held(self.plans, self.clock, plan, Fence(job.id, job.fence))
         self._run(held, job)
         self._heed_cancel(held, job)
         return _told(held.plan)
@@ -113,7 +115,7 @@ class PlanRun:
         try:
             self._strategize(held, job)
             self._execute(held, job)
-        except StalePlan:
+        except (StalePlan, StaleFence):
             raise  # another worker owns it, or a person decided otherwise: it is not ours to move
         except Cancelled:
             # A worker that shuts down, or lost its lease, stops the run as well; the plan goes on elsewhere.
@@ -265,12 +267,13 @@ class _Work:
 
 @dataclass(slots=True)
 class _Held:
-    """The plan as this run last moved it. Its version is the run's fence: once anybody else has moved the
-    plan, whatever the run wants to make of it is refused. Not thread-safe: the run's own."""
+    """The plan as this run last moved it. Once anybody else has moved the plan, or taken its job, whatever
+    the run wants to make of it is refused. Not thread-safe: the run's own."""
 
     plans: PlanStore
     clock: Clock
     plan: Plan
+    fence: Fence
 
     def begin(self) -> Plan:
         """Takes the phase; from one that died in it, too: its version is worth nothing from now on."""
@@ -281,7 +284,8 @@ class _Held:
         self.move(self.plan.phase, state, PlanFacts(error=error))
 
     def move(self, phase: Phase, state: PlanState, facts: PlanFacts | None = None) -> None:
-        self.plan = self.plans.move(self.plan, (phase, state), facts, now=self.clock.now())
+        now = self.clock.now()
+        self.plan = self.plans.move(self.plan, (phase, state), facts, now=now, fence=self.fence)
 
 
 def _waited(needed: NeedsHuman | BudgetExhausted) -> JsonValue:

@@ -18,14 +18,12 @@ from sqlalchemy import (
     Table,
     bindparam,
     delete,
-    literal_column,
     or_,
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.application.ports.checkpoints import Fence, StoredCheckpoint, StoredWrite
-from cleveragents.domain.job import JobState
 from cleveragents.errors import StaleFence, UnknownPlan
 from cleveragents.infrastructure.persistence.actor_tables import (
     graph_checkpoints,
@@ -40,28 +38,18 @@ from cleveragents.infrastructure.persistence.checkpoint_rows import (
     write_rows,
 )
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_fence import RUNS
 from cleveragents.infrastructure.persistence.prepared_statement import PreparedStatement
-from cleveragents.infrastructure.persistence.tables import jobs
 
 __all__ = ["SqlCheckpointStore"]
 
 _PAGE = 16
 
-# Both hold what they find until the transaction is over: nobody takes the job over meanwhile, nobody deletes
-# the parent.
-_RUNS = (
-    select(jobs.c.number)
-    .where(
-        jobs.c.id == bindparam("job_id"),
-        jobs.c.fence == bindparam("token"),
-        jobs.c.state == literal_column(f"'{JobState.RUNNING.value}'"),
-    )
-    .with_for_update(read=True)
-)
 _IN_NAMESPACE = (
     graph_checkpoints.c.thread_id == bindparam("thread_id"),
     graph_checkpoints.c.namespace == bindparam("namespace"),
 )
+# Held until the transaction is over: nobody deletes the parent meanwhile.
 _STANDS = (
     select(graph_checkpoints.c.parent_id)
     .where(*_IN_NAMESPACE, graph_checkpoints.c.checkpoint_id == bindparam("checkpoint_id"))
@@ -87,7 +75,7 @@ class SqlCheckpointStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._runs = PreparedStatement(_RUNS, database.dialect)
+        self._runs = PreparedStatement(RUNS, database.dialect)
         self._stands = PreparedStatement(_STANDS, database.dialect)
         self._put = _inserting(graph_checkpoints, database.dialect, replace=True)
         self._put_values = _inserting(graph_values, database.dialect, replace=False)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Update, delete, func, select, update
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.event import DomainEvent, EventType
@@ -17,6 +18,7 @@ from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import InvalidPayload, PlanError, StalePlan, UnknownPlan
 from cleveragents.infrastructure.persistence.change_rows import is_storable
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.plan_rows import (
     call_of,
@@ -37,11 +39,17 @@ _STEP_CHARACTERS = 500
 
 
 class SqlCallStore:
-    """`CallStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """`CallStore` on a `Database`. Stateless but for the database, so any thread may share it.
 
-    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+    With a `fence`, calls are added and moved only while that job runs under that token: `StaleFence`.
+    """
+
+    def __init__(
+        self, database: Database, identifiers: IdentifierSource, *, fence: Fence | None = None
+    ) -> None:
         self._database = database
         self._identifiers = identifiers
+        self._fence = fence
 
     def add(
         self,
@@ -60,6 +68,7 @@ class SqlCallStore:
         call_id = self._identifiers.new()
 
         def unit(connection: Connection) -> ToolCall:
+            ensure_owned(connection, self._fence)
             _hold(connection, plan_id)
             last = select(func.coalesce(func.max(tool_calls.c.number), 0)).where(
                 tool_calls.c.plan_id == plan_id
@@ -85,6 +94,7 @@ class SqlCallStore:
         error: str | None = None,
     ) -> ToolCall:
         def unit(connection: Connection) -> ToolCall:
+            ensure_owned(connection, self._fence)
             _hold(connection, call.plan_id)
             held = _one(connection, call.plan_id, call.number)
             if held.state is not call.state:  # guard: somebody else moved the call since it was read

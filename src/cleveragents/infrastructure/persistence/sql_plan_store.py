@@ -12,6 +12,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.plans import NewPlan, PlanFacts
 from cleveragents.domain.event import DomainEvent, EventType
@@ -28,6 +29,7 @@ from cleveragents.infrastructure.persistence.actor_tables import (
 )
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.plan_rows import encoded, plan_of, plan_row
 from cleveragents.infrastructure.persistence.tables import (
@@ -141,8 +143,20 @@ class SqlPlanStore:
         with self._database.read() as connection:
             return [plan_of(row) for row in connection.execute(query).mappings()]
 
-    def move(self, plan: Plan, wanted: Standing, facts: PlanFacts | None = None, *, now: datetime) -> Plan:
-        return self._database.write(lambda connection: self.move_in(connection, plan, wanted, facts, now=now))
+    def move(
+        self,
+        plan: Plan,
+        wanted: Standing,
+        facts: PlanFacts | None = None,
+        *,
+        now: datetime,
+        fence: Fence | None = None,
+    ) -> Plan:
+        def unit(connection: Connection) -> Plan:
+            ensure_owned(connection, fence)
+            return self.move_in(connection, plan, wanted, facts, now=now)
+
+        return self._database.write(unit)
 
     def move_in(
         self,
