@@ -1,0 +1,21 @@
+"""What the runs of a plan's actors are called: for good, unless a person took back what one of them did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from cleveragents.domain.tool import CallState, ToolCall
+
+__all__ = ["current_name"]
+
+
+def current_name(part: str, calls: Sequence[ToolCall]) -> str:
+    """The name of the run by now. One whose calls a rollback took back has ended as far as its checkpoints
+    know, and would never make them again; so it is begun anew, as `part+1`, `part+2` and so on."""
+    gone = [str(call.step) for call in calls if call.state is CallState.REVERTED]
+    for time in count():
+        name = f"{part}+{time}" if time else part
+        if not any(step.startswith(f"{name}.") for step in gone):  # guard: nothing of it was taken back
+            break
+    return name

@@ -1,0 +1,182 @@
+"""A bench for plans that actors work at: a script of what the model says, and the real parts around it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cleveragents.application.container import Container
+from cleveragents.application.ports.actors import Actors
+from cleveragents.application.ports.budgets import BudgetView, ModelCall
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.domain.budget import Limits
+from cleveragents.domain.check import Check
+from cleveragents.domain.json_value import JsonValue, freeze, thaw
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.strategy import Casting, Strategy
+from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.domain.actor import Actor
+from tests.plan_bench import BenchParts, PlanBench
+
+__all__ = [
+    "ActorPlanBench",
+    "accept",
+    "actor_plan_bench",
+    "answer",
+    "call",
+    "executes",
+    "reviews",
+    "revise",
+    "rule",
+    "says",
+    "steps",
+    "strategizes",
+]
+
+USUAL = ("builtin/strategist", "builtin/executor", "builtin/reviewer")
+STRATEGIST = "You plan changes"
+EXECUTOR = "You change files"
+REVIEWER = "You review a change"
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    """A tool call of the model's."""
+    return {"tool": tool, "arguments": arguments}
+
+
+def answer(*calls: dict[str, Any], text: str = "", **more: Any) -> dict[str, Any]:
+    return {"text": text, "calls": list(calls), **more}
+
+
+def says(value: object, **more: Any) -> dict[str, Any]:
+    """An answer of a shape, or in words."""
+    return answer(text=value if isinstance(value, str) else json.dumps(value), **more)
+
+
+def rule(*turns: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    """By turns; `when` and whatever else a rule has are facts."""
+    return {"turns": list(turns), **facts}
+
+
+def strategizes(*turns: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    return rule(*turns, when={"system": STRATEGIST, **facts.pop("when", {})}, **facts)
+
+
+def executes(*turns: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    return rule(*turns, when={"system": EXECUTOR, **facts.pop("when", {})}, **facts)
+
+
+def reviews(*turns: dict[str, Any], **facts: Any) -> dict[str, Any]:
+    return rule(*turns, when={"system": REVIEWER, **facts.pop("when", {})}, **facts)
+
+
+def steps(*steps: Mapping[str, Any], decisions: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """What the strategist says in the end."""
+    made = [{"question": "How?", "choice": "so", "rationale": "it fits"}, *decisions]
+    return says({"summary": "a summary", "decisions": made, "steps": list(steps)})
+
+
+def accept() -> dict[str, Any]:
+    return says({"verdict": "accept", "findings": [], "summary": "good"})
+
+
+def revise(*findings: str) -> dict[str, Any]:
+    return says({"verdict": "revise", "findings": list(findings), "summary": "not good"})
+
+
+class _Actors:
+    """A test's own actors, and those there are."""
+
+    def __init__(self, own: Mapping[str, Actor], others: Actors) -> None:
+        self._own = own
+        self._others = others
+
+    def get(self, name: str) -> Actor:
+        return self._own[name] if name in self._own else self._others.get(name)
+
+
+class _Parts(BenchParts):
+    def __init__(self, container: Container, own: Mapping[str, Actor]) -> None:
+        super().__init__(container)
+        self._own = own
+
+    def actors(self, resource: Path) -> Any:
+        return _Actors(self._own, super().actors(resource))
+
+
+class ActorPlanBench(PlanBench):
+    """One process's parts, with models that answer from scripts. `actors` are a test's own, by name."""
+
+    def __init__(
+        self, home: Path, *, faults: FaultPoints | None = None, models: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(home, isolation="off", faults=faults)
+        facts = {**self.settings.model_dump(), "models": {"retries": 0, **(models or {})}}
+        self.settings = self.container.settings = Settings.model_validate(facts)
+        self.home = home
+        self.actors: dict[str, Actor] = {}
+        self.parts = _Parts(self.container, self.actors)
+
+    def script(self, *rules: dict[str, Any], **facts: Any) -> str:
+        """The name of a model that answers so."""
+        path = self.home / f"script-{len(list(self.home.glob('script-*')))}.yaml"
+        path.write_text(json.dumps({"version": 1, "facts": facts, "rules": list(rules)}))
+        return f"scripted/{path}"
+
+    def goal(
+        self,
+        model: str,
+        *,
+        cast: tuple[str | None, str, str | None] = USUAL,
+        limits: Limits | None = None,
+        checks: Sequence[Check] = (),
+        **facts: Any,
+    ) -> Plan:
+        """A plan with a job queued for it, for actors with that model."""
+        request = freeze({"limits": thaw((limits or Limits()).to_json())})
+        assert isinstance(request, Mapping)
+        family = {name: facts.pop(name) for name in ("parent_id", "root_id") if name in facts}
+        new = NewPlan("a goal", "tests/goal", str(self.repository), request, **family)
+        plan = self.parts.lifecycle.create(new)
+        strategy = Strategy(
+            (), tuple(checks), casting=Casting(*cast, model), **{"profile": "full-auto", **facts}
+        )
+        self.strategies[plan.id] = strategy
+        return plan
+
+    def reached(self, *rules: dict[str, Any], **facts: Any) -> Plan:
+        """A plan of the usual three, run as far as it goes."""
+        return self.work(self.goal(self.script(*rules), **facts))
+
+    def reply(self, plan: Plan, text: str) -> Plan:
+        return self.work(self.parts.lifecycle.reply(self.now(plan), text))
+
+    def waited(self, plan: Plan) -> Mapping[str, JsonValue]:
+        """What it waits for."""
+        found = self.now(plan).waiting_for
+        assert isinstance(found, Mapping)
+        return found
+
+    def spent(self, plan: Plan) -> BudgetView:
+        return self.parts.thinking.budgets.view(plan.root_id or plan.id)
+
+    def thoughts(self, plan: Plan) -> Sequence[ModelCall]:
+        return self.parts.thinking.budgets.calls_of(plan.id)
+
+    def raise_limits(self, plan: Plan, limits: Limits) -> None:
+        self.parts.thinking.raise_limits(plan, limits)
+
+    def tools_of(self, plan: Plan) -> list[str]:
+        """The tools it used, in order."""
+        return [made.tool for made in self.calls(plan)]
+
+
+@contextmanager
+def actor_plan_bench(home: Path, **facts: Any) -> Iterator[ActorPlanBench]:
+    bench = ActorPlanBench(home, **facts)
+    with bench.container:
+        yield bench
