@@ -40,6 +40,8 @@ def test_the_mistakes_shown_are_told_so() -> None:
 def test_every_key_and_every_shipped_action_is_on_the_page() -> None:
     known = [*keys_at(()), *keys_at(("execute", "steps", 0)), *keys_at(("arguments", "x"))]
     assert [key for key in known if f"`{key}" not in PAGE] == []
+    width = max(len(action.name) for action in builtin_actions())
     for action in builtin_actions():
         assert f"\n| `{action.name}` |" in PAGE
-        assert f"\n{action.name}  builtin  yes      {action.description.splitlines()[0]}\n" in PAGE
+        line = f"{action.name.ljust(width)}  builtin  yes      {action.description.splitlines()[0]}"
+        assert f"\n{line}\n" in PAGE
