@@ -13,13 +13,13 @@ from cleveragents.application.ports.actors import Actors
 from cleveragents.application.ports.budgets import BudgetView, ModelCall
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.plans import NewPlan
+from cleveragents.domain.actor import Actor
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.check import Check
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import Casting, Strategy
 from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.domain.actor import Actor
 from tests.plan_bench import BenchParts, PlanBench
 
 __all__ = [

@@ -19,6 +19,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
     "unit/test_action_render",
+    "unit/test_actor_plans",
+    "unit/test_actor_wire",
     "unit/test_apply_",
     "unit/test_cli_demo",
     "unit/test_cli_doctor_leftovers",
@@ -33,6 +35,7 @@ ENGINE = (
     "unit/test_tools_search",
     "contracts/test_applier",
     "contracts/test_command_runner",
+    "contracts/test_mcp_servers",
     "contracts/test_sandboxes",
     "races/test_apply",
     "races/test_confinement",

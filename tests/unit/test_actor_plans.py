@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from cleveragents.application.services.actor_phases import REVIEW
-from cleveragents.domain.actor import StateKey
+from cleveragents.domain.actor import Actor, ActorLimits, HumanNode, StateKey, ToolNode
+from cleveragents.domain.budget import Limits, exceeded
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.strategy import Strategy
+from cleveragents.errors import PlanError
 from cleveragents.interfaces.cli.plan_account import objection_to
 from tests.actor_bench import actor, thinker
 from tests.actor_plan_bench import (
@@ -264,3 +266,164 @@ def test_a_model_that_cannot_be_reached_ends_the_plan_which_goes_on_later(bench:
     assert bench.tools_of(plan) == ["write"]
     states = [thought.state for thought in bench.thoughts(plan)]
     assert states == ["settled"] * 3
+
+
+def test_what_a_rollback_took_back_is_done_again(bench: ActorPlanBench) -> None:
+    model = bench.script(
+        strategizes(steps({"title": "one", "instructions": "1"}, {"title": "two", "instructions": "2"})),
+        executes(answer(call("write", path="one.txt", content="1")), DONE, when={"user": "one +<- this one"}),
+        executes(answer(call("write", path="two.txt", content="2")), DONE),
+        reviews(accept()),
+    )
+    plan = bench.work(bench.goal(model))
+    bench.parts.rewriting.rollback(plan, 2)
+    assert sorted(bench.parts.history.differences(plan.id)) == ["one.txt"]
+    plan = bench.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert sorted(bench.parts.history.differences(plan.id)) == ["one.txt", "two.txt"]
+    # A second time, now beginning with the first task.
+    bench.parts.rewriting.rollback(bench.now(plan), 1)
+    plan = bench.resume(plan)
+    assert sorted(bench.parts.history.differences(plan.id)) == ["one.txt", "two.txt"]
+    bench.ensure_consistent(plan)
+
+
+# ── Budgets ───────────────────────────────────────────────────────────────────────────────────────
+
+WORKED = (
+    executes(
+        answer(call("command", script="echo ran >> new.txt"), usage={"input": 10, "output": 10}),
+        says("done", usage={"input": 10, "output": 10}),
+    ),
+)
+ENOUGH = Limits(10**12, 10**6, 100, 600.0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "remedy"),
+    [
+        (Limits(steps=1), "--max-steps MORE"),
+        (Limits(tokens=2_000), "--max-tokens MORE"),
+        (Limits(picodollars=2_000 * 10**6), "--max-usd MORE"),
+    ],
+    ids=["steps", "tokens", "money"],
+)
+def test_a_plan_that_has_spent_its_budget_waits_for_a_larger_one(
+    bench: ActorPlanBench, limits: Limits, remedy: str
+) -> None:
+    first, second = WORKED[0]["turns"]
+    costly = {**first, "usage": {"unsaid": True}}  # so it counts at its worst
+    prices = {"input_price": 1.0, "output_price": 1.0}
+    bench.actors["tests/worker"] = actor(thinker(tools=("command",)), name="tests/worker")
+    model = bench.script(rule(costly, second), output_tokens=1_000, **prices)
+    plan = bench.work(bench.goal(model, cast=(None, "tests/worker", None), limits=limits))
+    assert plan.state is PlanState.WAITING, plan.error
+    assert bench.waited(plan)["for"] == "budget"
+    assert remedy in str(bench.waited(plan)["remedy"])
+    spent = bench.spent(plan)
+    assert exceeded(limits, spent.spent + spent.reserved) == ()
+    # Without more it waits again, and nothing is done meanwhile.
+    assert bench.resume(plan).state is PlanState.WAITING
+    assert (len(bench.thoughts(plan)), bench.tools_of(plan)) == (1, ["command"])
+    bench.raise_limits(plan, ENOUGH)
+    plan = bench.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert (bench.sandbox(plan).root / "new.txt").read_text() == "ran\n"
+    assert [thought.state for thought in bench.thoughts(plan)] == ["settled"] * 2
+
+
+@pytest.mark.parametrize("phase", ["strategize", "execute"])
+def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, phase: str) -> None:
+    """In Strategize, too: the limit is the user's, from the first call on."""
+    rules = {
+        "strategize": strategizes(ONE),
+        "execute": executes(answer(call("write", path="n.txt", content="n")), DONE),
+    }
+    late = {"when": rules[phase]["when"], "reply": says("never said", delay_seconds=600.0), "times": 1}
+    model = bench.script(late, *rules.values(), input_price=1.0, output_price=1.0)
+    cast = ("builtin/strategist", "builtin/executor", None)
+    plan = bench.work(bench.goal(model, cast=cast, limits=Limits(seconds=1.0)))
+    assert plan.state is PlanState.WAITING, plan.error
+    assert plan.phase.value == phase
+    assert "--timeout MORE" in str(bench.waited(plan)["remedy"])
+    assert bench.spent(plan).reserved.tokens == 0
+    bench.raise_limits(plan, ENOUGH)
+    plan = bench.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert bench.tools_of(plan) == ["write"]
+
+
+def test_a_larger_budget_for_a_plan_that_has_not_begun_keeps_its_other_limits(bench: ActorPlanBench) -> None:
+    plan = bench.goal(bench.script(*WORKED), limits=Limits(steps=1))
+    bench.raise_limits(plan, Limits(tokens=5_000))
+    assert bench.spent(plan).limits == Limits(tokens=5_000, steps=1)
+
+
+def test_a_time_limit_of_the_actors_own_is_not_the_budgets(bench: ActorPlanBench) -> None:
+    limits = ActorLimits(seconds=0.2)
+    bench.actors["tests/hasty"] = actor(thinker(), name="tests/hasty", limits=limits)
+    model = bench.script(rule(says("late", delay_seconds=600.0)))
+    plan = bench.work(bench.goal(model, cast=(None, "tests/hasty", None)))
+    assert plan.state is PlanState.ERRORED
+    assert "tests/hasty was stopped" in str(plan.error)
+
+
+def test_money_is_not_counted_where_no_price_is_known(bench: ActorPlanBench) -> None:
+    plan = bench.work(bench.goal(bench.script(*WORKED), cast=ALONE, limits=Limits(picodollars=10**12)))
+    assert plan.state is PlanState.ERRORED
+    assert "the price of scripted/" in str(plan.error)
+    assert bench.thoughts(plan) == []
+
+
+# ── Questions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def asking() -> Actor:
+    """Asks twice, and writes down what was said."""
+    return actor(
+        HumanNode(name="colour", question="Which colour?", output="colour", next=("size",)),
+        HumanNode(name="size", question="Which size?", output="size", choices=("s", "l"), next=("write",)),
+        ToolNode(
+            name="write", tool="write", arguments={"path": "told.txt", "content": "${colour} ${size}\n"}
+        ),
+        name="tests/asking",
+        state=(StateKey("colour"), StateKey("size")),
+    )
+
+
+def test_a_question_is_waited_for_and_each_answer_is_for_its_own(bench: ActorPlanBench) -> None:
+    bench.actors["tests/asking"] = asking()
+    plan = bench.work(bench.goal(bench.script(executes(DONE)), cast=(None, "tests/asking", None)))
+    first = bench.waited(plan)
+    assert (plan.state, first["for"], first["what"]) == (PlanState.WAITING, "question", "Which colour?")
+    assert "plan answer" in str(first["remedy"])
+    # Nobody has answered: it asks again, and the same.
+    assert bench.waited(bench.resume(plan)) == first
+    plan = bench.reply(plan, "l")
+    second = bench.waited(plan)
+    assert second["what"] == "Which size? (s, l)"
+    assert second["question"] != first["question"]
+    # The answer to the first, which would be one to the second, is not taken for one.
+    assert bench.waited(bench.resume(plan)) == second
+    with pytest.raises(PlanError, match="not among the choices"):
+        bench.reply(plan, "red")
+    plan = bench.reply(plan, "s")
+    assert plan.standing == COMPLETE, plan.error
+    assert (bench.sandbox(plan).root / "told.txt").read_text() == "l s\n"
+    with pytest.raises(PlanError, match="no actor of it asks"):
+        bench.reply(plan, "s")
+
+
+def test_an_answer_that_comes_twice_or_late_is_used_once(bench: ActorPlanBench) -> None:
+    """The job of the first answer is still there when the second question is asked."""
+    bench.actors["tests/asking"] = asking()
+    plan = bench.work(bench.goal(bench.script(executes(DONE)), cast=(None, "tests/asking", None)))
+    lifecycle = bench.parts.lifecycle
+    asked = bench.now(plan)
+    lifecycle.reply(asked, "red")
+    with pytest.raises(PlanError):
+        lifecycle.reply(asked, "blue")
+    plan = bench.work(plan)
+    assert bench.waited(plan)["what"] == "Which size? (s, l)"
+    assert bench.reply(plan, "l").standing == COMPLETE
+    assert (bench.sandbox(plan).root / "told.txt").read_text() == "red l\n"
