@@ -1,4 +1,4 @@
-"""What commands of a plan print, shown as it comes."""
+"""What commands of a plan print and what its models say, shown as it comes and never with a secret in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from cleveragents.domain.redaction import redact_text
 
-__all__ = ["LiveOutput"]
+__all__ = ["LiveOutput", "PieceFlow"]
 
 _LONGEST_LINE = 4096
 _ESCAPES = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
@@ -44,3 +44,43 @@ class LiveOutput:
         text = redact_text(b"\n".join(last).decode("utf-8", "backslashreplace"))
         for line in text.split("\n"):
             self._show_line(f"  {line}")
+
+
+class PieceFlow:
+    """An answer that comes piece by piece, passed on word by word.
+
+    A secret may be cut anywhere by the pieces, so a word is held back until it has ended, and is looked at
+    together with all that stands before it on its line. Not thread-safe: one answer at a time feeds it.
+    """
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._shown = ""
+
+    def __call__(self, piece: str) -> str:
+        """What can be shown now; often nothing."""
+        *ended, rest = (self._line + piece).split("\n")
+        out = ""
+        for line in ended:
+            self._line = line
+            out += self.finish() + "\n"
+        self._line = rest
+        safe = redact_text(rest)
+        whole_words = safe[: max(safe.rfind(" "), safe.rfind("\t")) + 1]
+        # What turned out to be part of a secret afterwards is shown when the line has ended.
+        if whole_words.startswith(self._shown):  # guard: nothing is said twice
+            out += whole_words[len(self._shown) :]
+            self._shown = whole_words
+        if len(rest) > _LONGEST_LINE:
+            out += self.finish()
+        return out
+
+    def finish(self) -> str:
+        """The rest of the line."""
+        safe = redact_text(self._line)
+        pairs = enumerate(zip(safe, self._shown, strict=False))
+        known = next(
+            (place for place, (one, other) in pairs if one != other), min(len(safe), len(self._shown))
+        )
+        self._line = self._shown = ""
+        return safe[known:]

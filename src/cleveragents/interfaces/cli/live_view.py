@@ -1,12 +1,18 @@
 """What is seen of a plan while it runs: what it says, which tools it uses, what its commands print.
 
 Everything is for the eyes of whoever waits, so it goes to stderr; results are printed elsewhere, afterwards.
+Only who asked for a stream of JSON gets all of it on stdout. A view that cannot be written to any more, as
+its reader has gone, shows nothing from then on: that is no reason for the plan to fail.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import threading
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.domain.redaction import redact_text
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
     from cleveragents.interfaces.cli.output import Output
 
-__all__ = ["LiveView", "PlainView", "view_for"]
+__all__ = ["LiveView", "PlainView", "is_for_terminal", "lines_of", "one_line", "view_for"]
 
 _LONGEST = 160
 
@@ -39,7 +45,7 @@ class LiveView(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Nothing more will come. A second call changes nothing."""
         ...
 
 
@@ -53,18 +59,19 @@ class PlainView:
     Cancel safety: nothing waits for anything but the terminal.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "", *, write: Callable[[str], None] = progress) -> None:
+        self._prefix = prefix
+        self._write_line = write
         self._lock = threading.Lock()
-        self._live = LiveOutput(progress)
+        self._live = LiveOutput(self._write)
 
     def say(self, message: str) -> None:
         with self._lock:
             self._live.finish()
-            progress(message)
+            self._write(message)
 
     def seen(self, seen: Progress) -> None:
-        line = line_of(seen)
-        if line is not None:
+        for line in lines_of(seen):
             self.say(line)
 
     def output(self, chunk: bytes) -> None:
@@ -75,20 +82,72 @@ class PlainView:
         with self._lock:
             self._live.finish()
 
+    def _write(self, line: str) -> None:
+        try:
+            self._write_line(f"{self._prefix}{line}")
+        except OSError:
+            self._write_line = _nowhere
 
-def line_of(seen: Progress) -> str | None:
-    """What there is to say of it in one line; None for what is only worth seeing while it happens."""
-    text = " ".join(redact_text(seen.text).split())
-    short = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+def lines_of(seen: Progress) -> list[str]:
+    """What there is to say of it, line by line; nothing for what is only worth seeing while it happens."""
     if seen.kind is ProgressKind.TOOL:
-        return f"  {short}"
+        return [f"  {one_line(seen.text)}"]
     if seen.kind is ProgressKind.TOOL_DONE and seen.failed:
-        return f"    it failed: {short}"
-    if seen.kind is ProgressKind.THOUGHT and short:
-        return f"  “{short}”"
-    return None
+        return [f"    it failed: {one_line(seen.text)}"]
+    if seen.kind is ProgressKind.THOUGHT:
+        return _thought(seen.text)
+    return []
 
 
-def view_for(container: Container, plan: Plan, output: Output | None) -> LiveView:
-    """The view that fits where it is shown."""
-    return PlainView()
+def one_line(text: str) -> str:
+    """The text without secrets on one line, of which it takes no more than two."""
+    joined = " ".join(redact_text(text).split())
+    return joined if len(joined) <= _LONGEST else f"{joined[: _LONGEST - 1]}…"
+
+
+def view_for(
+    container: Container, plan: Plan, output: Output | None, *, hint: str = "Ctrl-C stops it"
+) -> LiveView:
+    """The view that fits where it is shown. `hint` says what Ctrl-C does."""
+    if output is not None and output.format == "stream-json":
+        from cleveragents.interfaces.cli.stream_view import StreamView
+
+        return StreamView(plan.id)
+    if not is_for_terminal(output):
+        return PlainView()
+    from cleveragents.interfaces.cli.plan_meter import PlanMeter
+    from cleveragents.interfaces.cli.rich_view import RichView
+
+    view = RichView(PlanMeter(container.plan_parts, plan), hint=hint)
+    view.start()
+    return view
+
+
+def is_for_terminal(output: Output | None) -> bool:
+    """Whether somebody watches on a terminal on which the cursor can be moved."""
+    if output is None or not output.for_eyes:
+        return False
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _thought(text: str) -> list[str]:
+    """What a model said; of an answer for programs, what is in it for people."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, Mapping):
+        said = one_line(text)
+        return [f"  “{said}”"] if said else []
+    said = one_line(str(answer.get("summary") or answer.get("verdict") or ""))
+    lines = [f"  “{said}”"] if said else []
+    return [*lines, *(f"  - {one_line(str(finding))}" for finding in _items(answer.get("findings")))]
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _nowhere(line: str) -> None:
+    """Nobody reads any more."""

@@ -176,7 +176,7 @@ def deny_plan(session: Session, plan_id: str, number: int | None, output: Output
 
     container = session.container()
     parts = container.plan_parts
-    plan = work_on(container, _answered(parts, plan_id, number, granted=False))
+    plan = work_on(container, _answered(parts, plan_id, number, granted=False), output)
     progress(f"denied: {plan.error}")
     told_plan(output, parts, plan)
 
@@ -336,6 +336,6 @@ def worked_on(container: Container, plan: Plan, output: Output, *, yes: bool = F
 
     parts = container.plan_parts
     try:
-        decide(container, work_on(container, plan, output), yes=yes, commit=None)
+        decide(container, work_on(container, plan, output), yes=yes, commit=None, output=output)
     finally:
         told_plan(output, parts, parts.plans.get(plan.id))

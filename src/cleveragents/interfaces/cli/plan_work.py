@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -18,11 +17,11 @@ from cleveragents.errors import (
     Cancelled,
     CheckFailed,
     Conflict,
-    JobAlreadyEnded,
     PlanError,
     PlanFailed,
 )
-from cleveragents.interfaces.cli.live_view import LiveView, view_for
+from cleveragents.interfaces.cli.interruption import stop_plans
+from cleveragents.interfaces.cli.live_view import LiveView, PlainView, view_for
 from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import (
@@ -39,13 +38,13 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.application.services.async_worker import AsyncWorker
+    from cleveragents.application.services.job_handlers import JobHandler
     from cleveragents.domain.tool import ToolCall
     from cleveragents.interfaces.cli.output import Output
 
-__all__ = ["apply_now", "decide", "interactive", "work_on"]
+__all__ = ["apply_now", "decide", "handler_of", "interactive", "is_to_be_applied", "work_on"]
 
 _FOREVER = 30 * 24 * 3600.0
-_END_SECONDS = 30.0
 _NEEDS_HUMAN = 3
 
 
@@ -57,22 +56,27 @@ def interactive() -> bool:
 def work_on(
     container: Container, plan: Plan, output: Output | None = None, *, answered: ToolCall | None = None
 ) -> Plan:
-    """The plan, once its job is over. Ctrl-C cancels it, and its processes are gone when this returns.
+    """The plan, once its job is over. Ctrl-C cancels it, and its processes are gone when this returns;
+    twice, and this process is gone as well.
 
     What was said when the call that is now `answered` was asked for is not said again.
     """
+    from cleveragents.application.services.plan_run import kind_of_plan
+
     worker: AsyncWorker | None = None
-    view = view_for(container, plan, output)
+    view: LiveView = PlainView()
     try:
+        view = view_for(container, plan, output)
         if answered is None:
             view.say(f"plan {plan.id}: {redact_text(plan.goal)}")
-        worker = _worker(container, plan, view, answered)
+        handlers = {kind_of_plan(plan.id): handler_of(container, view, answered)}
+        worker = container.worker(handlers, name=f"run-{os.getpid()}")
         worker.start()
         worker.run_until_idle(_FOREVER)
     except KeyboardInterrupt:
-        view.say("interrupted: stopping the plan …")
-        _stop(container.plan_parts, plan, worker)
+        stop_plans(container, [plan], worker, view)
     except SystemExit:
+        view.close()
         progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
         raise
     finally:
@@ -82,7 +86,13 @@ def work_on(
 
 
 def decide(
-    container: Container, plan: Plan, *, yes: bool, commit: CommitRequest | None, only_review: bool = False
+    container: Container,
+    plan: Plan,
+    *,
+    yes: bool,
+    commit: CommitRequest | None,
+    only_review: bool = False,
+    output: Output | None = None,
 ) -> Plan:
     """Takes a plan from where its job left it to where the user wants it, asking on a terminal.
 
@@ -91,7 +101,7 @@ def decide(
     """
     parts = container.plan_parts
     while plan.state is PlanState.WAITING:
-        plan = _answered(container, plan, commit)
+        plan = _answered(container, plan, commit, output)
     if plan.state is PlanState.CANCELLED:
         raise Cancelled((plan.error or "").removeprefix("cancelled: "))
     if plan.state is PlanState.ERRORED:
@@ -142,9 +152,9 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
     return plan
 
 
-def _worker(container: Container, plan: Plan, view: LiveView, answered: ToolCall | None) -> AsyncWorker:
+def handler_of(container: Container, view: LiveView, answered: ToolCall | None = None) -> JobHandler:
+    """What runs a plan's job and shows it there."""
     from cleveragents.application.services.job_handlers import JobHandler
-    from cleveragents.application.services.plan_run import kind_of_plan
 
     known = None if answered is None else f"step {answered.step} of "
 
@@ -152,23 +162,14 @@ def _worker(container: Container, plan: Plan, view: LiveView, answered: ToolCall
         if known is None or not message.startswith(known):
             view.say(message)
 
-    run = container.plan_parts.run(progress=told, on_output=view.output, told=view.seen)
-    handler = JobHandler(run=run)
-    return container.worker({kind_of_plan(plan.id): handler}, name=f"run-{os.getpid()}")
+    return JobHandler(run=container.plan_parts.run(progress=told, on_output=view.output, told=view.seen))
 
 
-def _stop(parts: PlanParts, plan: Plan, worker: AsyncWorker | None) -> None:
-    """Cancels the plan, whether or not its job was begun; returns when nothing of it runs any more."""
-    reason = "interrupted by the user"
-    if worker is None:
-        parts.lifecycle.cancel(plan, reason)
-        return
-    with suppress(JobAlreadyEnded):
-        worker.cancel(str(parts.plans.get(plan.id).job_id), reason)
-    worker.run_until_idle(_END_SECONDS)
+def is_to_be_applied(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRequest | None) -> bool:
+    """Whether a result can go into the user's files without a question; what speaks against it is said.
 
-
-def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRequest | None) -> Plan:
+    `CheckFailed`, having said what can be done.
+    """
     from cleveragents.domain.policy import Capability, Verdict
     from cleveragents.domain.strategy import Strategy
 
@@ -182,7 +183,11 @@ def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRe
     objection = objection_to(parts, plan)
     if objection is not None:
         progress(f"the reviewer does not accept it: {objection}")
-    if (yes or allowed) and objection is None:
+    return (yes or allowed) and objection is None
+
+
+def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRequest | None) -> Plan:
+    if is_to_be_applied(parts, plan, yes=yes, commit=commit):
         return apply_now(parts, plan, commit)
     if interactive():
         return _asked(parts, plan, commit)
@@ -209,7 +214,7 @@ def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
         shown_diff(parts.result.diff(plan, parts.sandboxes.open(plan.id), options=diff_options()))
 
 
-def _answered(container: Container, plan: Plan, commit: CommitRequest | None) -> Plan:
+def _answered(container: Container, plan: Plan, commit: CommitRequest | None, output: Output | None) -> Plan:
     parts = container.plan_parts
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     call = parts.lifecycle.asking(plan)
@@ -218,9 +223,10 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None) ->
         progress(f"  {call.tool}: {spelt_arguments(call.arguments)}")
     if interactive() and call is not None:
         granted = click.confirm("Allow it?", err=True)
-        return work_on(container, parts.lifecycle.answer(plan, granted, call.number), answered=call)
+        plan = parts.lifecycle.answer(plan, granted, call.number)
+        return work_on(container, plan, output, answered=call)
     if interactive() and waited(plan) == "question":
-        return work_on(container, parts.lifecycle.reply(plan, _asked_for(waiting)))
+        return work_on(container, parts.lifecycle.reply(plan, _asked_for(waiting)), output)
     told_next(parts, plan)
     if commit is not None:
         progress("then it can be applied and committed; the message is to be given again")

@@ -96,6 +96,6 @@ def run(
     commit = None if message is None else CommitRequest(message)
     plan = work_on(container, parts.lifecycle.create(request), output)
     try:
-        plan = decide(container, plan, yes=yes, commit=commit, only_review=only_review)
+        plan = decide(container, plan, yes=yes, commit=commit, only_review=only_review, output=output)
     finally:
         told_plan(output, parts, parts.plans.get(plan.id))

@@ -1,0 +1,69 @@
+"""What Ctrl-C does to plans that run here: once stops them in order, twice ends this process at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from cleveragents.errors import CleverAgentsError, JobAlreadyEnded
+from cleveragents.interfaces.cli.output import counted, progress
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.application.services.async_worker import AsyncWorker
+    from cleveragents.domain.plan import Plan
+    from cleveragents.interfaces.cli.live_view import LiveView
+
+__all__ = ["stop_plans"]
+
+_END_SECONDS = 30.0
+_REASON = "interrupted by the user"
+_INTERRUPTED = 130
+
+
+def stop_plans(
+    container: Container, plans: Sequence[Plan], worker: AsyncWorker | None, view: LiveView
+) -> None:
+    """Cancels them, whether or not their jobs were begun; returns when nothing of them runs any more.
+
+    Another Ctrl-C meanwhile ends their processes and this one, without a return.
+    """
+    try:
+        what = "the plan" if len(plans) == 1 else counted(len(plans), "plan")
+        view.say(f"interrupted: stopping {what} … (Ctrl-C once more ends it at once)")
+        for plan in plans:
+            _cancel(container, plan, worker)
+        if worker is not None:
+            worker.run_until_idle(_END_SECONDS)
+    except KeyboardInterrupt:
+        _end_at_once(container, plans, view)
+
+
+def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> None:
+    parts = container.plan_parts
+    if worker is None:
+        parts.lifecycle.cancel(plan, _REASON)
+        return
+    with suppress(JobAlreadyEnded):
+        worker.cancel(str(parts.plans.get(plan.id).job_id), _REASON)
+
+
+def _end_at_once(container: Container, plans: Sequence[Plan], view: LiveView) -> NoReturn:
+    from cleveragents.application.services.job_attempt import marker_of
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # guard: a third one need not wait for this either
+    view.close()
+    for plan in plans:
+        with suppress(CleverAgentsError):
+            job = container.jobs.get(str(container.plan_parts.plans.get(plan.id).job_id))
+            container.processes.end(marker_of(job.id, job.fence), grace_seconds=0)
+    for plan in plans:
+        progress(f"plan {plan.id} was ended at once and may still count as running")
+    named = plans[0].id if len(plans) == 1 else "PLAN"
+    progress(f"`agents plan cancel {named}` settles it, `agents doctor` finds whatever else is left")
+    sys.stdout.flush()
+    os._exit(_INTERRUPTED)  # nothing is closed: that would be the orderly way, which takes its time

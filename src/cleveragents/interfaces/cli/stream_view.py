@@ -1,0 +1,83 @@
+"""What is seen of a plan as JSON on stdout, one object for each thing seen, for programs that follow it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from cleveragents.domain.progress import Progress, ProgressKind
+from cleveragents.domain.redaction import redact_text
+from cleveragents.interfaces.cli.live_output import LiveOutput, PieceFlow
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+__all__ = ["StreamView"]
+
+# Held by whoever writes, because views of several plans share one stdout.
+_STDOUT = threading.Lock()
+
+
+class StreamView:
+    """One line for each thing: `event`, `plan`, and what belongs to it.
+
+    Thread safety:
+        Owner: the command that runs the plan.
+        Lock: `_lock` guards what is held back of output and answers; it is held while a line is written, so
+            that they come in order. `_STDOUT` keeps the lines of several plans apart.
+        Guarantee: every line is one whole object; no piece of an answer comes after its `thought`.
+    Cancel safety: nothing waits for anything but the reader.
+    """
+
+    def __init__(self, plan_id: str, stream: TextIO | None = None) -> None:
+        self._plan_id = plan_id
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._gone = False
+        self._live = LiveOutput(lambda line: self._write("output", text=line.removeprefix("  ")))
+        self._flows: dict[tuple[str, str], PieceFlow] = {}
+
+    def say(self, message: str) -> None:
+        with self._lock:
+            self._live.finish()
+            self._write("say", text=redact_text(message))
+
+    def seen(self, seen: Progress) -> None:
+        with self._lock:
+            if seen.kind is ProgressKind.PIECE:
+                flow = self._flows.setdefault((seen.actor, seen.node), PieceFlow())
+                self._piece(seen, flow(seen.text))
+                return
+            flow = self._flows.pop((seen.actor, seen.node), PieceFlow())
+            self._piece(seen, flow.finish())
+            self._live.finish()
+            facts: dict[str, Any] = {"text": redact_text(seen.text)}
+            if seen.kind is ProgressKind.TOOL_DONE:
+                facts["failed"] = seen.failed
+            self._write(seen.kind.value, actor=seen.actor, node=seen.node, **facts)
+
+    def output(self, chunk: bytes) -> None:
+        with self._lock:
+            self._live(chunk)
+
+    def close(self) -> None:
+        with self._lock:
+            self._live.finish()
+
+    def _piece(self, seen: Progress, text: str) -> None:
+        if text:
+            self._write("piece", actor=seen.actor, node=seen.node, text=text)
+
+    def _write(self, event: str, **facts: Any) -> None:
+        if self._gone:
+            return
+        line = json.dumps({"event": event, "plan": self._plan_id, **facts})
+        stream = self._stream or sys.stdout
+        try:
+            with _STDOUT:
+                stream.write(f"{line}\n")
+                stream.flush()
+        except OSError:
+            self._gone = True
