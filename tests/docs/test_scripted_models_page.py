@@ -1,0 +1,28 @@
+"""The page on scripted models: its scripts load, and no key of the format is left out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from cleveragents.infrastructure.models.script import Answer, Fault, Rule, When
+from cleveragents.infrastructure.models.script_document import read_script
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "scripted-models.md").read_text(encoding="utf-8")
+SCRIPTS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_every_script_that_is_shown_loads() -> None:
+    assert len(SCRIPTS) == 2
+    for script in SCRIPTS:
+        assert read_script(script, "page").rules
+
+
+@pytest.mark.parametrize("part", [When, Rule, Answer, Fault], ids=lambda part: part.__name__)
+def test_every_key_is_explained(part: type[BaseModel]) -> None:
+    rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `"))
+    missing = [name for name in part.model_fields if not re.search(rf"`{name}\b", rows) and name != "when"]
+    assert missing == []
