@@ -113,6 +113,7 @@ ACTORS = [
     *(f"{UNIT}actor_{part}.py" for part in ("llm_node", "compiler", "runner")),
     f"{RACES}actor_runner.py",
 ]
+MCP = [f"{UNIT}mcp_configuration.py", f"{CONTRACTS}mcp_servers.py"]
 DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
 ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 
@@ -229,6 +230,17 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/tools/descent.py": TOOLS,
     "infrastructure/tools/exact_edit.py": TOOLS,
     "infrastructure/tools/matchers.py": TOOLS,
+    "infrastructure/tools/mcp/arguments.py": MCP,
+    "infrastructure/tools/mcp/configuration.py": MCP,
+    "infrastructure/tools/mcp/connection.py": MCP,
+    "infrastructure/tools/mcp/content.py": MCP,
+    "infrastructure/tools/mcp/filling.py": MCP,
+    "infrastructure/tools/mcp/loop.py": MCP,
+    "infrastructure/tools/mcp/place.py": MCP,
+    "infrastructure/tools/mcp/server_entry.py": MCP,
+    "infrastructure/tools/mcp/servers.py": MCP,
+    "infrastructure/tools/mcp/tools.py": MCP,
+    "infrastructure/tools/mcp/transport.py": MCP,
     "infrastructure/tools/text_files.py": TOOLS,
     "infrastructure/trust/repository_files.py": TRUST,
     "infrastructure/trust/sql_trust_store.py": TRUST,

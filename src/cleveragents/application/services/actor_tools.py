@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Protocol, runtime_checkable
 
 from cleveragents.application.ports.actors import ToolAnswer
 from cleveragents.application.services.tool_answers import cut, spelt_result
@@ -18,10 +20,20 @@ from cleveragents.domain.policy import Verdict
 from cleveragents.domain.tool import CallState, ToolSpec
 from cleveragents.errors import CallDenied, PolicyDenied
 
-__all__ = ["EVERY_TOOL", "ActorTools"]
+__all__ = ["EVERY_TOOL", "ActorTools", "SelectingTools"]
 
 EVERY_TOOL = "*"
 """In an actor's list of tools: all that there are."""
+
+
+@runtime_checkable
+class SelectingTools(Protocol):
+    """A source that can tell what a pattern means without looking at all it has: some have to start what
+    offers their tools."""
+
+    def select(self, pattern: str) -> tuple[str, ...]:
+        """The names that the pattern means, in order."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +53,27 @@ class ActorTools:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def specs(self, names: Sequence[str]) -> Sequence[ToolSpec]:
-        """Those of the named tools that may be used, in the order of their names. `UnknownTool`."""
+        """Those of the named tools that may be used, each once, in the order in which they are named.
+
+        A name may be a pattern, such as `mcp__tracker__*`; `*` alone means all that there are. One that fits
+        nothing is no error: what a pattern means depends on what is there. `UnknownTool`, `ToolRefused`.
+        """
         source = self.execution.tools
-        wanted = source.names() if EVERY_TOOL in names else tuple(dict.fromkeys(names))
+        wanted = source.names() if EVERY_TOOL in names else self._named(names)
         found = [source.get(name).spec for name in wanted]
         return [spec for spec in found if self._may_be_used(spec)]
+
+    def _named(self, names: Sequence[str]) -> tuple[str, ...]:
+        source = self.execution.tools
+        wanted: dict[str, None] = {}
+        for name in names:
+            if "*" not in name:
+                wanted[name] = None
+            elif isinstance(source, SelectingTools):
+                wanted |= dict.fromkeys(source.select(name))
+            else:
+                wanted |= dict.fromkeys(known for known in source.names() if fnmatchcase(known, name))
+        return tuple(wanted)
 
     def use(self, tool: str, arguments: Mapping[str, JsonValue], *, step: str) -> ToolAnswer:
         """What came of the call. `NeedsHuman`, `Cancelled`."""

@@ -1,0 +1,32 @@
+"""Opens the MCP tools of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cleveragents.application.ports.commands import StopSignal
+from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
+from cleveragents.infrastructure.tools.mcp.connection import Patience
+from cleveragents.infrastructure.tools.mcp.place import ServerPlace
+from cleveragents.infrastructure.tools.mcp.servers import McpServers
+from cleveragents.infrastructure.tools.mcp.tools import McpTools
+
+__all__ = ["open_mcp"]
+
+
+@contextmanager
+def open_mcp(
+    configuration: McpConfiguration,
+    place: ServerPlace,
+    stop: StopSignal | None = None,
+    *,
+    patience: Patience | None = None,
+) -> Iterator[McpTools]:
+    """The tools of those servers, for as long as the context lasts.
+
+    Entering starts nothing, not even a thread. When it is left, no server is alive, nor any process that one
+    started. `stop` ends a start or a listing that is under way; a call watches its own.
+    """
+    with McpServers(configuration.servers, place, patience) as servers:
+        yield McpTools(servers, configuration, stop)

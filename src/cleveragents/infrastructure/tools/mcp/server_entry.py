@@ -1,0 +1,126 @@
+"""One server's entry in a configuration file: checked whole, every mistake named with what to write instead.
+
+Values may name variables of the environment, `${NAME}` or `${NAME:-otherwise}`. They are filled in when the
+server is started, so that a file can be listed and changed without them, and nothing of ours holds a secret
+for longer than it is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+
+__all__ = ["McpServer", "entry_of"]
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,30}(?<!_)")
+_LOCAL = ("command", "args", "env", "cwd")
+_REMOTE = ("url", "headers")
+_OURS = ("type", "isolated", "disabled")
+# What other programs keep in the same file; it means nothing here.
+_OTHERS = frozenset({"alwaysAllow", "autoApprove", "description", "note", "timeout", "trust"})
+_TYPES = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server as it is configured, variables not filled in. `own`: the user's, not a repository's.
+
+    What may hold a secret is kept out of its representation.
+    """
+
+    name: str
+    source: str
+    own: bool
+    command: tuple[str, ...] = field(default=(), repr=False)
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    directory: str = ""
+    url: str = field(default="", repr=False)
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    isolated: bool = True
+    disabled: bool = False
+
+
+def entry_of(name: str, facts: object, source: str, *, own: bool) -> tuple[McpServer | None, list[str]]:
+    """The server, or what is wrong with its entry: all of it."""
+    problems = [] if _NAME.fullmatch(name) else [_WRONG_NAME]
+    if not isinstance(facts, Mapping):
+        return None, [*problems, "must be an object with `command` or `url`"]
+    problems += _unknown(facts)
+    problems += _shape(facts)
+    if facts.get("isolated", True) is not True and facts.get("isolated") is not False:
+        problems.append("`isolated` must be true or false")
+    if facts.get("isolated") is False and not own:  # guard: a repository may tighten, never loosen
+        problems.append(
+            "a repository may not say `isolated`: false; whoever wants that adds the server to their own file"
+        )
+    if not isinstance(facts.get("disabled", False), bool):
+        problems.append("`disabled` must be true or false")
+    if problems:
+        return None, problems
+    server = McpServer(
+        name=name,
+        source=source,
+        own=own,
+        command=(facts["command"], *facts.get("args", ())) if "command" in facts else (),
+        environment=MappingProxyType(dict(facts.get("env", {}))),
+        directory=facts.get("cwd", ""),
+        url=facts.get("url", ""),
+        headers=MappingProxyType(dict(facts.get("headers", {}))),
+        isolated=facts.get("isolated", True),
+        disabled=facts.get("disabled", False),
+    )
+    return server, []
+
+
+_WRONG_NAME = "the name must be of letters, digits, `-` and single `_`, at most 32 characters"
+
+
+def _unknown(facts: Mapping[str, object]) -> list[str]:
+    known = (*_LOCAL, *_REMOTE, *_OURS)
+    problems: list[str] = []
+    for key in facts:
+        if key in known or key in _OTHERS:
+            continue
+        near = get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        problems.append(f"there is no key {key!r}; {hint}")
+    return problems
+
+
+def _shape(facts: Mapping[str, object]) -> list[str]:
+    problems: list[str] = []
+    if ("command" in facts) == ("url" in facts):
+        problems.append("give either `command`, to start it here, or `url`, where it runs")
+    foreign = _REMOTE if "command" in facts else _LOCAL
+    problems += [
+        f"`{key}` does not go with `{_kind(facts)}`"
+        for key in foreign
+        if key in facts and key != _kind(facts)
+    ]
+    kind = facts.get("type")
+    if kind is not None and (not isinstance(kind, str) or _TYPES.get(kind) not in facts):
+        problems.append(f"the type {kind!r} is not one of stdio (with `command`) and http (with `url`)")
+    for key in ("command", "cwd", "url"):
+        if key in facts and (not isinstance(facts[key], str) or not facts[key]):
+            problems.append(f"`{key}` must be a text")
+    arguments = facts.get("args", [])
+    if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
+        problems.append("`args` must be a list of texts")
+    problems += [
+        f"`{key}` must be an object of texts" for key in ("env", "headers") if not _texts(facts.get(key, {}))
+    ]
+    url = facts.get("url")
+    if isinstance(url, str) and url and not url.startswith(("http://", "https://", "${")):
+        problems.append("`url` must begin with http:// or https://")
+    return problems
+
+
+def _kind(facts: Mapping[str, object]) -> str:
+    return "command" if "command" in facts else "url"
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())

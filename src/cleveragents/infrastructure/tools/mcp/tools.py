@@ -1,0 +1,180 @@
+"""The tools of MCP servers as tools like any other: asked for by name, allowed by the policy, recorded.
+
+A server's tool may do anything that its process can, so it needs leave as a command does, or, where it is
+reached over the network, as the network does; and what it changed in the sandbox is found by looking. Only of
+a server that the user added themselves is it believed that a tool merely reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from cleveragents.application.ports.commands import StopSignal
+from cleveragents.application.ports.tools import SandboxFiles, Tool, Workplace
+from cleveragents.domain.json_value import FrozenObject, JsonValue, thaw
+from cleveragents.domain.policy import Capability
+from cleveragents.domain.tool import ToolSpec
+from cleveragents.errors import NotTrusted, ToolRefused, UnknownTool
+from cleveragents.infrastructure.tools.mcp.arguments import check_arguments
+from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
+from cleveragents.infrastructure.tools.mcp.listing import PREFIX, SEPARATOR, ListedTool, full_name
+from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
+from cleveragents.infrastructure.tools.mcp.servers import McpServers
+
+__all__ = ["McpTool", "McpTools"]
+
+_OUTPUT = FrozenObject(
+    {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "description": "what it said; a part of it, if it is too long"},
+            "structured": {"description": "what it said as JSON, if it did"},
+        },
+        "required": ["text"],
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """One tool of one server. Any thread may call it."""
+
+    servers: McpServers
+    server: McpServer
+    listed: ListedTool
+
+    @property
+    def spec(self) -> ToolSpec:
+        reads = self._only_reads
+        return ToolSpec(
+            name=full_name(self.server.name, self.listed.name),
+            description=self.listed.description
+            or f"{self.listed.name}, of the MCP server {self.server.name}",
+            capability=self._capability,
+            input_schema=self.listed.input_schema,
+            output_schema=_OUTPUT,
+            writes=not reads,
+            runs_commands=not reads,
+        )
+
+    def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
+        check_arguments(self.spec.name, self.listed.input_schema, arguments)
+        return self._capability
+
+    def call(self, arguments: Mapping[str, JsonValue], workplace: Workplace) -> JsonValue:
+        name = self.spec.name
+        check_arguments(name, self.listed.input_schema, arguments)
+        given = cast("dict[str, Any]", thaw(FrozenObject(arguments)))
+        answer = self.servers.call(self.server.name, self.listed.name, given, workplace.stop)
+        if answer.failed:
+            raise ToolRefused(name, answer.text or "it failed and did not say why")
+        if answer.structured is None:
+            return {"text": answer.text}
+        return {"text": answer.text, "structured": answer.structured}
+
+    @property
+    def _only_reads(self) -> bool:
+        # guard: a repository's server says of itself what it likes
+        return self.listed.read_only and self.server.own
+
+    @property
+    def _capability(self) -> Capability:
+        if self._only_reads:
+            return Capability.READ
+        return Capability.NETWORK if self.server.url else Capability.COMMAND
+
+
+class McpTools:
+    """`ToolSource` of all tools of all servers. Any thread may ask; the first who does starts the servers
+    that it needs, as far as they are configured and trusted, and waits for them."""
+
+    def __init__(
+        self, servers: McpServers, configuration: McpConfiguration, stop: StopSignal | None = None
+    ) -> None:
+        self._servers = servers
+        self._configuration = configuration
+        self._stop = stop
+
+    def get(self, name: str) -> Tool:
+        """`UnknownTool`, `NotTrusted`, `ToolRefused` if its server cannot be used."""
+        server = self._server(name)
+        found = self._tools(server).get(name)
+        if found is None:
+            known = tuple(self._tools(server))
+            near = get_close_matches(name, known, n=3)
+            raise UnknownTool(name, (*near, *(other for other in known if other not in near)))
+        if found.listed.problem:
+            raise ToolRefused(name, f"it cannot be used: {found.listed.problem}")
+        return found
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        return tool.capability_of(arguments, files)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(name for name, tool in self._all().items() if not tool.listed.problem))
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        found = self._all()
+        return tuple(found[name].spec for name in self.names())
+
+    def select(self, pattern: str) -> tuple[str, ...]:
+        """The names that a pattern means: `mcp__*`, or `mcp__server__*`, which starts that server alone.
+
+        A server that is named and cannot be used is an error: whoever names it relies on it.
+        """
+        server, separator, _ = pattern.removeprefix(PREFIX).partition(SEPARATOR)
+        if not pattern.startswith(PREFIX):
+            return tuple(name for name in self.names() if fnmatchcase(name, pattern))
+        if not separator or "*" in server:
+            return tuple(name for name in self.names() if fnmatchcase(name, pattern))
+        found = self._tools(self._server(pattern))
+        return tuple(
+            sorted(name for name in found if fnmatchcase(name, pattern) and not found[name].listed.problem)
+        )
+
+    def problems(self) -> tuple[ToolRefused, ...]:
+        """Of every server that cannot be used and every tool that cannot be offered; starts the servers."""
+        problems = [ToolRefused("mcp", note) for note in self._configuration.notes]
+        for server in self._configuration.servers.values():
+            try:
+                tools = self._tools(server)
+            except ToolRefused as refusal:
+                problems.append(refusal)
+                continue
+            problems += [
+                ToolRefused(name, f"it cannot be used: {tool.listed.problem}")
+                for name, tool in tools.items()
+                if tool.listed.problem
+            ]
+        return tuple(problems)
+
+    def _all(self) -> dict[str, McpTool]:
+        found: dict[str, McpTool] = {}
+        for server in self._configuration.servers.values():
+            try:
+                found |= self._tools(server)
+            except ToolRefused:
+                continue  # `problems` tells
+        return found
+
+    def _tools(self, server: McpServer) -> dict[str, McpTool]:
+        listing = self._servers.tools(server.name, self._stop)
+        return {full_name(server.name, tool.name): McpTool(self._servers, server, tool) for tool in listing}
+
+    def _server(self, name: str) -> McpServer:
+        server = name.removeprefix(PREFIX).partition(SEPARATOR)[0]
+        found = self._configuration.servers.get(server) if name.startswith(PREFIX) else None
+        if found is not None:
+            return found
+        path = self._configuration.untrusted.get(server)
+        if path is not None and name.startswith(PREFIX):
+            raise NotTrusted(f"the MCP server {server!r}", path)
+        raise UnknownTool(
+            name, tuple(f"{PREFIX}{known}{SEPARATOR}*" for known in self._configuration.servers)
+        )

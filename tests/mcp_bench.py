@@ -1,0 +1,64 @@
+"""MCP servers for tests: how they are configured and where they run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from cleveragents.application.ports.tools import Workplace
+from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.infrastructure.commands.guarded_runner import Isolation
+from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
+from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
+from cleveragents.infrastructure.tools.mcp.place import ServerPlace
+from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
+from cleveragents.infrastructure.tools.mcp.tools import McpTools
+
+__all__ = ["PROGRAMS", "called", "configured", "misbehaving", "place", "well_behaved"]
+
+PROGRAMS = Path(__file__).parent / "mcp_servers"
+
+
+def well_behaved(**variables: str) -> McpServer:
+    return _server("good", PROGRAMS / "well_behaved.py", variables=variables)
+
+
+def misbehaving(way: str, **variables: str) -> McpServer:
+    return _server("bad", PROGRAMS / "misbehaving.py", way, variables=variables)
+
+
+def configured(*servers: McpServer) -> McpConfiguration:
+    return McpConfiguration({server.name: server for server in servers})
+
+
+def place(root: Path, isolation: Isolation = "off", **markers: str) -> ServerPlace:
+    """The servers' programs are shown to them, wherever the tests are."""
+    return ServerPlace(
+        root=root,
+        directory=root,
+        readable=(PROGRAMS,),
+        isolation=isolation,
+        markers=markers,
+        grace_seconds=0.5,
+    )
+
+
+def called(
+    tools: McpTools, name: str, root: Path, token: CancellationToken | None = None, **arguments: JsonValue
+) -> Mapping[str, JsonValue]:
+    workplace = Workplace(ConfinedFiles(root), _no_commands, token or CancellationToken())
+    found = tools.get(name).call(arguments, workplace)
+    assert isinstance(found, Mapping)
+    return found
+
+
+def _server(name: str, *words: object, variables: Mapping[str, str]) -> McpServer:
+    command = (sys.executable, *map(str, words))
+    return McpServer(name, "mcp.json", True, command, environment=MappingProxyType(dict(variables)))
+
+
+def _no_commands(argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> object:
+    raise AssertionError("an MCP tool runs no command of ours")
