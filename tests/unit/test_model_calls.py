@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cleveragents.application.ports.budgets import Reservation
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.application.services.model_calls import CallName, ModelCalls
 from cleveragents.domain.budget import Limits, Price, Spend
@@ -191,3 +194,34 @@ def test_a_cancelled_call_counts_at_its_worst_and_leaves_nothing_reserved(budget
     asyncio.run(cancelled())
     view = budgets.view("plan")
     assert (view.spent.tokens, view.reserved) == (1_100, Spend())
+
+
+def test_a_call_that_is_cancelled_while_it_is_reserved_leaves_nothing_reserved(
+    budgets: SqlBudgetStore,
+) -> None:
+    """The database is busy, so the cancel comes first and the leave to spend afterwards."""
+    waiting, go = threading.Event(), threading.Event()
+
+    class Slow(SqlBudgetStore):
+        def reserve(self, *where: Any, **call: Any) -> Reservation:
+            waiting.set()
+            assert go.wait(30)
+            return super().reserve(*where, **call)
+
+    model = FakeModel("m/a")
+    of = replace(calls(budgets, model), budgets=Slow(budgets._database, UlidSource()))
+
+    async def cancelled() -> None:
+        request = ModelRequest(messages=QUESTION, max_output_tokens=1_000)
+        task = asyncio.create_task(of.reply("m/a", request, NAME))
+        assert await asyncio.to_thread(waiting.wait, 30)
+        task.cancel()
+        asyncio.get_running_loop().call_soon(go.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    view = budgets.view("plan")
+    assert (view.spent, view.reserved) == (Spend(), Spend())
+    assert [call.state for call in budgets.calls_of("plan")] == ["released"]
+    assert not model.asked

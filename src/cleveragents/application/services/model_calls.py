@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cleveragents.application.ports.budgets import BudgetStore, Reservation
@@ -70,7 +71,7 @@ class ModelCalls:
         return await asyncio.to_thread(self.models.get, model)
 
     async def _call(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
-        reservation, request = await asyncio.to_thread(self._reserved, model, request, name)
+        reservation, request = await self._leave(model, request, name)
         try:
             reply = await model.reply(request, heard)
         except CleverAgentsError:
@@ -83,6 +84,18 @@ class ModelCalls:
             raise
         await self._settled(reservation, _spent(model, reply.usage, reservation), reply.usage)
         return reply
+
+    async def _leave(
+        self, model: Model, request: ModelRequest, name: CallName
+    ) -> tuple[Reservation, ModelRequest]:
+        reserving = asyncio.ensure_future(asyncio.to_thread(self._reserved, model, request, name))
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            with suppress(CleverAgentsError):
+                reservation, _ = await reserving  # guard: given after the cancel, it is still given back
+                await asyncio.to_thread(self.budgets.release, reservation, now=self.clock.now())
+            raise
 
     def _reserved(
         self, model: Model, request: ModelRequest, name: CallName
