@@ -60,7 +60,7 @@ class LlmStep:
         number = talk.counters["thoughts"] = talk.counters.get("thoughts", 0) + 1
         # On a thread, because tools may have to be started before they can be listed.
         call = await asyncio.to_thread(ModelCall.at, self._actor, self._node, place, state)
-        account: dict[str, int] = {}
+        account: dict[str, Any] = {}
 
         async def summarise(old: Any) -> str | None:
             summary, cost = await call.summary(old, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.domain.actor import Actor, LlmNode
@@ -48,11 +49,11 @@ class ModelCall:
         comfortable = int(context * _COMFORT) - self._max_output
         return Window(self.facts.name, self._count, comfortable, context - self._max_output)
 
-    async def reply(self, messages: Sequence[Message], number: int) -> tuple[ModelReply, dict[str, int]]:
+    async def reply(self, messages: Sequence[Message], number: int) -> tuple[ModelReply, dict[str, Any]]:
         """The answer, and what it adds to the run's account."""
         return await self._make(self._request(messages), str(number), streamed=True)
 
-    async def summary(self, old: Sequence[Message], number: int) -> tuple[str | None, dict[str, int]]:
+    async def summary(self, old: Sequence[Message], number: int) -> tuple[str | None, dict[str, Any]]:
         """A summary, and what it adds to the account; None where the model cannot even read that."""
         request = self._summary_request(transcript(old))
         if request is None:
@@ -65,7 +66,7 @@ class ModelCall:
 
     async def _make(
         self, request: ModelRequest, call: str, *, streamed: bool
-    ) -> tuple[ModelReply, dict[str, int]]:
+    ) -> tuple[ModelReply, dict[str, Any]]:
         place = self.place
         counted = place.context.host.count_tokens(self._model, request)
         cost = CallCost(self.facts, Usage(counted, request.max_output_tokens))

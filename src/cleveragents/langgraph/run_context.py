@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cleveragents.application.ports.actors import ActorHost
 from cleveragents.domain.progress import Progress, ProgressKind
-from cleveragents.langgraph.state import ORIGIN, State
+from cleveragents.langgraph.state import ACCOUNT, State
 
 __all__ = ["NodePlace", "RunContext", "path_in"]
 
@@ -49,5 +49,5 @@ class NodePlace:
 
 def path_in(state: State, node: str) -> str:
     """`a.b`: the node, behind the subgraphs that lead to it."""
-    above = state[ORIGIN]["path"]
+    above = state[ACCOUNT]["path"]
     return f"{above}.{node}" if above else node

@@ -15,17 +15,12 @@ from cleveragents.domain.actor import (
     Reducer,
     StateKey,
     StateType,
-    SubgraphNode,
-    ToolNode,
 )
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
 from cleveragents.errors import InvalidPayload
 
 __all__ = [
-    "MONEY",
-    "ORIGIN",
-    "STEPS",
-    "TOKENS",
+    "ACCOUNT",
     "State",
     "first_state",
     "messages_of",
@@ -34,19 +29,15 @@ __all__ = [
     "said",
     "state_schema",
     "talk_of",
-    "visits_of",
 ]
 
 State = Mapping[str, Any]
 
 # A colon keeps them apart from keys, and from nodes: LangGraph allows none in a node's name.
-STEPS = ":steps"
-"""Model and tool calls made so far, those of subgraphs included."""
-TOKENS = ":tokens"
-MONEY = ":money"
-"""In picodollars."""
-ORIGIN = ":origin"
-"""Of a subgraph: the path that leads to it, and how many steps are left to it."""
+ACCOUNT = ":account"
+"""What the run has spent, its subgraphs included: `steps` (model and tool calls), `tokens`, `money` (in
+picodollars); how often each node was left, in `visits`, because its calls are named by that; and what it
+began with: the `path` of subgraphs that leads here, and the `limit` of its steps. A write adds to it."""
 
 _EMPTY: Mapping[StateType, JsonValue] = {
     "string": "",
@@ -68,11 +59,6 @@ def talk_of(node: str) -> str:
     return f"talk:{node}"
 
 
-def visits_of(node: str) -> str:
-    """The channel that counts how often a node was left: its calls are named by it."""
-    return f"visits:{node}"
-
-
 def said(*messages: JsonValue, replacing: bool = False) -> dict[str, Any]:
     """A write to a channel of messages."""
     return {"replacing": replacing, "messages": [plain(message) for message in messages]}
@@ -82,14 +68,11 @@ def state_schema(actor: Actor) -> type[Any]:
     """As LangGraph wants it: annotations by name, with a reducer for each key that has one."""
     fields: dict[str, Any] = dict.fromkeys(GIVEN, str)
     fields |= {key.name: _channel(key) for key in actor.state}
-    fields |= dict.fromkeys((STEPS, TOKENS, MONEY), Annotated[int, _sum])
-    fields[ORIGIN] = dict
+    fields[ACCOUNT] = Annotated[dict, _counted]
     for node in actor.nodes:
         if isinstance(node, LlmNode):
             fields[messages_of(node.name)] = Annotated[list, _told]
             fields[talk_of(node.name)] = dict
-        if isinstance(node, (SubgraphNode, ToolNode)):
-            fields[visits_of(node.name)] = int
     return type("ActorState", (dict,), {"__annotations__": fields})
 
 
@@ -106,9 +89,8 @@ def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str, ste
         if isinstance(node, LlmNode):
             values[messages_of(node.name)] = said(replacing=True)
             values[talk_of(node.name)] = {}
-        if isinstance(node, (SubgraphNode, ToolNode)):
-            values[visits_of(node.name)] = 0
-    return {**values, ORIGIN: {"path": path, "steps": steps}, STEPS: 0, TOKENS: 0, MONEY: 0}
+    counted = {"steps": 0, "tokens": 0, "money": 0, "visits": {}}
+    return {**values, ACCOUNT: {"path": path, "limit": steps, **counted}}
 
 
 def public_values(actor: Actor, state: State) -> dict[str, Any]:
@@ -140,6 +122,13 @@ def _sum(left: Any, right: Any) -> Any:
 
 def _merge(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
     return {**left, **right}
+
+
+def _counted(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    if not left:
+        return right
+    sums = {name: left[name] + right.get(name, 0) for name in ("steps", "tokens", "money")}
+    return {**left, **sums, "visits": {**left["visits"], **right.get("visits", {})}}
 
 
 def _told(left: list[Any], right: dict[str, Any]) -> list[Any]:

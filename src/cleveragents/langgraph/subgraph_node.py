@@ -11,7 +11,7 @@ from cleveragents.domain.progress import ProgressKind
 from cleveragents.langgraph.deadline import within
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import ensure_a_step_is_left
-from cleveragents.langgraph.state import MONEY, ORIGIN, STEPS, TOKENS, State, first_state, visits_of
+from cleveragents.langgraph.state import ACCOUNT, State, first_state
 from cleveragents.langgraph.templates import filled_values
 
 if TYPE_CHECKING:
@@ -43,15 +43,16 @@ class SubgraphStep:
         path = path_in(state, node.name)
         NodePlace(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
         ensure_a_step_is_left(self._actor, state)
-        visit = state[visits_of(node.name)] + 1
-        steps = min(self._inner.limits.steps, state[ORIGIN]["steps"] - state[STEPS])
+        account = state[ACCOUNT]
+        visit = account["visits"].get(node.name, 0) + 1
+        steps = min(self._inner.limits.steps, account["limit"] - account["steps"])
         given = {name: state[name] for name in GIVEN} | filled_values(node.inputs, self._actor, state)
         # Visits are told apart, or the calls of the second would pass for those of the first.
         begun = first_state(self._inner, given, path=path if visit == 1 else f"{path}-{visit}", steps=steps)
         ended = await self._ended(begun, supersteps(self._graph, steps))
-        account = {channel: ended[channel] for channel in (STEPS, TOKENS, MONEY)}
+        spent = {name: ended[ACCOUNT][name] for name in ("steps", "tokens", "money")}
         outputs = {ours: ended[theirs] for ours, theirs in node.outputs.items()}
-        return {**account, visits_of(node.name): visit, **outputs}
+        return {ACCOUNT: {**spent, "visits": {node.name: visit}}, **outputs}
 
     async def _ended(self, begun: dict[str, Any], limit: int) -> dict[str, Any]:
         async with within(self._inner.limits.seconds, f"actor {self._inner.name}"):

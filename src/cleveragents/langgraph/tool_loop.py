@@ -19,7 +19,7 @@ from cleveragents.domain.progress import ProgressKind
 from cleveragents.errors import ActorStopped
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import ensure_a_step_is_left
-from cleveragents.langgraph.state import STEPS, State, messages_of, said, talk_of
+from cleveragents.langgraph.state import ACCOUNT, State, messages_of, said, talk_of
 
 __all__ = ["ToolLoop", "pending_request", "shown_arguments"]
 
@@ -48,7 +48,7 @@ class ToolLoop:
         else:
             ensure_a_step_is_left(self._actor, state)
             talk["calls"] = talk.get("calls", 0) + 1
-            update[STEPS] = 1
+            update[ACCOUNT] = {"steps": 1}
             answer = await _used(request, place, str(talk["calls"]))
         self._count_failures(talk, request, answer)
         update[messages_of(name)] = said(Message(Role.TOOL, answer.text, (), request.id).to_json())

@@ -12,7 +12,7 @@ from cleveragents.domain.progress import ProgressKind
 from cleveragents.errors import ActorStopped
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import ensure_a_step_is_left
-from cleveragents.langgraph.state import STEPS, State, plain, visits_of
+from cleveragents.langgraph.state import ACCOUNT, State, plain
 from cleveragents.langgraph.templates import filled_values
 from cleveragents.langgraph.tool_loop import shown_arguments
 
@@ -33,7 +33,7 @@ class ToolStep:
         place = NodePlace(runtime.context, self._actor.name, path_in(state, node.name))
         ensure_a_step_is_left(self._actor, state)
         arguments = filled_values(node.arguments, self._actor, state)
-        visit = state[visits_of(node.name)] + 1
+        visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         place.tell(ProgressKind.NODE)
         place.tell(ProgressKind.TOOL, f"{node.tool} {shown_arguments(arguments)}")
         step = place.context.tool_step(place.path, str(visit))
@@ -42,7 +42,7 @@ class ToolStep:
         if answer.failed:
             problem = f"the call of {node.tool} in node {node.name} failed: {answer.text}"
             raise ActorStopped(self._actor.name, problem)
-        update: dict[str, Any] = {STEPS: 1, visits_of(node.name): visit}
+        update: dict[str, Any] = {ACCOUNT: {"steps": 1, "visits": {node.name: visit}}}
         if node.output is not None:
             update[node.output] = self._of_its_type(node.output, answer.text, answer.value)
         return update
