@@ -168,9 +168,17 @@ class Container:
         """Runs actors' graphs, on one loop for all plans of this process."""
         return self._actor_runner.get()
 
-    def worker(self, handlers: Mapping[str, JobHandler], *, name: str) -> AsyncWorker:
-        """A worker for these kinds of jobs, to be started by the caller and closed with the container."""
-        return Part(self._scope, lambda: self._build_worker(handlers, name), lambda w: w.close()).get()
+    def worker(
+        self, handlers: Mapping[str, JobHandler], *, name: str, concurrency: int | None = None
+    ) -> AsyncWorker:
+        """A worker for these kinds of jobs, to be started by the caller and closed with the container.
+
+        It runs as many at once as the settings say, unless the caller does.
+        """
+        at_once = concurrency or self.settings.worker.concurrency
+        return Part(
+            self._scope, lambda: self._build_worker(handlers, name, at_once), lambda w: w.close()
+        ).get()
 
     def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
         """A bridge to these graphs, whose runs are events, closed with the container."""
@@ -256,14 +264,14 @@ class Container:
         breaker = CircuitBreaker(clock=self.clock.monotonic, on_transition=announce)
         return ParallelStrategyExecutor(breaker)
 
-    def _build_worker(self, handlers: Mapping[str, JobHandler], name: str) -> AsyncWorker:
+    def _build_worker(self, handlers: Mapping[str, JobHandler], name: str, concurrency: int) -> AsyncWorker:
         from cleveragents.application.services.async_worker import AsyncWorker
         from cleveragents.application.services.worker_options import WorkerOptions
 
         settings = self.settings.worker
         options = WorkerOptions(
             name=name,
-            concurrency=settings.concurrency,
+            concurrency=concurrency,
             lease_seconds=settings.lease_seconds,
             heartbeat_seconds=settings.heartbeat_seconds,
             poll_seconds=settings.poll_seconds,
