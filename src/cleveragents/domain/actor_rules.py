@@ -210,8 +210,10 @@ def _tool_problem(place: Place, tool: str, around: Surroundings) -> Iterator[_Pr
 def _subgraph_problems(actor: Actor, node: SubgraphNode, around: Surroundings) -> Iterator[_Problem]:
     for ours in node.outputs:
         yield from _output_problem(actor, ("outputs", ours), ours)
-    if node.actor == actor.name:
-        yield ("actor",), "it would run itself, without end; name another actor"
+    way = _way_back(actor.name, node.actor, around)
+    if way:
+        problem = f"it would run itself, without end: {' → '.join((actor.name, *way))}"
+        yield ("actor",), f"{problem}; name another actor"
         return
     if around.find is None or not node.actor:
         return
@@ -228,6 +230,31 @@ def _subgraph_problems(actor: Actor, node: SubgraphNode, around: Surroundings) -
         if theirs not in _names(other):
             problem = f"{other.name} has no key {theirs[:60]!r} in its state"
             yield ("outputs", ours), f"{problem}; {_hint(theirs, _names(other))}"
+
+
+def _way_back(name: str, first: str, around: Surroundings) -> tuple[str, ...]:
+    """Which actors lead from the first to the one of that name, by their subgraphs; empty if none do."""
+    ways: list[tuple[str, ...]] = [(first,)]
+    seen = {first}
+    while ways:
+        way = ways.pop(0)
+        if way[-1] == name:
+            return way
+        for following in _carried_out_by(way[-1], around):
+            if following not in seen:
+                seen.add(following)
+                ways.append((*way, following))
+    return ()
+
+
+def _carried_out_by(name: str, around: Surroundings) -> list[str]:
+    if around.find is None:
+        return []
+    try:
+        found = around.find(name)
+    except CleverAgentsError:
+        return []  # told where it is named
+    return [node.actor for node in found.nodes if isinstance(node, SubgraphNode)]
 
 
 def _output_problem(actor: Actor, place: Place, key: str) -> Iterator[_Problem]:

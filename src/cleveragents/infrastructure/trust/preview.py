@@ -7,10 +7,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from cleveragents.application.ports.trust import BroughtFile
-from cleveragents.domain.action import Action, Step
-from cleveragents.errors import InvalidAction
+from cleveragents.domain.action import Action
+from cleveragents.domain.actor import Actor, LlmNode, SubgraphNode, ToolNode
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.errors import InvalidAction, InvalidActor
 from cleveragents.infrastructure.actions.loading import load_action
-from cleveragents.infrastructure.trust.repository_files import ACTIONS_DIRECTORY
+from cleveragents.infrastructure.actors.loading import load_actor
+from cleveragents.infrastructure.trust.repository_files import ACTIONS_DIRECTORY, ACTORS_DIRECTORY
 
 __all__ = ["preview"]
 
@@ -35,6 +38,14 @@ def _lines(file: BroughtFile) -> Iterator[str]:
             yield from (f"is no valid action: {problem}" for problem in error.problems)
             return
         yield from _of_action(action)
+    elif file.path.startswith(f"{ACTORS_DIRECTORY}/") and file.path.endswith(".yaml"):
+        try:
+            # Its prompts are files that are shown for themselves.
+            actor = load_actor(file.content, file.path, prompts=lambda relative: relative.encode())
+        except InvalidActor as error:
+            yield from (f"is no valid actor: {problem}" for problem in error.problems)
+            return
+        yield from _of_actor(actor)
     elif file.path.endswith(".mcp.json"):
         yield from _of_servers(file.content)
     else:
@@ -46,7 +57,7 @@ def _of_action(action: Action) -> Iterator[str]:
     if action.setup:
         yield f"sets up with: {action.setup.command}"
     for step in action.steps:
-        yield f"runs: {_spelt(step)}"
+        yield f"runs: {_spelt(step.tool, step.arguments, shell=step.shell)}"
     for check in action.checks:
         yield f"checks with: {check.command}"
     for actor in (action.strategize_actor, action.execute_actor):
@@ -54,13 +65,24 @@ def _of_action(action: Action) -> Iterator[str]:
             yield f"is carried out by: {actor}"
 
 
-def _spelt(step: Step) -> str:
-    if step.shell:
-        return str(step.arguments["command"])
-    argv = step.arguments.get("argv")
+def _of_actor(actor: Actor) -> Iterator[str]:
+    for node in actor.nodes:
+        if isinstance(node, LlmNode):
+            model = node.model or actor.model or "a model"
+            yield f"asks {model}, which may use: {', '.join(node.tools) or 'nothing'}"
+        if isinstance(node, ToolNode):
+            yield f"runs: {_spelt(node.tool, node.arguments)}"
+        if isinstance(node, SubgraphNode):
+            yield f"is carried out by: {node.actor}"
+
+
+def _spelt(tool: str, arguments: Mapping[str, JsonValue], *, shell: bool = False) -> str:
+    if shell:
+        return str(arguments["command"])
+    argv = arguments.get("argv")
     if isinstance(argv, (list, tuple)):
         return shlex.join(str(word) for word in argv)
-    return f"{step.tool} " + " ".join(f"{key}={item!r}" for key, item in step.arguments.items())
+    return f"{tool} " + " ".join(f"{key}={item!r}" for key, item in arguments.items())
 
 
 def _of_servers(content: bytes) -> Iterator[str]:

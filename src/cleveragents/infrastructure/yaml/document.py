@@ -52,7 +52,7 @@ class YamlDocument:
 def read_yaml(content: bytes, source: str, kind: DocumentKind) -> YamlDocument:
     """The document; the kind's error says what is wrong with it, and on which line."""
     try:
-        node = _composed(_decoded(content, kind), kind)
+        node = _composed(_decoded(content), kind)
     except _Unreadable as error:
         raise kind.error(source, (str(error),)) from None
     reader = _Reader()
@@ -66,7 +66,7 @@ class _Unreadable(Exception):
     """Why not; the reader's caller never sees it."""
 
 
-def _decoded(content: bytes, kind: DocumentKind) -> str:
+def _decoded(content: bytes) -> str:
     if len(content) > SIZE_LIMIT_BYTES:
         limit = SIZE_LIMIT_BYTES // 1024
         raise _Unreadable(f"it is larger than {limit} KiB; move long texts into files of their own")
@@ -76,7 +76,7 @@ def _decoded(content: bytes, kind: DocumentKind) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise _Unreadable(f"line {line}: it is not UTF-8 text; save it as UTF-8") from None
     if "\0" in text:
-        raise _Unreadable(f"it is a binary file; a file for {kind.noun} is YAML text")
+        raise _Unreadable("it is a binary file; this should be YAML text")
     return text
 
 
