@@ -30,7 +30,8 @@ class RouterStep:
         place = NodePlace(runtime.context, self._actor.name, path_in(state, self._node.name))
         place.tell(ProgressKind.NODE)
 
-    def chosen(self, state: State) -> str:
+    # Async, because LangGraph would send it to a thread otherwise.
+    async def chosen(self, state: State) -> str:
         """Where it goes on. `ActorStopped` when nothing holds, or when that cannot be said."""
         values = public_values(self._actor, state)
         try:
