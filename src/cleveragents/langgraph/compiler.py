@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from langgraph.constants import END as GRAPH_END
 from langgraph.constants import START
 from langgraph.graph import StateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import Command
 
 from cleveragents.application.ports.actors import Actors
 from cleveragents.domain.actor import (
@@ -125,18 +127,22 @@ class _Compilation:
 
     def _add_llm(self, node: LlmNode) -> None:
         name = self._named(node.name)
-        step = LlmStep(self._actor, node)
+        step, loop = LlmStep(self._actor, node), ToolLoop(self._actor, node)
         onward = [self._target((node.name, to)) for to in node.next]
         ways = {MODEL: [name], TOOLS: [f"{name}.tools"], ONWARD: onward}
 
-        def chosen(state: State) -> list[str]:
-            return ways[step.next_step(state)]
+        # They say themselves where to go: an edge that looked would have every channel copied for it.
+        async def think(state: State, runtime: Runtime[RunContext]) -> Command[Any]:
+            update, way = await step.think(state, runtime)
+            return Command(update=update, goto=ways[way])
 
-        self._builder.add_node(name, step.think)
-        self._builder.add_node(f"{name}.tools", ToolLoop(self._actor, node).call)
-        targets = list(dict.fromkeys((name, f"{name}.tools", *onward)))
-        self._builder.add_conditional_edges(name, chosen, targets)
-        self._builder.add_conditional_edges(f"{name}.tools", chosen, [name, f"{name}.tools"])
+        async def call(state: State, runtime: Runtime[RunContext]) -> Command[Any]:
+            update, more = await loop.call(state, runtime)
+            return Command(update=update, goto=ways[TOOLS if more else MODEL])
+
+        targets = tuple(dict.fromkeys((name, f"{name}.tools", *onward)))
+        self._builder.add_node(name, think, destinations=targets)
+        self._builder.add_node(f"{name}.tools", call, destinations=(name, f"{name}.tools"))
 
     # ── edges ──
 

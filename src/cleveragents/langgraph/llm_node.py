@@ -24,7 +24,6 @@ from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.state import State, messages_of, said, talk_of
 from cleveragents.langgraph.structured import structured
 from cleveragents.langgraph.templates import filled_text
-from cleveragents.langgraph.tool_loop import pending_request
 
 __all__ = ["MODEL", "ONWARD", "TOOLS", "LlmStep"]
 
@@ -53,13 +52,13 @@ class LlmStep:
         self._node = node
         self._keys = frozenset(key.name for key in actor.state)
 
-    async def think(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Makes one model call: the next answer, or a summary of what has become too long."""
+    async def think(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], str]:
+        """Makes one model call: the next answer, or a summary of what has become too long. What it writes to
+        the state, and where the conversation goes next: MODEL, TOOLS or ONWARD."""
         place = NodePlace(runtime.context, self._actor.name, path_in(state, self._node.name))
         talk = self._talk(state, place)
         number = talk.counters["thoughts"] = talk.counters.get("thoughts", 0) + 1
-        # On a thread, because tools may have to be started before they can be listed.
-        call = await asyncio.to_thread(ModelCall.at, self._actor, self._node, place, state)
+        call = await self._call(place, state)
         account: dict[str, Any] = {}
 
         async def summarise(old: Any) -> str | None:
@@ -71,15 +70,18 @@ class LlmStep:
         if fit.messages is not talk.messages:
             talk.messages, talk.kept = fit.messages, 0
         if fit.asked_model:
-            return {**account, **self._kept(talk)}
+            return {**account, **self._kept(talk)}, MODEL
         reply, cost = await call.reply(talk.messages, number)
-        return {**cost, **self._heard(talk, reply, place), **self._kept(talk)}
+        update = {**cost, **self._heard(talk, reply, place), **self._kept(talk)}
+        if reply.message.requests:
+            return update, TOOLS
+        return update, MODEL if talk.counters["open"] else ONWARD
 
-    def next_step(self, state: State) -> str:
-        """MODEL, TOOLS or ONWARD, as the conversation stands."""
-        if pending_request(state[messages_of(self._node.name)]) is not None:
-            return TOOLS
-        return MODEL if state[talk_of(self._node.name)]["open"] else ONWARD
+    async def _call(self, place: NodePlace, state: State) -> ModelCall:
+        if not self._node.tools:
+            return ModelCall.at(self._actor, self._node, place, state)
+        # On a thread, because tools may have to be started before they can be listed.
+        return await asyncio.to_thread(ModelCall.at, self._actor, self._node, place, state)
 
     def _talk(self, state: State, place: NodePlace) -> _Talk:
         name = self._node.name

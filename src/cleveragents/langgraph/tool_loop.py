@@ -21,7 +21,7 @@ from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import ensure_a_step_is_left
 from cleveragents.langgraph.state import ACCOUNT, State, messages_of, said, talk_of
 
-__all__ = ["ToolLoop", "pending_request", "shown_arguments"]
+__all__ = ["ToolLoop", "pending_requests", "shown_arguments"]
 
 _MOST_FAILURES = 3
 _SHOWN = 120
@@ -34,12 +34,12 @@ class ToolLoop:
         self._actor = actor
         self._node = node
 
-    async def call(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Makes the first call that has no answer yet."""
+    async def call(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], bool]:
+        """Makes the first call that has no answer yet. What it writes to the state, and whether there are
+        more."""
         name = self._node.name
         place = NodePlace(runtime.context, self._actor.name, path_in(state, name))
-        request = pending_request(state[messages_of(name)])
-        assert request is not None, "this node follows an answer that asks for a call"
+        request, *others = pending_requests(state[messages_of(name)])
         talk = dict(state[talk_of(name)])
         update: dict[str, Any] = {}
         refusal = await asyncio.to_thread(self._refusal, request, place)
@@ -52,7 +52,7 @@ class ToolLoop:
             answer = await _used(request, place, str(talk["calls"]))
         self._count_failures(talk, request, answer)
         update[messages_of(name)] = said(Message(Role.TOOL, answer.text, (), request.id).to_json())
-        return {**update, talk_of(name): talk}
+        return {**update, talk_of(name): talk}, bool(others)
 
     def _refusal(self, request: ToolRequest, place: NodePlace) -> str | None:
         if request.problem is not None:
@@ -83,12 +83,12 @@ async def _used(request: ToolRequest, place: NodePlace, call: str) -> ToolAnswer
     return answer
 
 
-def pending_request(messages: Sequence[Mapping[str, Any]]) -> ToolRequest | None:
-    """The first request of the model's last answer that was not answered: they are answered in order, because
-    their ids need not be unique."""
+def pending_requests(messages: Sequence[Mapping[str, Any]]) -> tuple[ToolRequest, ...]:
+    """Those of the model's last answer that were not answered: they are answered in order, because their ids
+    need not be unique."""
     answers = list(takewhile(lambda kept: kept["role"] == Role.TOOL.value, reversed(messages)))
     asked = Message.from_json(messages[-1 - len(answers)])
-    return next(iter(asked.requests[len(answers) :]), None)
+    return asked.requests[len(answers) :]
 
 
 def shown_arguments(arguments: object) -> str:

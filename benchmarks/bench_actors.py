@@ -1,0 +1,166 @@
+"""An actor of twenty model calls, from YAML through the bridge, beside the same calls in bare LangGraph.
+
+Both call the same host, which answers at once, and keep the same conversation. With persistence ours is on
+our checkpointer and theirs on LangGraph's own for SQLite, both waiting for every checkpoint and with the same
+`synchronous`: aim ≤ 1.5 a node. Without, ours goes through the bridge and neither keeps anything: aim ≤ 1.15.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, TypedDict
+
+from benchmarks.ratio import ratio
+
+__all__ = ["ActorNodes"]
+
+_NODES = 20
+_LIMIT = 120.0
+
+_NEXT = [*(f"n{n}" for n in range(1, _NODES)), "end"]
+_YAML = "name: bench/chain\ntype: graph\nentry: n0\nlimits: {steps: 100}\nnodes:\n" + "".join(
+    f"  n{n}: {{type: llm, prompt: 'Do ${{goal}}.', next: {following}}}\n"
+    for n, following in enumerate(_NEXT)
+)
+
+
+class _State(TypedDict, total=False):
+    goal: str
+    messages: Annotated[list[dict[str, Any]], operator.add]
+
+
+class ActorNodes:
+    """Twenty model calls one after the other."""
+
+    timeout = 300
+    unit = "ratio"
+
+    def setup(self) -> None:
+        from cleveragents.infrastructure.actors.loading import load_actor
+        from cleveragents.infrastructure.persistence.database import open_database
+        from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
+        from cleveragents.langgraph.actor_runner import BridgeActorRunner
+        from cleveragents.testing.actor_host import ScriptedHost, says
+
+        self._folder = TemporaryDirectory()
+        self._home = Path(self._folder.name)
+        self._numbers = count()
+        self._host = ScriptedHost(lambda thought: says("done"))
+        self._actor = load_actor(_YAML, "bench")
+        self._database = open_database(f"sqlite:///{self._home}/ours.db")
+        self._runner = BridgeActorRunner(SqlCheckpointStore(self._database))
+
+    def teardown(self) -> None:
+        self._runner.close()
+        self._database.close()
+        self._folder.cleanup()
+
+    def track_kept_ratio(self) -> float:
+        """With checkpoints."""
+        return asyncio.run(self._kept())
+
+    def track_unkept_ratio(self) -> float:
+        """Without; ours on the bridge's loop, theirs on its own."""
+        from cleveragents.langgraph.bridge import RxPyLangGraphBridge
+        from cleveragents.langgraph.compiler import compile_actor
+        from cleveragents.reactive.message import StreamMessage
+
+        graph = _Bare(compile_actor(self._actor, _NoActors()), self._actor, self._host)
+        with RxPyLangGraphBridge({"actor": graph}) as bridge, asyncio.Runner() as runner:
+            theirs = _graph(self._host, None)
+
+            def ours() -> None:
+                message = StreamMessage(str(next(self._numbers)), "actor", {"goal": "win"})
+                answer = bridge.create_future_task(message).result(_LIMIT)
+                assert answer.error is None, answer.error
+
+            def floor() -> None:
+                runner.run(theirs.ainvoke({"goal": "win", "messages": []}, {"recursion_limit": 100}))
+
+            return ratio(ours, floor)
+
+    async def _kept(self) -> float:
+        import aiosqlite
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+        loop = asyncio.get_running_loop()
+        async with aiosqlite.connect(self._home / "theirs.db") as connection:
+            await connection.execute("PRAGMA journal_mode = WAL")
+            await connection.execute("PRAGMA synchronous = NORMAL")
+            theirs = _graph(self._host, AsyncSqliteSaver(connection))
+
+            def floor() -> None:
+                config = {
+                    "configurable": {"thread_id": f"thread-{next(self._numbers)}"},
+                    "recursion_limit": 100,
+                }
+                run = theirs.ainvoke({"goal": "win", "messages": []}, config, durability="sync")
+                asyncio.run_coroutine_threadsafe(run, loop).result(_LIMIT)
+
+            return await asyncio.to_thread(ratio, self._run_actor, floor)
+
+    def _run_actor(self) -> None:
+        from cleveragents.application.ports.actors import ActorRequest
+        from cleveragents.application.services.async_worker import CancellationToken
+
+        self._runner.run(
+            ActorRequest(
+                actor=self._actor,
+                thread_id=f"plan/execute/{next(self._numbers)}",
+                inputs={"goal": "win"},
+                host=self._host,
+                stop=CancellationToken(),
+            )
+        )
+
+
+class _NoActors:
+    """None are named."""
+
+    def get(self, name: str) -> Any:
+        raise KeyError(name)
+
+
+class _Bare:
+    """An actor's graph as the bridge takes graphs, without a checkpointer."""
+
+    def __init__(self, graph: Any, actor: Any, host: Any) -> None:
+        self._graph, self._actor, self._host = graph, actor, host
+
+    async def ainvoke(self, input_: Any, config: Any = None, /) -> Any:
+        from cleveragents.langgraph.run_context import RunContext
+        from cleveragents.langgraph.state import first_state
+
+        context = RunContext(self._host, "plan/execute/1", lambda progress: None)
+        begun = first_state(self._actor, input_, path="", steps=100)
+        return await self._graph.ainvoke(begun, {"recursion_limit": 200}, context=context)
+
+
+def _graph(host: Any, saver: Any) -> Any:
+    from langgraph.graph import END, START, StateGraph
+
+    builder: Any = StateGraph(_State)
+    for n in range(_NODES):
+        builder.add_node(f"n{n}", _thinking(host, f"n{n}"))
+        builder.add_edge(START if n == 0 else f"n{n - 1}", f"n{n}")
+    builder.add_edge(f"n{_NODES - 1}", END)
+    return builder.compile(checkpointer=saver)
+
+
+def _thinking(host: Any, name: str) -> Callable[[_State], Any]:
+    from cleveragents.application.ports.models import ModelRequest
+    from cleveragents.domain.conversation import Message, Role
+    from cleveragents.domain.json_value import thaw
+
+    async def think(state: _State) -> _State:
+        asked = Message(Role.USER, f"Do {state['goal']}.")
+        request = ModelRequest(messages=[asked], max_output_tokens=4_000)
+        reply = await host.think(None, request, key=f"{name}.1", actor="bench/chain", node=name)
+        return {"messages": [thaw(asked.to_json()), thaw(reply.message.to_json())]}
+
+    return think
