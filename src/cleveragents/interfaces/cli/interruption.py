@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from cleveragents.errors import CleverAgentsError, JobAlreadyEnded
 from cleveragents.interfaces.cli.output import counted, progress
@@ -16,18 +16,23 @@ if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.domain.plan import Plan
-    from cleveragents.interfaces.cli.live_view import LiveView
 
-__all__ = ["stop_plans"]
+__all__ = ["Shown", "stop_plans"]
 
 _END_SECONDS = 30.0
 _REASON = "interrupted by the user"
 _INTERRUPTED = 130
 
 
-def stop_plans(
-    container: Container, plans: Sequence[Plan], worker: AsyncWorker | None, view: LiveView
-) -> None:
+class Shown(Protocol):
+    """Where the plans are shown."""
+
+    def say(self, message: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def stop_plans(container: Container, plans: Sequence[Plan], worker: AsyncWorker | None, view: Shown) -> None:
     """Cancels them, whether or not their jobs were begun; returns when nothing of them runs any more.
 
     Another Ctrl-C meanwhile ends their processes and this one, without a return.
@@ -52,7 +57,7 @@ def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> Non
         worker.cancel(str(parts.plans.get(plan.id).job_id), _REASON)
 
 
-def _end_at_once(container: Container, plans: Sequence[Plan], view: LiveView) -> NoReturn:
+def _end_at_once(container: Container, plans: Sequence[Plan], view: Shown) -> NoReturn:
     from cleveragents.application.services.job_attempt import marker_of
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # guard: a third one need not wait for this either

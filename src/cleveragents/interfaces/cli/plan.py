@@ -13,6 +13,7 @@ _HERE = "cleveragents.interfaces.cli"
 _COMMANDS = {
     "list": (f"{_HERE}.plan_reading:list_plans", "List plans, the latest last."),
     "show": (f"{_HERE}.plan_reading:show_plan", "Show everything about one plan."),
+    "watch": (f"{_HERE}.plan_watch:watch_plan", "Follow a plan that runs elsewhere."),
     "log": (f"{_HERE}.plan_reading:log_of_plan", "List a plan's tool calls: its checkpoints and results."),
     "tree": (f"{_HERE}.plan_thinking:tree_of_plan", "Show what was decided in a plan, and from what."),
     "explain": (f"{_HERE}.plan_thinking:explain_decision", "Say why a plan decided as it did."),

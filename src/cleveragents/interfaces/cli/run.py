@@ -1,4 +1,4 @@
-"""`agents run`: a plan from an action, worked on here and now."""
+"""`agents run`: plans from goals or an action, worked on here and now, or in the background."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ __all__ = ["run"]
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @click.option("--commit", "message", metavar="MESSAGE", help="When applied, commit it with this message.")
 @click.option("--review", "only_review", is_flag=True, help="Stop before Apply, whatever the profile says.")
+@click.option("-f", "--file", "file", metavar="FILE", help="Several goals, one to a line; - reads stdin.")
+@click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="With -f: so many plans at once.")
+@click.option("--background", is_flag=True, help="Return at once; `agents plan watch` follows it.")
+@click.option("--plan", "going_on", multiple=True, hidden=True, help="Plans that are made already.")
 @format_option
 @pass_session
 def run(
@@ -54,6 +58,10 @@ def run(
     model: str | None,
     actor: str | None,
     limits: Limits,
+    file: str | None,
+    parallel: int | None,
+    background: bool,
+    going_on: tuple[str, ...],
     output: Output,
 ) -> None:
     """Reach a goal, or run an action, as a plan: sandboxed, reviewed, applied or not.
@@ -64,18 +72,17 @@ def run(
     \b
     Example:
       agents run "Add a --json flag to the export command" --check "pytest -q" --max-usd 0.50
+      agents run -f goals.txt --parallel 8
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
-    from cleveragents.application.ports.applies import CommitRequest
-    from cleveragents.interfaces.cli.plan_account import told_plan
-    from cleveragents.interfaces.cli.plan_work import decide, work_on
-    from cleveragents.interfaces.cli.run_request import Wanted, requested_plan
+    from cleveragents.interfaces.cli.run_plans import Handling, go_on_with, run_new
+    from cleveragents.interfaces.cli.run_request import Wanted
 
-    if yes and only_review:
-        raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
-    container = session.container()
-    parts = container.plan_parts
+    handling = Handling(yes, only_review, message, file, parallel, background)
+    if going_on:
+        go_on_with(session.container(), going_on, handling, output)
+        return
     wanted = Wanted(
         action=action,
         words=words,
@@ -90,12 +97,4 @@ def run(
         model=model,
         limits=limits,
     )
-    # What is wrong with it is told before the database is opened.
-    request = requested_plan(parts, wanted)
-    parts.apply.settle()
-    commit = None if message is None else CommitRequest(message)
-    plan = work_on(container, parts.lifecycle.create(request), output)
-    try:
-        plan = decide(container, plan, yes=yes, commit=commit, only_review=only_review, output=output)
-    finally:
-        told_plan(output, parts, parts.plans.get(plan.id))
+    run_new(session.container(), wanted, handling, output)

@@ -1,0 +1,55 @@
+"""What the end of a plan means to whoever waited for it, as an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.plan import PlanState
+from cleveragents.errors import CheckFailed
+from cleveragents.interfaces.cli.plan_account import changes_of, ensure_checked
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["FAILED", "INTERRUPTED", "NEEDS_HUMAN", "exit_code_of", "joint_exit_code", "short_ids"]
+
+FAILED = 1
+NEEDS_HUMAN = 3
+INTERRUPTED = 130
+
+_SHORTEST = 6
+
+
+def exit_code_of(parts: PlanParts, plan: Plan, *, only_review: bool = False) -> int:
+    """0 for a plan with which all is done, 3 for one that waits for a person, 1 for one that failed."""
+    if plan.state is PlanState.ERRORED:
+        return FAILED
+    if plan.state is PlanState.CANCELLED:
+        return INTERRUPTED
+    if plan.state.ended:
+        return 0
+    if plan.state is not PlanState.COMPLETE:
+        return NEEDS_HUMAN
+    try:
+        ensure_checked(parts, plan)
+    except CheckFailed as failed:
+        return failed.exit_code
+    return 0 if only_review or not changes_of(parts, plan) else NEEDS_HUMAN
+
+
+def joint_exit_code(codes: Sequence[int]) -> int:
+    """Of several plans: 1 if any failed or was cancelled, else 3 if any needs a person, else 0."""
+    if any(code not in (0, NEEDS_HUMAN) for code in codes):
+        return FAILED
+    return NEEDS_HUMAN if NEEDS_HUMAN in codes else 0
+
+
+def short_ids(plans: Sequence[Plan]) -> dict[str, str]:
+    """The ends of the plans' ids by which they can be told apart."""
+    ids = [plan.id for plan in plans]
+    length = _SHORTEST
+    while len({one[-length:] for one in ids}) < len(set(ids)):
+        length += 1
+    return {one: one[-length:] for one in ids}

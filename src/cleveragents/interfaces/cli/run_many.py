@@ -1,0 +1,134 @@
+"""Several plans at once: worked on by one worker, then applied in order or left for their user to decide."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.redaction import redact_text
+from cleveragents.errors import CleverAgentsError
+from cleveragents.interfaces.cli.board import Board, board_for
+from cleveragents.interfaces.cli.budget_options import spending_of
+from cleveragents.interfaces.cli.interruption import stop_plans
+from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.plan_account import account_of, changes_of
+from cleveragents.interfaces.cli.plan_outcome import (
+    INTERRUPTED,
+    NEEDS_HUMAN,
+    exit_code_of,
+    joint_exit_code,
+    short_ids,
+)
+from cleveragents.interfaces.cli.plan_view import meaning_of, told_next
+from cleveragents.interfaces.cli.plan_work import apply_now, handler_of, is_to_be_applied
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.services.async_worker import AsyncWorker
+    from cleveragents.domain.json_value import JsonValue
+    from cleveragents.domain.plan import Plan
+    from cleveragents.interfaces.cli.output import Output
+
+__all__ = ["run_many"]
+
+_FOREVER = 30 * 24 * 3600.0
+
+
+def run_many(
+    container: Container,
+    plans: Sequence[Plan],
+    output: Output,
+    *,
+    parallel: int | None,
+    yes: bool,
+    only_review: bool,
+) -> None:
+    """Works on all of them and tells what came of each. Nobody is asked: what needs a person rests.
+
+    Exits with 1 if any failed, else with 3 if any needs a person; with 130 after Ctrl-C.
+    """
+    parts = container.plan_parts
+    board = board_for(container, plans, output)
+    interrupted = _work_on_all(container, plans, board, parallel)
+    ended = [parts.lifecycle.reconciled(parts.plans.get(plan.id)) for plan in plans]
+    if not interrupted and not only_review:
+        ended = [_settled(parts, plan, yes=yes) for plan in ended]
+    _tell(parts, ended, output)
+    codes = [exit_code_of(parts, plan, only_review=only_review) for plan in ended]
+    _tell_what_next(parts, ended, codes)
+    code = INTERRUPTED if interrupted else joint_exit_code(codes)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _work_on_all(container: Container, plans: Sequence[Plan], board: Board, parallel: int | None) -> bool:
+    """Whether it was interrupted; when it returns, none of them is worked on here any more."""
+    from cleveragents.application.services.plan_run import kind_of_plan
+
+    worker: AsyncWorker | None = None
+    try:
+        for plan in plans:
+            board.view_of(plan).say(f"plan {plan.id}: {redact_text(plan.goal)}")
+        handlers = {kind_of_plan(plan.id): handler_of(container, board.view_of(plan)) for plan in plans}
+        worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=parallel)
+        worker.start()
+        worker.run_until_idle(_FOREVER)
+    except KeyboardInterrupt:
+        stop_plans(container, plans, worker, board)
+        return True
+    except SystemExit:
+        board.close()
+        for plan in plans:
+            progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
+        raise
+    finally:
+        board.close()
+    return False
+
+
+def _settled(parts: PlanParts, plan: Plan, *, yes: bool) -> Plan:
+    """The plan, applied if that needs no question; what stands in the way is said, and no more."""
+    if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE) or not changes_of(parts, plan):
+        return plan
+    progress(f"plan {plan.id}: {redact_text(plan.goal)}")
+    try:
+        if is_to_be_applied(parts, plan, yes=yes, commit=None):
+            apply_now(parts, plan, None)
+    except CleverAgentsError as error:
+        progress(redact_text(str(error)))
+    return parts.plans.get(plan.id)
+
+
+def _tell(parts: PlanParts, plans: Sequence[Plan], output: Output) -> None:
+    if output.for_programs:
+        output.table([account_of(parts, plan) for plan in plans], [], empty="")
+        return
+    shorts = short_ids(plans)
+    rows: list[dict[str, JsonValue]] = [
+        {
+            "plan": shorts[plan.id] if output.for_eyes else plan.id,
+            "state": meaning_of(parts, plan),
+            "files": len(changes_of(parts, plan)),
+            "tokens": spending_of(parts, plan).get("tokens"),
+            "goal": redact_text(plan.goal),
+        }
+        for plan in plans
+    ]
+    output.table(
+        rows, ["plan", "state", "files", "tokens", "goal"], empty="", cut=["goal", "state"], spare=["tokens"]
+    )
+
+
+def _tell_what_next(parts: PlanParts, plans: Sequence[Plan], codes: Sequence[int]) -> None:
+    for plan, code in zip(plans, codes, strict=True):
+        if code == NEEDS_HUMAN:
+            progress(f"plan {plan.id} needs you: {redact_text(plan.goal)}")
+            told_next(parts, plan)
+        elif code:
+            progress(f"plan {plan.id}: {redact_text(plan.error or 'it failed')}")
+            told_next(parts, plan)

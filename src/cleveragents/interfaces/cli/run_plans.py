@@ -1,0 +1,139 @@
+"""What `agents run` does, once it is known what is wanted: makes plans, works on them or has it done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.ports.plans import NewPlan
+    from cleveragents.domain.plan import Plan
+    from cleveragents.interfaces.cli.output import Output
+    from cleveragents.interfaces.cli.run_request import Wanted
+
+__all__ = ["Handling", "go_on_with", "run_new"]
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """Where the plans run, how many at once, and what is to become of their results."""
+
+    yes: bool = False
+    only_review: bool = False
+    message: str | None = None
+    file: str | None = None
+    parallel: int | None = None
+    background: bool = False
+
+    def ensure_sound(self, wanted: Wanted) -> None:
+        """`click.UsageError` for options that contradict each other."""
+        if self.yes and self.only_review:
+            raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
+        if self.file is None and self.parallel is not None:
+            raise click.UsageError("--parallel is for several goals; -f FILE names them")
+        if self.file is not None and (wanted.words or wanted.pairs or wanted.action or wanted.goal):
+            raise click.UsageError("-f FILE says what is wanted; leave the goal or the action out")
+        if self.file is not None and self.message is not None:
+            raise click.UsageError(
+                "--commit is for one goal; `agents plan apply PLAN --commit` does it later"
+            )
+
+    def options(self) -> list[str]:
+        """As `agents run` takes them, for a process that does the rest."""
+        words = ["--yes"] * self.yes + ["--review"] * self.only_review
+        words += [] if self.message is None else [f"--commit={self.message}"]
+        return words if self.parallel is None else [*words, f"--parallel={self.parallel}"]
+
+
+def run_new(container: Container, wanted: Wanted, handling: Handling, output: Output) -> None:
+    """Makes the plans and works on them, here or in the background. Exits as `agents run` says."""
+    handling.ensure_sound(wanted)
+    parts = container.plan_parts
+    # What is wrong with it is told before the database is opened.
+    requests = _requests(parts, wanted, handling.file)
+    parts.apply.settle()
+    plans = _made(parts, requests)
+    if handling.background:
+        _start(container, plans, handling, output)
+    elif handling.file is not None:
+        _run_many(container, plans, handling, output)
+    else:
+        _run_one(container, plans[0], handling, output)
+
+
+def go_on_with(container: Container, plan_ids: Sequence[str], handling: Handling, output: Output) -> None:
+    """Works on plans that were made before, as the process does that runs in the background."""
+    parts = container.plan_parts
+    plans = [parts.lifecycle.resume(parts.plans.get(plan_id)) for plan_id in plan_ids]
+    if len(plans) == 1:
+        _run_one(container, plans[0], handling, output)
+    else:
+        _run_many(container, plans, handling, output)
+
+
+def _requests(parts: PlanParts, wanted: Wanted, file: str | None) -> list[NewPlan]:
+    from cleveragents.interfaces.cli.goals_file import read_goals
+    from cleveragents.interfaces.cli.run_request import requested_plan
+
+    if file is None:
+        return [requested_plan(parts, wanted)]
+    return [requested_plan(parts, replace(wanted, words=(goal,))) for goal in read_goals(file)]
+
+
+def _made(parts: PlanParts, requests: Sequence[NewPlan]) -> list[Plan]:
+    """A plan for each; whoever interrupts that wants none of them."""
+    plans: list[Plan] = []
+    try:
+        plans.extend(parts.lifecycle.create(request) for request in requests)
+    except KeyboardInterrupt:
+        for plan in plans:
+            parts.lifecycle.cancel(plan, "interrupted by the user")
+        raise
+    return plans
+
+
+def _start(container: Container, plans: Sequence[Plan], handling: Handling, output: Output) -> None:
+    from cleveragents.interfaces.cli.background import start_in_background, told_started
+
+    overrides = click.get_current_context().find_root().params.get("overrides", ())
+    started = start_in_background(container.state_directory, plans, overrides, handling.options())
+    told_started(plans, started, output)
+
+
+def _run_one(container: Container, plan: Plan, handling: Handling, output: Output) -> None:
+    from cleveragents.application.ports.applies import CommitRequest
+    from cleveragents.interfaces.cli.plan_account import told_plan
+    from cleveragents.interfaces.cli.plan_work import decide, work_on
+
+    parts = container.plan_parts
+    commit = None if handling.message is None else CommitRequest(handling.message)
+    plan = work_on(container, plan, output)
+    try:
+        decide(
+            container,
+            plan,
+            yes=handling.yes,
+            commit=commit,
+            only_review=handling.only_review,
+            output=output,
+        )
+    finally:
+        told_plan(output, parts, parts.plans.get(plan.id))
+
+
+def _run_many(container: Container, plans: Sequence[Plan], handling: Handling, output: Output) -> None:
+    from cleveragents.interfaces.cli.run_many import run_many
+
+    run_many(
+        container,
+        plans,
+        output,
+        parallel=handling.parallel,
+        yes=handling.yes,
+        only_review=handling.only_review,
+    )
