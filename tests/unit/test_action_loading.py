@@ -243,12 +243,19 @@ def test_no_cut_or_swap_of_lines_ends_in_anything_but_a_sentence(data: st.DataOb
     assert all(problem.startswith(("line ", "it is")) for problem in told)
 
 
-def test_what_is_shipped_runs_a_command_and_replaces_text() -> None:
-    command, replace = builtin_actions()
+def test_what_is_shipped_runs_a_command_reaches_a_goal_and_replaces_text() -> None:
+    command, goal, replace = builtin_actions()
     (step,) = command.render(command.parse([], ["ruff", "format", "."]))
     assert step == Step(
         "command", {"argv": ("ruff", "format", "."), "directory": ".", "timeout_seconds": 600}
     )
     (step,) = replace.render(replace.parse(["pattern=a", "replacement="]))
     assert step == Step("replace", {"pattern": "a", "replacement": "", "glob": "**/*", "regex": False})
-    assert [action.name for action in builtin_actions()] == ["builtin/command", "builtin/replace"]
+    assert goal.parse(["goal=mend it"]) == {"goal": "mend it"}
+    assert (goal.strategize_actor, goal.execute_actor, goal.review_actor) == (
+        "builtin/strategist",
+        "builtin/executor",
+        "builtin/reviewer",
+    )
+    names = [action.name for action in builtin_actions()]
+    assert names == ["builtin/command", "builtin/goal", "builtin/replace"]

@@ -6,15 +6,19 @@ the rest holds nothing but stores and is made anew when it is asked for.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from cleveragents.domain.policy import Capability, Verdict
+
 if TYPE_CHECKING:
     from cleveragents.application.ports.actors import ActorHost, ActorRunner, Actors
     from cleveragents.application.ports.models import Models
     from cleveragents.application.ports.tools import ToolSource
+    from cleveragents.application.ports.trust import TrustStore
     from cleveragents.application.services.actor_phases import ActorGround, ActorPhases, OpenHost, Stage
     from cleveragents.application.services.tool_execution import ToolExecution
     from cleveragents.domain.budget import Limits
@@ -49,9 +53,18 @@ class ActorFoundations(Protocol):
     @property
     def actor_runner(self) -> ActorRunner: ...
 
+    @property
+    def state_directory(self) -> Path: ...
+
 
 class PlanSide(Protocol):
     """What the plan engine lends to actors."""
+
+    @property
+    def tools(self) -> ToolSource: ...
+
+    @property
+    def trust(self) -> TrustStore: ...
 
     def actors(self, resource: Path) -> Actors: ...
 
@@ -157,15 +170,45 @@ class ActorParts:
         # What a run that died had reserved.
         self._opened(plan).forfeit(plan.id, now=self._container.clock.now())
         history = self._plans.execution(ground, READ_ONLY).history
-        yield Stage(
-            actors=self._plans.actors(Path(plan.resource)),
-            host=self._hosts(ground, on_output),
-            instructions="",
-            diff=lambda: self._plans.diff(ground),
-            named=lambda part: current_name(part, history.calls(plan.id)),
-        )
+        with self._tools(ground) as tools:
+            yield Stage(
+                actors=self._plans.actors(Path(plan.resource)),
+                host=self._hosts(ground, tools, on_output),
+                instructions="",
+                diff=lambda: self._plans.diff(ground),
+                named=lambda part: current_name(part, history.calls(plan.id)),
+            )
 
-    def _hosts(self, ground: ActorGround, on_output: Callable[[bytes], None] | None) -> OpenHost:
+    @contextmanager
+    def _tools(self, ground: ActorGround) -> Iterator[ToolSource]:
+        """The plan's tools: our own, and those of MCP servers, which are started by whoever asks for them
+        and gone with the stage."""
+        from cleveragents.domain.plan import Phase
+        from cleveragents.infrastructure.tools.joined import JoinedTools
+        from cleveragents.infrastructure.tools.mcp.configuration import load_mcp, user_mcp_file
+        from cleveragents.infrastructure.tools.mcp.opening import open_mcp
+        from cleveragents.infrastructure.tools.mcp.place import ServerPlace
+
+        resource, settings = Path(ground.plan.resource), self._container.settings
+        configuration = load_mcp(user_mcp_file(os.environ), resource, self._plans.trust)
+        names = settings.plan.pass_environment.split(",")
+        place = ServerPlace(
+            root=ground.sandbox.root,
+            directory=ground.sandbox.root / ground.strategy.directory,
+            writable=ground.plan.phase is Phase.EXECUTE,
+            network=ground.strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW,
+            readable=ground.sandbox.readable,
+            markers=ground.job.environment,
+            isolation=settings.sandbox.isolation,
+            hidden=(resource, self._container.state_directory),
+            allowed_names=tuple(name.strip() for name in names if name.strip()),
+        )
+        with open_mcp(configuration, place, ground.job.token) as servers:
+            yield JoinedTools(self._plans.tools, servers)
+
+    def _hosts(
+        self, ground: ActorGround, tools: ToolSource, on_output: Callable[[bytes], None] | None
+    ) -> OpenHost:
         from cleveragents.application.services.actor_host import PlanActorHost
         from cleveragents.application.services.actor_tools import ActorTools
         from cleveragents.application.services.model_calls import ModelCalls
@@ -185,7 +228,7 @@ class ActorParts:
         def host(part: str, *, reads: bool) -> ActorHost:
             self.models.get(model)  # here, where it may take its time, and not on the loop
             policy = READ_ONLY if reads else ground.strategy.policy
-            execution = self._plans.execution(ground, policy, on_output=on_output)
+            execution = self._plans.execution(ground, policy, tools, on_output)
             return PlanActorHost(part, model, calls, ActorTools(execution))
 
         return host
