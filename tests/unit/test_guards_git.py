@@ -1,13 +1,15 @@
-"""Repositories inside others, at the worst moment."""
+"""Repositories inside others at the worst moment, and files that change in the moment of a look."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from cleveragents.errors import GitFailed
+from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from tests.sandbox_resources import git, make_repository
 
@@ -40,3 +42,16 @@ def test_a_repository_that_comes_after_the_look_is_an_error_and_no_commits_name(
 def test_a_repository_that_comes_while_others_are_entered_is_entered_too(tree: Path) -> None:
     repository = Overtaken(tree.with_name("engine.git"))
     assert repository.stage(tree, tree.with_name("index"), enter=True) == ("nested", "late")
+
+
+def test_a_file_that_changed_in_the_moment_of_the_index_is_seen_through_a_copy_of_that(tree: Path) -> None:
+    """Of the same size and time, so that only the index's own time makes git look into it."""
+    index, copy, moment = tree / ".git/index", tree.with_name("copy"), 1_700_000_000_000_000_000
+    os.utime(tree / "a", ns=(moment, moment))
+    git(tree, "update-index", "--refresh")
+    os.utime(index, ns=(moment, moment))
+    (tree / "a").write_text("2\n")
+    os.utime(tree / "a", ns=(moment, moment))
+    assert copy_index(index, copy)
+    repository = PrivateRepository(tree / ".git", {"core.trustctime": "false", "core.checkStat": "minimal"})
+    assert repository.git("diff-files", "--name-only", work_tree=tree, index=copy) == b"a\n"

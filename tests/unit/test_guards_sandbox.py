@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
+from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from cleveragents.infrastructure.sandbox.sandbox_rows import SandboxRow
 from cleveragents.infrastructure.sandbox.setup_cache import SetupCache
 from tests.sandbox_resources import make_repository, write
 
@@ -61,3 +64,27 @@ def test_the_list_of_what_is_set_aside_is_on_the_disk_before_anything_moves(
     monkeypatch.setattr(os, "fsync", noting)
     with sandbox.writing(), sandbox.without_ignored():
         assert (tmp_path / "sandbox/set-aside", ["entries.json"], True) in flushed
+
+
+class Late(SandboxRegistry):
+    """When it has seen that a sandbox is there, a peer removes that."""
+
+    def __init__(self, database: Database, home: Path) -> None:
+        super().__init__(database, home)
+        self._peers = [SandboxRegistry(database, home)]
+
+    def row(self, plan_id: str) -> SandboxRow | None:
+        found = super().row(plan_id)
+        if self._peers:
+            self._peers.pop().remove(plan_id)
+        return found
+
+
+def test_what_a_peer_removed_in_the_meantime_is_removed_and_leaves_nothing(tmp_path: Path) -> None:
+    resource = make_repository(tmp_path / "r", {"a": "1\n"})
+    with open_database(f"sqlite:///{tmp_path}/store.db") as database:
+        registry = Late(database, tmp_path / "sandboxes")
+        SandboxRegistry(database, tmp_path / "sandboxes").create(SandboxRequest("plan-1", resource))
+        registry.remove("plan-1")
+        assert registry.row("plan-1") is None
+    assert list((tmp_path / "sandboxes").iterdir()) == []
