@@ -110,21 +110,24 @@ class ActorPhases:
         self._show(made, tasks)
         return replace(ground.strategy, tasks=tasks)
 
-    def execute(self, ground: ActorGround) -> None:
-        """Does the tasks, then mends what checks and the reviewer find, at most three times."""
+    def execute(self, ground: ActorGround) -> Mapping[str, JsonValue]:
+        """Does the tasks, then mends what checks and the reviewer find, at most three times. What the actor
+        left in its state at the end."""
         actor, tasks = ground.casting.execute, ground.strategy.ordered_tasks
+        left: Mapping[str, JsonValue] = {}
         with self.open_stage(ground) as stage:
             for place, (number, task) in enumerate(tasks, start=1):
                 self.say(f"step {place} of {len(tasks)}: {task.name}")
                 words = _task_words(ground.strategy, number, task)
-                self._run(ground, stage, actor, str(number), task=words)
+                left = self._run(ground, stage, actor, str(number), task=words)
             for number in range(1, _ROUNDS + 1):
                 findings = self._findings(ground, stage)
                 if not findings:
-                    return
+                    return left
                 self.say(f"mending, round {number} of {_ROUNDS}")
-                self._run(ground, stage, actor, f"mend-{number}", task=findings)
+                left = self._run(ground, stage, actor, f"mend-{number}", task=findings)
             self._findings(ground, stage)
+        return left
 
     def _show(self, made: Sequence[NewDecision], tasks: Sequence[Task]) -> None:
         for decision in made:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,7 @@ from cleveragents.domain.check import CheckRun
 from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.redaction import redact
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import ToolCall
 from cleveragents.errors import (
@@ -109,7 +110,7 @@ class PlanRun:
         held = _Held(self.plans, self.clock, plan, Fence(job.id, job.fence))
         self._run(held, job)
         self._heed_cancel(held, job)
-        return _told(held.plan)
+        return _told(held.plan, held.left)
 
     def _run(self, held: _Held, job: AsyncJob) -> None:
         try:
@@ -171,7 +172,7 @@ class PlanRun:
             self._do_steps(work, execution)
             self._run_checks(work, execution)
         else:
-            self.phases.execute(self._ground(work, execution))
+            held.left = self.phases.execute(self._ground(work, execution))
         broken = broken_by(strategy.invariants, execution.history.states(plan.id))
         if broken is not None:  # guard: whatever way it came about
             raise PlanFailed(plan.id, broken)
@@ -274,6 +275,7 @@ class _Held:
     clock: Clock
     plan: Plan
     fence: Fence
+    left: Mapping[str, JsonValue] = field(default_factory=dict)
 
     def begin(self) -> Plan:
         """Takes the phase; from one that died in it, too: its version is worth nothing from now on."""
@@ -314,5 +316,7 @@ def seconds_of(call: ToolCall) -> float:
     return seconds if isinstance(seconds, float) else 0.0
 
 
-def _told(plan: Plan) -> JsonValue:
-    return freeze({"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value})
+def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:
+    """Where it stands; `values` are what its executor left in its state, for whoever ran that alone."""
+    standing = {"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value}
+    return freeze(standing if not left else {**standing, "values": redact(left)})

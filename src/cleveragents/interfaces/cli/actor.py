@@ -11,6 +11,7 @@ import click
 
 from cleveragents.domain.actor import RouterNode
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.interfaces.cli.actor_run import run_actor
 from cleveragents.interfaces.cli.output import Output, colour, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.yaml_input import tell_problems, yaml_content
@@ -26,13 +27,16 @@ __all__ = ["actor"]
 
 @click.group()
 def actor() -> None:
-    """List, check and draw actors: who thinks, and how.
+    """List, check, draw and run actors: who thinks, and how.
 
     \b
     Example:
       agents actor list
       agents actor graph builtin/executor
     """
+
+
+actor.add_command(run_actor)
 
 
 @actor.command("list")

@@ -1,0 +1,83 @@
+"""`agents actor run`: one actor, alone, on a goal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from cleveragents.domain.budget import Limits
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.interfaces.cli.budget_options import budget_options
+from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+__all__ = ["run_actor"]
+
+
+@click.command("run")
+@click.argument("name", metavar="ACTOR")
+@click.argument("words", nargs=-1, required=True, metavar="GOAL")
+@click.option("--model", metavar="PROVIDER/NAME", help="The model that thinks (models.default).")
+@click.option("--profile", metavar="NAME", help="What it may do by itself (plan.profile).")
+@budget_options
+@format_option
+@pass_session
+def run_actor(
+    session: Session,
+    name: str,
+    words: tuple[str, ...],
+    model: str | None,
+    profile: str | None,
+    limits: Limits,
+    output: Output,
+) -> None:
+    """Run one actor on a goal, in a sandbox of this repository, and show what it left in its state.
+
+    It is a plan like any other, without a strategist and a reviewer: what it changed is kept in its sandbox,
+    and nothing is applied unless you say `agents plan apply`. GOAL `-` reads it from stdin.
+
+    \b
+    Example:
+      agents actor run builtin/reviewer "Is the README right about the options?" --max-tokens 50000
+    """
+    from cleveragents.interfaces.cli.plan_account import told_plan
+    from cleveragents.interfaces.cli.plan_work import decide, work_on
+    from cleveragents.interfaces.cli.run_request import Wanted, requested_plan
+
+    container = session.container()
+    parts = container.plan_parts
+    wanted = Wanted(
+        action=None,
+        words=words,
+        pairs=(),
+        checks=(),
+        profile=profile,
+        from_head=False,
+        include=(),
+        goal=None,
+        commit=False,
+        actor=name,
+        model=model,
+        limits=limits,
+    )
+    plan = work_on(container, parts.lifecycle.create(requested_plan(parts, wanted)), output)
+    plan = decide(container, plan, yes=False, commit=None, only_review=True)
+    left = _values(container.jobs.get(str(plan.job_id)).result)
+    if output.for_programs:
+        output.record({"plan": plan.id, "state": plan.state.value, "values": left})
+        return
+    told_plan(output, parts, plan)
+    if not left:
+        progress("it left nothing in its state")
+        return
+    output.title("what it left in its state")
+    output.record(left)
+
+
+def _values(result: JsonValue) -> Mapping[str, JsonValue]:
+    """Those of its own keys that hold something."""
+    found = result.get("values") if isinstance(result, Mapping) else None
+    values = found if isinstance(found, Mapping) else {}
+    given = ("goal", "task", "definition_of_done", "instructions")
+    return {key: value for key, value in values.items() if key not in given and value not in ("", (), None)}

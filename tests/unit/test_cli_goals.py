@@ -1,0 +1,149 @@
+"""Goals from the command line, with a scripted model: run, decided, answered, paid for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli_bench import Agents, command_line, paint_shop, use_home
+
+SCRIPT = """\
+version: 1
+facts: {input_price: 1.0, output_price: 4.0}
+rules:
+  - when: {system: "You plan changes"}
+    turns:
+      - calls: [{tool: grep, arguments: {pattern: colour}}]
+      - text: |
+          {"summary": "s", "steps": [{"title": "Rename", "instructions": "colour to color"}],
+           "decisions": [{"question": "How?", "choice": "By hand", "rationale": "Two places.",
+                          "alternatives": [{"choice": "sed", "reason": "too blunt"}], "confidence": 0.8},
+                         {"question": "Where?", "choice": "src", "rationale": "It is code."}]}
+  - when: {system: "You change files"}
+    turns:
+      - calls: [{tool: edit, arguments: {path: src/paint.py, old: colour, new: color}}]
+      - text: "I renamed it."
+  - when: {system: "You review a change"}
+    turns:
+      - text: '{"verdict": "accept", "findings": [], "summary": "Right."}'
+  - reply: {text: "Nobody asked."}
+"""
+ASKER = """\
+name: me/asker
+type: graph
+entry: ask
+state: {reply: {type: string}, said: {type: string}}
+nodes:
+  ask: {type: human, question: "Which colour for ${goal}?", choices: [red, blue], output: reply, next: say}
+  say: {type: llm, prompt: "Paint it ${reply}.", output: said}
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path / "home", tmp_path / "state")
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    actors = tmp_path / "home" / ".config" / "cleveragents" / "actors"
+    actors.mkdir(parents=True)
+    (actors / "asker.yaml").write_text(ASKER)
+    root = paint_shop(tmp_path / "shop")
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("CLEVERAGENTS_MODELS_DEFAULT", f"scripted/{tmp_path}/script.yaml")
+    return root
+
+
+@pytest.fixture
+def agents(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def test_a_goal_is_planned_worked_on_reviewed_and_applied(agents: Agents, repository: Path) -> None:
+    ran = agents("run", "Say color", "in the code", "--yes")
+    assert ran.code == 0, ran.err
+    assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+    for line in ("decided: How? By hand", "planned: 1. Rename", "step 1 of 1: Rename", "applied to 1 file"):
+        assert line in ran.err
+    tree = agents("plan", "tree", ran.id).out
+    assert "1. How? → By hand (80%)" in tree
+    assert "2. Where? → src" in tree
+    assert tree.index("1. How?") < tree.index("2. Where?")
+    why = agents("plan", "explain", ran.id, "1").out
+    assert "instead of 1  sed: too blunt" in why
+    shown = json.loads(agents("plan", "show", ran.id, "--format", "json").out)
+    assert shown["goal"] == "Say color in the code"
+    assert shown["spending"]["model_calls"] == 5
+    assert shown["spending"]["usd"] > 0
+    rows = json.loads(agents("plan", "tree", ran.id, "--format", "json").out)
+    assert [(row["number"], row["parent"]) for row in rows] == [(1, None), (2, 1)]
+    missing = agents("plan", "explain", ran.id, "9")
+    assert (missing.code, "it has no decision 9; there are 2" in missing.err) == (2, True)
+
+
+def test_a_plan_without_a_strategist_decided_nothing(agents: Agents) -> None:
+    ran = agents("run", "--action", "builtin/command", "--", "true")
+    assert "nothing was decided in it" in agents("plan", "tree", ran.id).err
+    assert "there is none" in agents("plan", "explain", ran.id, "1").err
+
+
+def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, repository: Path) -> None:
+    ran = agents("run", "Say color", "--yes", "--max-steps", "3")
+    assert ran.code == 3, ran.err
+    assert "3 of 3 steps are spent" in ran.err
+    assert f"agents plan resume {ran.id} --max-steps MORE" in ran.err
+    assert "colour" in (repository / "src/paint.py").read_text()
+    again = agents("plan", "resume", ran.id, "--max-steps", "9", "--yes")
+    assert again.code == 0, again.err
+    assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+    assert json.loads(agents("plan", "show", ran.id, "--format", "json").out)["spending"]["model_calls"] == 5
+
+
+def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
+    ran = agents("actor", "run", "me/asker", "the door")
+    assert (ran.code, "it waits: Which colour for the door? (red, blue)" in ran.err) == (3, True), ran.err
+    wrong = agents("plan", "answer", ran.id, "green")
+    assert (wrong.code, "'green' is not among the choices: red, blue" in wrong.err) == (2, True)
+    answered = agents("plan", "answer", ran.id, "red")
+    assert answered.code == 0, answered.err
+    assert "“Nobody asked.”" in answered.err
+    assert agents("plan", "answer", ran.id, "red").code == 2
+    typed = agents("actor", "run", "me/asker", "the door", "--format", "json", typed="blue\n")
+    assert json.loads(typed.out)["values"] == {"reply": "blue", "said": "Nobody asked."}
+    nothing = agents("actor", "run", "builtin/executor", "Rename it")
+    assert "report  I renamed it." in nothing.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("Do it", "--model", "nonsense"), "provider/model"),
+        (("Do it", "--model", "opnai/gpt"), "openai"),
+        (("Do it", "--actor", "builtin/executer"), "did you mean builtin/executor?"),
+        (("Do it", "--max-usd", "0"), "--max-usd"),
+        (("  ",), "say what is wanted"),
+        (("--action", "builtin/command", "--model", "scripted/x", "--", "true"), "has none"),
+        (("--action", "builtin/command", "--max-tokens", "5", "--", "true"), "has none"),
+    ],
+)
+def test_a_wrong_goal_makes_no_plan(agents: Agents, arguments: tuple[str, ...], told: str) -> None:
+    wrong = agents("run", *arguments)
+    assert (wrong.code, told in wrong.err) == (2, True), wrong.err
+    assert json.loads(agents("plan", "list", "--format", "json").out) == []
+
+
+def test_a_limit_of_money_needs_a_price(agents: Agents, tmp_path: Path) -> None:
+    (tmp_path / "free.yaml").write_text("rules:\n  - reply: {text: hello}\n")
+    wrong = agents("run", "Do it", "--model", f"scripted/{tmp_path}/free.yaml", "--max-usd", "1")
+    assert (wrong.code, "is not known, so a limit of money cannot be kept" in wrong.err) == (2, True)
+
+
+def test_without_a_model_the_remedy_is_told(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLEVERAGENTS_MODELS_DEFAULT")
+    wrong = agents("run", "Do it")
+    assert wrong.code == 2
+    assert "agents config set models.default" in wrong.err
