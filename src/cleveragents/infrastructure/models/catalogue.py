@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import pkgutil
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -43,14 +42,10 @@ _COOL_DOWN_SECONDS = 30.0
 
 
 class ModelCatalogue:
-    """`Models` as the settings say.
+    """`Models` as the settings say. It holds nothing open: models keep no connections.
 
-    Thread safety:
-        Owner: the container; any thread may ask. It holds nothing open: models keep no connections.
-        Lock: `_lock` guards the models, places and the breaker that were made; held to look up and to note,
-            never while a model is opened.
-        Guarantee: whoever asks for a name gets the same model; all models of a provider share its places.
-    Cancel safety: no call waits for a provider.
+    Any thread may use it: what it keeps is only ever added to, in one step each. A model that two threads
+    open at once is the first one's for both; all models of a provider share its places and its breaker.
     """
 
     def __init__(
@@ -67,18 +62,15 @@ class ModelCatalogue:
         self._keys = Keys(self._environment, keyring)
         self._entries = entries
         self._clock = clock
-        self._lock = threading.Lock()
         self._opened: dict[str, Model] = {}
         self._places: dict[str, Places] = {}
-        self._breaker: CircuitBreaker | None = None
+        self._breakers: dict[str, CircuitBreaker] = {}
 
     def get(self, name: str) -> Model:
         found = self._opened.get(name)
         if found is not None:
             return found
-        model = self._open(name)
-        with self._lock:
-            return self._opened.setdefault(name, model)
+        return self._opened.setdefault(name, self._open(name))
 
     def facts(self, name: str) -> ModelFacts:
         provider, model = self._parted(name)
@@ -132,27 +124,26 @@ class ModelCatalogue:
         seconds = self._settings.timeout_seconds
         patience = Patience(retries=self._settings.retries, seconds=seconds)
         tried = DeadlineModel(RetryingModel(model, patience), seconds)
-        return LimitedModel(BreakingModel(tried, self._shared_breaker(), provider), self._places_of(provider))
+        return LimitedModel(
+            BreakingModel(tried, self._breaker_of(provider), provider), self._places_of(provider)
+        )
 
     def _places_of(self, provider: str) -> Places:
         from cleveragents.infrastructure.models.limiting import Places
 
-        with self._lock:
-            return self._places.setdefault(provider, Places(self._settings.concurrency))
+        return self._places.setdefault(provider, Places(self._settings.concurrency))
 
-    def _shared_breaker(self) -> CircuitBreaker:
+    def _breaker_of(self, provider: str) -> CircuitBreaker:
         from cleveragents.application.services.acms_pipeline import CircuitBreaker
 
-        with self._lock:
-            if self._breaker is None:
-                self._breaker = CircuitBreaker(
-                    failure_threshold=_FAILURES_IN_A_ROW,
-                    cool_down_seconds=_COOL_DOWN_SECONDS,
-                    # A trial may take as long as an answer may: a second one beside it would tell no more.
-                    trial_lease_seconds=self._settings.timeout_seconds + 1.0,
-                    clock=self._clock,
-                )
-            return self._breaker
+        breaker = CircuitBreaker(
+            failure_threshold=_FAILURES_IN_A_ROW,
+            cool_down_seconds=_COOL_DOWN_SECONDS,
+            # A trial may take as long as an answer may: a second one beside it would tell no more.
+            trial_lease_seconds=self._settings.timeout_seconds + 1.0,
+            clock=self._clock,
+        )
+        return self._breakers.setdefault(provider, breaker)
 
     def _base_url(self, provider: Provider) -> str | None:
         """Where the user says that it is; None is where it always is."""

@@ -56,33 +56,40 @@ class Places:
     @property
     def free(self) -> int:
         """Places that nobody holds."""
-        with self._lock:
-            return self._free
+        return self._free
 
     @property
     def waiting(self) -> int:
         """Those in the queue."""
-        with self._lock:
-            return len(self._waiting)
+        return len(self._waiting)
 
     async def _enter(self) -> None:
         loop = asyncio.get_running_loop()
         waiter = _Waiter(loop, loop.create_future())
-        with self._lock:
-            if self._free > 0:
-                self._free -= 1
-                return
-            self._waiting.append(waiter)
+        if self._take(waiter):
+            return
         try:
             await waiter.turn
         except BaseException:
-            with self._lock:
-                granted = waiter.granted
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
-            if granted:  # guard: the place was given to somebody who is going
-                self._leave()
+            self._give_up(waiter)
             raise
+
+    def _take(self, waiter: _Waiter) -> bool:
+        """Whether there was a place; else the waiter is in the queue."""
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+                return True
+            self._waiting.append(waiter)
+            return False
+
+    def _give_up(self, waiter: _Waiter) -> None:
+        with self._lock:
+            granted = waiter.granted
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+        if granted:  # guard: the place was given to somebody who is going
+            self._leave()
 
     def _leave(self) -> None:
         """Gives the place to the first in the queue; if its loop has ended meanwhile, to the next."""

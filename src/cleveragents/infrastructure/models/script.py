@@ -211,8 +211,7 @@ class Scripting:
 
     def forget(self) -> None:
         """Counts from the beginning again."""
-        with self._lock:
-            self._seen = [0] * len(self.script.rules)
+        self._seen = [0] * len(self.script.rules)
 
     def _due(self, number: int, rule: Rule) -> bool:
         with self._lock:
