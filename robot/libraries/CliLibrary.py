@@ -55,6 +55,11 @@ class CliLibrary:
         assert not leaks, leaks
 
     @keyword
+    def make_the_home_unwritable(self) -> None:
+        """Not a file can be made there, by root neither; what is temporary goes elsewhere."""
+        self._environment["HOME"] = "/proc/self"
+
+    @keyword
     def set_variable_of_environment(self, name: str, value: str) -> None:
         self._environment[name] = value
 

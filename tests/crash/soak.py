@@ -1,6 +1,6 @@
 """`python -m tests.crash.soak [SECONDS] [SEED]`: jobs without end, and a worker killed every second or so.
 
-Three worker processes run the demo's graphs on one SQLite database while a random one is killed with SIGKILL
+Three worker processes run graphs on one SQLite database while a random one is killed with SIGKILL
 and replaced, again and again. At the end the counts must be exact: no job lost, none failed, every change
 recorded once, an audit log that verifies.
 """
@@ -8,25 +8,55 @@ recorded once, an audit log that verifies.
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
 from threading import Event
 
 from cleveragents.application.container import Container
 from cleveragents.domain.job import JobState, NewJob
-from cleveragents.interfaces.demo.graphs import MIGRATED
+from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
-from cleveragents.interfaces.demo.worker_process import WorkerProcess
+from tests.crash.programs.migrating_worker import MIGRATE, MIGRATED
 
+PROGRAM = "tests.crash.programs.migrating_worker"
 WORKERS = 3
 OUTSTANDING = 24
 ATTEMPTS = 1000  # a job that is unlucky often is still not lost
 DRAIN_SECONDS = 120.0
+
+
+class Worker:
+    """A process that runs migrations until it is killed or told to finish."""
+
+    def __init__(self, name: str, settings: Settings, log: Path) -> None:
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", PROGRAM], stdin=subprocess.PIPE, stderr=errors, text=True
+            )
+        assert self._process.stdin is not None
+        self._input = self._process.stdin
+        self._input.write(f"{name}\n{settings.model_dump_json()}\n")
+        self._input.flush()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(DRAIN_SECONDS)
+
+    def finish(self) -> int:
+        """Lets it complete what it runs; returns its exit code."""
+        with suppress(BrokenPipeError):
+            self._input.close()
+        return self._process.wait(DRAIN_SECONDS)
 
 
 def soak(seconds: float, seed: int) -> list[str]:
@@ -36,8 +66,8 @@ def soak(seconds: float, seed: int) -> list[str]:
         container = cleanup.enter_context(Container(demo_settings(Path(home))))
         names = count(1)
 
-        def start() -> WorkerProcess:
-            worker = WorkerProcess(f"worker-{next(names)}", container.settings, Path(home) / "workers.log")
+        def start() -> Worker:
+            worker = Worker(f"worker-{next(names)}", container.settings, Path(home) / "workers.log")
             cleanup.callback(worker.finish)
             return worker
 
@@ -65,7 +95,7 @@ def soak(seconds: float, seed: int) -> list[str]:
 def _top_up(container: Container, submitted: list[str]) -> None:
     waiting = container.jobs.list(states=[JobState.QUEUED, JobState.RUNNING], limit=OUTSTANDING)
     for _ in range(OUTSTANDING - len(waiting)):
-        new = NewJob("migrate", max_attempts=ATTEMPTS)
+        new = NewJob(MIGRATE, max_attempts=ATTEMPTS)
         submitted.append(container.jobs.submit(new, now=container.clock.now()).id)
 
 

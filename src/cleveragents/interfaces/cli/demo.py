@@ -1,7 +1,8 @@
-"""`agents demo`: everything at work, on a stage of its own."""
+"""`agents demo`: six goals at once, on a stage of its own."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 import time
@@ -12,38 +13,38 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.domain.budget import PICODOLLARS, dollars
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.errors import CleverAgentsError
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 
 if TYPE_CHECKING:
     from cleveragents.application.ports.events import AuditRecord
-    from cleveragents.interfaces.demo.patience import Say
-    from cleveragents.interfaces.demo.plan_promises import PlanEvidence
+    from cleveragents.interfaces.demo.evidence import Account, Evidence
     from cleveragents.interfaces.demo.promise import Promise
-    from cleveragents.interfaces.demo.promises import Evidence
-    from cleveragents.interfaces.demo.story import Story
+    from cleveragents.interfaces.demo.story import Say, Story
 
 __all__ = ["Performance", "conclude", "demo"]
 
-_SHOWN_EVENTS = 12
-_TELLING = ("worker", "attempt", "error", "reason", "failures", "graph", "length")
+_TELLING = ("worker", "attempt", "error", "reason", "graph", "length", "question", "tool", "model", "verdict")
+_INDENT = 12
+_COLUMNS = ("plan", "goal", "state", "steps", "tokens", "cost")
 
 
 @click.command()
-@click.option(
-    "--verbose", "-v", is_flag=True, help=f"Show the whole audit log, not the last {_SHOWN_EVENTS} events."
-)
+@click.option("--keep", is_flag=True, help="Leave the directory, and say how to look around in it.")
+@click.option("--verbose", "-v", is_flag=True, help="Show the audit log, too.")
 @format_option
 @click.pass_context
-def demo(ctx: click.Context, verbose: bool, output: Output) -> None:
+def demo(ctx: click.Context, keep: bool, verbose: bool, output: Output) -> None:
     """Show it all at work, offline, without touching your state.
 
-    Plans run at once on a sample repository. Two are applied to the same files, one is refused because you
-    edited the same line, one is undone, one cancelled, one killed with kill -9 and resumed.
+    Six goals are worked on at once in a sample repository, each by a strategist, an executor and a reviewer,
+    in a sandbox of its own. What the model says comes from a script; everything else is real.
 
-    Three worker processes run LangGraph graphs as jobs. One job, whose processes ignore SIGTERM, is
-    cancelled. One worker is killed with kill -9 in the middle of a job, and a peer goes on with it.
+    One plan fails its check and is mended, one is sent back by the reviewer, one is cancelled while its
+    processes ignore SIGTERM, one loses its worker to kill -9 and goes on in another. Of two that change the
+    same lines one is applied and the other refused. One is undone.
 
     At the end the audit log is verified and every promise is checked; the exit code is 0 only if all were
     kept.
@@ -51,19 +52,13 @@ def demo(ctx: click.Context, verbose: bool, output: Output) -> None:
     \b
     Example:
       agents demo
-      agents demo --verbose
+      agents demo --keep
       agents demo --format json | jq .promises
     """
-    directory = Path(tempfile.mkdtemp(prefix="cleveragents-demo-"))
+    directory = Path(tempfile.mkdtemp(prefix="cleveragents-demo-")).resolve()
     began = time.monotonic()
-
-    def say(what: str, *details: str) -> None:
-        progress(f"{time.monotonic() - began:5.1f} s  {what}")
-        for line in details:
-            progress(f"{'':11}{line}")
-
     try:
-        performance = _play(directory, say)
+        performance = _play(directory, _say, keep=keep)
     except (KeyboardInterrupt, SystemExit):
         shutil.rmtree(directory)
         raise
@@ -71,7 +66,13 @@ def demo(ctx: click.Context, verbose: bool, output: Output) -> None:
         progress(f"the demo could not be completed; what happened is in {directory}")
         raise
     seconds = time.monotonic() - began
-    ctx.exit(conclude(output, performance, directory, seconds, verbose=verbose))
+    ctx.exit(conclude(output, performance, directory, seconds, keep=keep, verbose=verbose))
+
+
+def _say(phase: str, what: str, *details: str) -> None:
+    progress(f"{phase:<{_INDENT}}{what}")
+    for line in details:
+        progress(f"{'':{_INDENT + 2}}{line}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,6 @@ class Performance:
 
     story: Story
     evidence: Evidence
-    plans: PlanEvidence | None
     promises: Sequence[Promise]
 
     @property
@@ -88,97 +88,111 @@ class Performance:
         return all(promise.kept for promise in self.promises)
 
 
-def _play(directory: Path, say: Say) -> Performance:
+def _play(directory: Path, say: Say, *, keep: bool) -> Performance:
     from cleveragents.application.container import Container
     from cleveragents.infrastructure.logging import configure_logging
-    from cleveragents.interfaces.demo.plan_promises import gather_plans, judge_plans
-    from cleveragents.interfaces.demo.promises import gather, judge
+    from cleveragents.interfaces.demo.evidence import gather
+    from cleveragents.interfaces.demo.promises import judge
     from cleveragents.interfaces.demo.story import demo_settings, tell
 
     settings = demo_settings(directory)
     # Deaths that the story tells of itself are no news.
     configure_logging(settings.model_copy(update={"log": settings.log.model_copy(update={"level": "error"})}))
     with Container(settings) as container:
-        story = tell(container, say)
-        evidence = gather(container)
-        plans = gather_plans(container, story.plans)
-        promises = judge_plans(container, story.plans, plans, evidence) + judge(container, story, evidence)
-        return Performance(story, evidence, plans, promises)
+        story = tell(container, say, keeps_sandboxes=keep)
+        evidence = gather(container, story)
+        return Performance(story, evidence, judge(story, evidence))
 
 
 def conclude(
-    output: Output, performance: Performance, directory: Path, seconds: float, *, verbose: bool = False
+    output: Output,
+    performance: Performance,
+    directory: Path,
+    seconds: float,
+    *,
+    keep: bool = False,
+    verbose: bool = False,
 ) -> int:
     """Shows what happened; returns the exit code. The directory goes if there is nothing to look into."""
     _show(output, performance, seconds, verbose)
     if not performance.kept:
         progress(f"a promise was not kept; what happened is in {directory}")
         return 1
-    shutil.rmtree(directory)
+    if keep:
+        _tell_how_to_look(performance, directory)
+    else:
+        shutil.rmtree(directory)
     return 0
 
 
 def _show(output: Output, performance: Performance, seconds: float, verbose: bool) -> None:
+    plans, promises = _plan_rows(performance), _promise_rows(performance)
     events = _event_rows(performance)
-    jobs = _job_rows(performance)
-    plans = _plan_rows(performance)
-    promises = _promise_rows(performance)
-    kept = performance.kept
+    kept, most = performance.kept, performance.evidence.most_at_once
     if output.for_programs:
         facts = {
             "kept": kept,
             "seconds": round(seconds, 1),
+            "most_plans_at_once": most,
             "plans": plans,
-            "jobs": jobs,
             "promises": promises,
             "events": events,
         }
         output.record({name: freeze(value) for name, value in facts.items()})
         return
-    shown = events if verbose else events[-_SHOWN_EVENTS:]
-    part = f": the last {len(shown)} of {len(events)} events (`agents demo --verbose` shows all)"
-    output.title(f"The audit log{part if len(shown) < len(events) else ''}")
-    output.table(shown, ["position", "at", "event", "of", "facts"], empty="there are no events")
+    if verbose:
+        output.title("The audit log")
+        output.table(events, ["position", "at", "event", "of", "facts"], empty="there are no events")
     output.title("The plans")
-    output.table(plans, ["plan", "action", "state", "error"], empty="there are no plans")
-    output.title("The jobs")
-    output.table(jobs, ["job", "state", "attempts", "workers"], empty="there are no jobs")
+    output.table(plans, _COLUMNS, empty="there are no plans", cut=["goal"], spare=["tokens"])
     output.title("The promises")
     output.table(promises, ["kept", "promise", "shown_by"], empty="")
     verdict = f"{counted(len(promises), 'promise')} kept" if kept else "NOT every promise was kept"
-    verified = "verified" if not performance.evidence.problems else "NOT verified"
-    click.echo(f"{counted(len(events), 'event')}, {verified}; {verdict}; {seconds:.1f} s")
+    click.echo(f"{counted(len(plans), 'plan')}, up to {most} at the same time; {verdict}; {seconds:.1f} s")
 
 
-def _job_rows(performance: Performance) -> list[dict[str, JsonValue]]:
-    evidence = performance.evidence
-    return [
-        {
-            "job": performance.story.labels[job.id],
-            "state": job.state.value,
-            "attempts": job.attempt,
-            "workers": " → ".join(evidence.workers_of(job.id)),
-            "id": job.id,
-        }
-        for job in evidence.jobs.values()
-    ]
+def _tell_how_to_look(performance: Performance, directory: Path) -> None:
+    ids = performance.story.ids
+    progress("")
+    progress("All of it is still there. Look around, and remove the directory when you have seen enough:")
+    for line in (
+        f"cd {shlex.quote(str(directory / 'paint-shop'))}",
+        f"export CLEVERAGENTS_STATE_DIRECTORY={shlex.quote(str(directory))}",
+        "agents plan list",
+        f"agents plan tree {ids['discount']}",
+        f"agents plan log {ids['catalogue']}",
+        f"agents plan diff {ids['tax']}",
+        f"agents plan undo {ids['discount']} && agents plan apply {ids['tax']}",
+        "agents events verify",
+    ):
+        progress(f"  {line}")
 
 
 def _plan_rows(performance: Performance) -> list[dict[str, JsonValue]]:
-    if performance.plans is None:
-        return []
-    diffs = performance.story.plans.diffs
     return [
         {
             "plan": label,
-            "action": plan.action,
-            "state": plan.state.value,
-            "error": plan.error,
-            "id": plan.id,
-            "diff": diffs.get(label),
+            "goal": account.plan.goal,
+            "state": account.plan.state.value,
+            "steps": account.budget.spent.steps,
+            "tokens": f"{account.budget.spent.tokens:,}",
+            "cost": dollars(account.budget.spent.picodollars),
+            "id": account.plan.id,
+            "error": account.plan.error,
+            "workers": tuple(performance.evidence.workers_of(label)),
+            **_counts(account),
         }
-        for label, plan in performance.plans.plans.items()
+        for label, account in performance.evidence.accounts.items()
     ]
+
+
+def _counts(account: Account) -> dict[str, JsonValue]:
+    return {
+        "usd": account.budget.spent.picodollars / PICODOLLARS,
+        "decisions": len(account.decisions),
+        "tool_calls": len(account.calls),
+        "checks": tuple(f"{run.name}: {run.verdict.value}" for run in account.checks),
+    }
 
 
 def _promise_rows(performance: Performance) -> list[dict[str, JsonValue]]:
@@ -195,19 +209,21 @@ def _event_rows(performance: Performance) -> list[dict[str, JsonValue]]:
             "position": record.position,
             "at": f"{(record.event.occurred_at - records[0].event.occurred_at).total_seconds():.2f} s",
             "event": record.event.event_type.value,
-            "of": _label(performance.story, record),
+            "of": _label(performance, record),
             "facts": _facts(record),
         }
         for record in records
     ]
 
 
-def _label(story: Story, record: AuditRecord) -> str:
-    """Whom the event is about, in the story's words: the job, or the job behind a run or a changeset."""
+def _label(performance: Performance, record: AuditRecord) -> str:
+    """Whom the event is about, in the story's words: the plan that it, its job or its run belongs to."""
     facts = record.event.payload
-    for name in (record.event.subject, facts.get("message_id"), facts.get("plan_id")):
-        if isinstance(name, str) and name in story.labels:
-            return story.labels[name]
+    names = [record.event.subject, *(facts.get(name) for name in ("plan_id", "message_id", "thread_id"))]
+    for label, account in performance.evidence.accounts.items():
+        for known in filter(None, (account.plan.id, account.plan.job_id)):
+            if any(isinstance(name, str) and known in name for name in names):
+                return label
     return record.event.subject
 
 

@@ -1,1 +1,1 @@
-"""What `agents demo` runs: real graphs as jobs on real worker processes, one cancelled, one killed."""
+"""What `agents demo` plays: six goals at once, on real workers and a sample repository."""

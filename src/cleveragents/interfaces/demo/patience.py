@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from cleveragents.errors import DeadlineExceeded
 
-__all__ = ["Say", "until"]
+__all__ = ["until"]
 
 _STEP_SECONDS = 60.0
 _LOOK_SECONDS = 0.02
-
-
-class Say(Protocol):
-    """Tells whoever watches what happens; details are shown below it, a line each."""
-
-    def __call__(self, what: str, *details: str) -> None: ...
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:

@@ -1,168 +1,183 @@
-"""Did the graphs and jobs go as promised? Judged from what the database and the process table hold, not from
-the story; `plan_promises` does the same for plans."""
+"""Did everything go as promised? Judged from what is there at the end, not from what the story hoped for."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
-from cleveragents.application.services.job_attempt import marker_of
+from cleveragents.application.services.actor_phases import REVIEW
+from cleveragents.domain.budget import Spend, dollars, exceeded
+from cleveragents.domain.check import CheckRun, CheckVerdict
 from cleveragents.domain.event import EventType
-from cleveragents.domain.job import Job, JobState
+from cleveragents.domain.plan import PlanState
+from cleveragents.domain.tool import CallState
 from cleveragents.interfaces.cli.output import counted
-from cleveragents.interfaces.demo.graphs import BRANCHES, BROKEN_STRATEGY, MIGRATED
+from cleveragents.interfaces.demo.evidence import Evidence
+from cleveragents.interfaces.demo.goals import CHECK, LIMITS
 from cleveragents.interfaces.demo.promise import Promise
+from cleveragents.interfaces.demo.sample import CATALOGUE, FILES, LINES, NOTES, NOTES_TEXT
+from cleveragents.interfaces.demo.story import READY, Story
 
-if TYPE_CHECKING:
-    from cleveragents.application.container import Container
-    from cleveragents.application.ports.events import AuditRecord
-    from cleveragents.interfaces.demo.story import Story
+__all__ = ["judge"]
 
-__all__ = ["Evidence", "gather", "judge"]
-
-_ENDINGS = (EventType.JOB_SUCCEEDED, EventType.JOB_FAILED, EventType.JOB_CANCELLED)
+_READING = {"read", "grep", "glob", "list"}
+_PASSED, _FAILED = CheckVerdict.PASSED, CheckVerdict.FAILED
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What is there at the end."""
-
-    jobs: Mapping[str, Job]
-    records: Sequence[AuditRecord]
-    problems: Sequence[str]
-
-    def workers_of(self, job_id: str) -> list[str]:
-        """Who ran the job, in the order in which they did."""
-        return [
-            str(record.event.payload["worker"])
-            for record in self.records
-            if record.event.event_type is EventType.JOB_CLAIMED and record.event.subject == job_id
-        ]
-
-    def count(self, *event_types: EventType, subject: str | None = None) -> int:
-        """Events of these types, of that subject if one is named."""
-        return sum(
-            record.event.event_type in event_types and subject in (None, record.event.subject)
-            for record in self.records
-        )
-
-
-def gather(container: Container) -> Evidence:
-    """Everything that the judgement needs, with the audit log verified."""
-    report = container.audit.verify()
-    records: list[AuditRecord] = []
-    while page := container.audit.read(after=len(records)):
-        records += page
-    jobs = {job.id: job for job in container.jobs.list(limit=1000)}
-    return Evidence(jobs, records, [str(finding) for finding in report.findings])
-
-
-def judge(container: Container, story: Story, evidence: Evidence) -> list[Promise]:
+def judge(story: Story, found: Evidence) -> list[Promise]:
     """Every promise of the demo, kept or not."""
-    reviews = [job for job in evidence.jobs.values() if job.kind == "review"]
     return [
-        _all_succeeded(reviews),
-        _changes_filed(container, reviews),
-        _context_survives(reviews, evidence),
-        *_cancel(container, story, evidence),
-        *_recovery(container, story, evidence),
-        _every_move_told(evidence),
-        _verified(evidence),
-        _nothing_left(container, story, evidence),
+        _decided_by_reading(found),
+        _isolated(story),
+        _mended(found),
+        _sent_back(found),
+        _refused_whole(story, found),
+        _merged(story),
+        _undone_alone(found),
+        _cancelled(story, found),
+        _resumed(story, found),
+        _all_or_nothing(found),
+        _within_budget(found),
+        _repository_kept(story, found),
+        _verified(found),
+        _nothing_left(story, found),
     ]
 
 
-def _all_succeeded(reviews: Sequence[Job]) -> Promise:
-    done = sum(job.state is JobState.SUCCEEDED for job in reviews)
-    return Promise("every review succeeded", done == len(reviews) > 0, f"{done} of {len(reviews)} graph runs")
-
-
-def _changes_filed(container: Container, reviews: Sequence[Job]) -> Promise:
-    filed = 0
-    right = bool(reviews)
-    for job in reviews:
-        changesets = dict(_result(job).get("changesets", ()))
-        right = right and set(changesets) == set(BRANCHES)
-        for branch, changeset_id in changesets.items():
-            entries = container.changesets.entries(changeset_id)
-            filed += len(entries)
-            right = right and tuple(one.entry.path for one in entries) == BRANCHES[branch]
-            right = right and container.changesets.get(changeset_id).closed
-    return Promise("each change is in the changeset of its branch, once", right, counted(filed, "change"))
-
-
-def _context_survives(reviews: Sequence[Job], evidence: Evidence) -> Promise:
-    outcomes = Counter(outcome for job in reviews for outcome in _result(job).get("strategies", ()))
-    refused = outcomes[f"{BROKEN_STRATEGY}: breaker_open"]
-    used = sum(n for outcome, n in outcomes.items() if outcome.endswith(": used"))
-    opened = evidence.count(EventType.BREAKER_OPENED, subject=BROKEN_STRATEGY)
-    kept = opened > 0 and refused >= len(reviews) and all(_result(job).get("found") for job in reviews)
-    answers, breakers, calls = counted(used, "answer"), counted(opened, "breaker"), counted(refused, "call")
-    shown = f"{answers} from the others, {breakers} opened, {calls} spared"
-    return Promise("a failing context strategy is cut off, the others serve", kept, shown)
-
-
-def _cancel(container: Container, story: Story, evidence: Evidence) -> Iterator[Promise]:
-    job = evidence.jobs[story.stubborn]
-    kept = job.state is JobState.CANCELLED and evidence.count(EventType.JOB_CANCELLED, subject=job.id) == 1
-    yield Promise("cancel means cancelled", kept, f"stubborn-1 is {job.state.value}")
-    alive = container.processes.alive(marker_of(story.stubborn, story.stubborn_fence))
-    kept = len(story.stubborn_pids) > 0 and not alive
-    still = counted(len(alive), "is alive", "are alive")
-    shown = f"there were {len(story.stubborn_pids)}, SIGTERM ignored; {still}"
-    yield Promise("no process of a cancelled job survives", kept, shown)
-    kept = story.second_cancel == JobState.CANCELLED.value
-    yield Promise("a second cancel says so and does nothing", kept, f"already {story.second_cancel}")
-
-
-def _recovery(container: Container, story: Story, evidence: Evidence) -> Iterator[Promise]:
-    job = evidence.jobs[story.migration]
-    workers = evidence.workers_of(job.id)
-    reclaimed = evidence.count(EventType.JOB_RECLAIMED, subject=job.id)
-    kept = job.state is JobState.SUCCEEDED and reclaimed == 1 and workers[:1] == [story.killed_worker]
-    kept = kept and len(workers) == 2 and workers[1] != story.killed_worker
-    yield Promise("a peer recovers the job of a killed worker", kept, " → ".join(workers))
-    entries = [
-        one for c in container.changesets.of_plan(job.id) for one in container.changesets.entries(c.id)
+def _decided_by_reading(found: Evidence) -> Promise:
+    calls = [
+        call
+        for account in found.accounts.values()
+        for call in account.calls
+        if call.strategy_step == "strategize"
     ]
-    kept = tuple(one.entry.path for one in entries) == MIGRATED
-    kept = kept and 0 < story.changes_before_kill < len(MIGRATED)
+    decisions = [decision for account in found.accounts.values() for decision in account.decisions]
+    read_only = all(call.tool in _READING and call.changeset_id is None for call in calls)
+    reasoned = all(decision.made.rationale and decision.made.alternatives for decision in decisions)
+    kept = read_only and reasoned and all(account.decisions for account in found.accounts.values())
     shown = (
-        f"{story.changes_before_kill} before the kill, {len(entries)} of {len(MIGRATED)} in all, each once"
+        f"{counted(len(decisions), 'decision')}, with reasons, after {counted(len(calls), 'reading call')}"
     )
-    yield Promise("nothing is lost or done twice by it", kept, shown)
+    return Promise("strategists only read, and say why", kept and bool(calls), shown)
 
 
-def _every_move_told(evidence: Evidence) -> Promise:
-    told = all(
-        evidence.count(EventType.JOB_SUBMITTED, subject=job_id) == 1
-        and evidence.count(*_ENDINGS, subject=job_id) == 1
-        and len(evidence.workers_of(job_id)) == job.attempt
-        for job_id, job in evidence.jobs.items()
-    )
-    return Promise("every job began and ended once in the log", told, counted(len(evidence.jobs), "job"))
+def _isolated(story: Story) -> Promise:
+    kept = story.when_ready == story.before != ""
+    changed = "none of your files changed" if kept else "your files CHANGED"
+    return Promise("nothing is written before you apply it", kept, f"{len(READY)} results ready, {changed}")
 
 
-def _verified(evidence: Evidence) -> Promise:
-    events = counted(len(evidence.records), "event")
-    shown = f"{events}, verified" if not evidence.problems else evidence.problems[0]
-    return Promise("the audit log is whole", not evidence.problems and bool(evidence.records), shown)
+def _mended(found: Evidence) -> Promise:
+    """What failed was applied once it passed; and nothing was applied that did not."""
+    applied = [a for a in found.accounts.values() if a.plan.state in (PlanState.APPLIED, PlanState.UNDONE)]
+    runs = {account.plan.id: _verdicts(account.checks, CHECK) for account in applied}
+    receipt = found.accounts["receipt"]
+    verdicts = _verdicts(receipt.checks, CHECK)
+    kept = verdicts[:1] == [_FAILED] and receipt.plan.state is PlanState.APPLIED
+    kept = kept and all(of_plan[-1:] == [_PASSED] for of_plan in runs.values())
+    failed = sum(verdict is _FAILED for of_plan in runs.values() for verdict in of_plan)
+    total = sum(map(len, runs.values()))
+    shown = f"{failed} of {total} runs failed; all {len(runs)} applied plans pass"
+    return Promise("what fails its check is mended, or not applied", kept, shown)
 
 
-def _nothing_left(container: Container, story: Story, evidence: Evidence) -> Promise:
-    left = [
-        pid
-        for job_id, job in evidence.jobs.items()
-        for fence in range(1, job.fence + 1)
-        for pid in container.processes.alive(marker_of(job_id, fence))
-    ]
-    others = [code for name, code in story.exit_codes.items() if name not in story.killed_workers]
-    kept = not left and set(others) == {0}
-    shown = f"{counted(len(left), 'process', 'processes')}, {counted(len(others), 'worker')} ended cleanly"
+def _sent_back(found: Evidence) -> Promise:
+    every = [v for account in found.accounts.values() for v in _verdicts(account.checks, REVIEW)]
+    kept = _verdicts(found.accounts["welcome"].checks, REVIEW) == [_FAILED, _PASSED]
+    refused = sum(verdict is _FAILED for verdict in every)
+    shown = f"{refused} of {len(every)} reviews said no, and yes afterwards"
+    return Promise("what the reviewer sends back is mended", kept, shown)
+
+
+def _refused_whole(story: Story, found: Evidence) -> Promise:
+    """The plan changed three files, of which another had changed one: none is written."""
+    states = [found.accounts[label].plan.state for label in ("discount", "tax")]
+    both_sides = "* 90 / 100" in story.refusal and "* 119 / 100" in story.refusal
+    prices = found.files.get("prices.sh", "")
+    first_only = "* 90 / 100" in prices and "119" not in prices
+    others = found.files.get("test_prices.sh") == FILES["test_prices.sh"]
+    others = others and "tax" not in found.files.get("README.md", "")
+    kept = states == [PlanState.APPLIED, PlanState.CONSTRAINED] and both_sides and first_only and others
+    shown = "both sides shown; discount is in, nothing of tax is" if kept else "they got MIXED UP"
+    return Promise("of two plans in conflict one is refused, whole", kept, shown)
+
+
+def _merged(story: Story) -> Promise:
+    kept = story.merged.startswith("# Paint shop in Main Street\n") and "Welcome to our shop!" in story.merged
+    shown = f"README.md {'has' if kept else 'LACKS one of'} your title and the plan's welcome"
+    return Promise("a plan is merged with what you edit meanwhile", kept, shown)
+
+
+def _undone_alone(found: Evidence) -> Promise:
+    expected = FILES["README.md"].replace("# Paint shop", "# Paint shop in Main Street")
+    only_yours = found.files.get("README.md") == expected
+    state = found.accounts["welcome"].plan.state
+    shown = f"README.md has {'your title, and no welcome' if only_yours else 'NOT what you wrote'}"
+    kept = only_yours and state is PlanState.UNDONE
+    return Promise("undo takes out one plan, and nothing else", kept, shown)
+
+
+def _cancelled(story: Story, found: Evidence) -> Promise:
+    state = found.accounts["simulation"].plan.state
+    kept = len(story.pids) > 0 and not found.alive and state is PlanState.CANCELLED
+    kept = kept and story.second_cancel == PlanState.CANCELLED.value
+    still = counted(len(found.alive), "is alive", "are alive")
+    shown = f"there were {len(story.pids)}, SIGTERM ignored; {still}"
+    return Promise("no process of a cancelled plan survives", kept, shown)
+
+
+def _resumed(story: Story, found: Evidence) -> Promise:
+    account = found.accounts["catalogue"]
+    ended = [call for call in account.calls if call.state is CallState.ENDED]
+    once = len({call.step for call in ended}) == len(ended)
+    survived = set(story.calls_before_kill) <= {call.number for call in ended}
+    wanted = "Our colours\n" + "".join(f"colour {n}\n" for n in range(1, LINES + 1))
+    workers = found.workers_of("catalogue")
+    kept = workers[:1] == [story.killed_worker] and len(workers) == 2 and workers[1] != story.killed_worker
+    kept = kept and account.plan.state is PlanState.APPLIED and found.files.get(CATALOGUE) == wanted
+    kept = kept and once and survived and 0 < story.lines_before_kill < LINES
+    before = counted(len(story.calls_before_kill), "call")
+    shown = f"{' → '.join(workers)}; {before} before the kill, {len(ended)} in all, none twice"
+    return Promise("a killed plan goes on, and does nothing twice", kept, shown)
+
+
+def _all_or_nothing(found: Evidence) -> Promise:
+    begun, ended = found.count(EventType.APPLY_STARTED), found.count(EventType.APPLY_ENDED)
+    kept = begun == ended > 0 and found.open_applies == 0 and not found.laid_out
+    return Promise("every apply is done, or not at all", kept, f"{begun} began, {ended} ended")
+
+
+def _within_budget(found: Evidence) -> Promise:
+    budgets = [account.budget for account in found.accounts.values()]
+    kept = all(not exceeded(LIMITS, b.spent) and b.reserved == Spend() for b in budgets)
+    most = max(b.spent.picodollars for b in budgets)
+    shown = f"at most {dollars(most)} of {dollars(LIMITS.picodollars or 0)}, and nothing reserved any more"
+    return Promise("no plan spends more than it may", kept and most > 0, shown)
+
+
+def _repository_kept(story: Story, found: Evidence) -> Promise:
+    same = found.refs == story.refs_before != ""
+    kept = same and not found.damage and found.files.get(NOTES) == NOTES_TEXT
+    shown = "all as they were, git fsck is content" if kept else found.damage or "something is different"
+    return Promise("branches, index, stash and uncommitted files stay", kept, shown)
+
+
+def _verified(found: Evidence) -> Promise:
+    shown = f"{counted(len(found.records), 'event')}, verified" if not found.problems else found.problems[0]
+    return Promise("the audit log is whole", not found.problems and bool(found.records), shown)
+
+
+def _nothing_left(story: Story, found: Evidence) -> Promise:
+    """A plan that is still to be decided on keeps its sandbox, and that one ref."""
+    wanted = set(story.ids.values()) if story.keeps_sandboxes else {story.ids["tax"]}
+    ended = [code for name, code in story.exit_codes.items() if name != story.killed_worker]
+    kept = found.sandboxes == wanted and found.pins == len(wanted)
+    kept = kept and not found.left_over and set(ended) == {0}
+    boxes = counted(len(found.sandboxes), "sandbox", "sandboxes")
+    why = "as you asked" if story.keeps_sandboxes else "of the refused plan"
+    shown = f"{counted(len(found.left_over), 'process', 'processes')}; {boxes}, {why}"
     return Promise("nothing is left behind", kept, shown)
 
 
-def _result(job: Job) -> dict[str, Any]:
-    return dict(job.result) if isinstance(job.result, Mapping) else {}
+def _verdicts(runs: Sequence[CheckRun], command: str) -> list[CheckVerdict]:
+    """In order; `REVIEW` is the name of the reviewer's, the others are known by their command."""
+    return [run.verdict for run in runs if command in (run.name, run.command)]

@@ -9,13 +9,85 @@ from pathlib import Path
 
 from cleveragents.infrastructure.git.plumbing import run_git, user_environment
 
-__all__ = ["FILES", "NOTES", "NOTES_TEXT", "SampleRepository"]
+__all__ = ["CATALOGUE", "FILES", "LINES", "NOTES", "NOTES_TEXT", "SampleRepository"]
 
+CATALOGUE = "catalogue.txt"
+LINES = 16
+"""That the slow program writes, one after the other."""
+
+# What is done twice shows: each line is added.
+_CATALOGUE = f"""# One line for each colour.
+for number in $(seq {LINES}); do
+    echo "colour $number" >> {CATALOGUE}
+    sleep 0.1
+done
+"""
+# Nobody heeds a SIGTERM; the inner shell has left the session, and whoever started it is gone.
+_SIMULATE = """# Simulates until it is told to stop, and does not listen.
+trap '' TERM INT HUP
+(setsid sh -c "trap '' TERM INT HUP; while :; do sleep 1; done" &)
+while :; do sleep 1; done
+"""
+_PRICES = """# What paint costs: `total red 2 green 1` is the price of 2 and 1 litres.
+price() {
+    case $1 in
+        red) echo 12 ;;
+        green) echo 9 ;;
+        blue) echo 15 ;;
+    esac
+}
+
+total() {
+    sum=0
+    while [ $# -gt 0 ]; do
+        sum=$((sum + $(price "$1") * $2))
+        shift 2
+    done
+    echo $sum
+}
+"""
+_RECEIPT = """# What the customer takes home: `receipt red 2 green 1` has a line for each colour.
+. ./prices.sh
+
+receipt() {
+    while [ $# -gt 0 ]; do
+        echo "$2 l $1: $(($(price "$1") * $2))"
+        shift 2
+    done
+}
+"""
+_TEST = """# Runs all tests: `expect LAST-LINE COMMAND …` is one.
+expect() {
+    wanted=$1
+    shift
+    found=$("$@" | tail -n 1)
+    [ "$found" = "$wanted" ] && return
+    echo "$*: $found, not $wanted"
+    exit 1
+}
+
+for file in test_*.sh; do
+    . "./$file"
+done
+"""
+_README = """# Paint shop
+
+All about paint.
+
+## Opening hours
+
+From 9 to 5.
+
+Closed on Sundays.
+"""
 FILES = {
-    "src/paint.py": '"""Mixes paint."""\n\n\ndef mix(colour, amount):\n    return colour * amount\n',
-    "src/shop.py": '"""Sells paint."""\n\nimport paint\n\n\ndef sell(colour):\n    paint.mix(colour, 3)\n',
-    "src/version.py": '"""Says what was released."""\n\nNAME = "paint shop"\n\nVERSION = "1.0"\n',
-    "README.md": "# Paint shop\n\nAll about paint, version 1.0.\n",
+    "prices.sh": _PRICES,
+    "receipt.sh": _RECEIPT,
+    "test.sh": _TEST,
+    "test_prices.sh": ". ./prices.sh\nexpect 33 total red 2 green 1\n",
+    "catalogue.sh": _CATALOGUE,
+    "simulate.sh": _SIMULATE,
+    "README.md": _README,
 }
 NOTES = "notes.txt"
 """What the user has written and not committed."""
@@ -62,9 +134,7 @@ class SampleRepository:
 
     def write(self, path: str, text: str) -> None:
         """As an editor does it."""
-        file = self.root / path
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        (self.root / path).write_text(text, encoding="utf-8")
 
     def fingerprint(self) -> str:
         """Of every file that the user sees."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import subprocess
@@ -25,8 +26,11 @@ _FINISH_SECONDS = 30.0
 class WorkerProcess:
     """One worker in a process of its own. Not thread-safe: used by the thread that tells the story."""
 
-    def __init__(self, name: str, settings: Settings, log: Path, part: str = "graphs") -> None:
+    def __init__(self, name: str, settings: Settings, log: Path) -> None:
         self.name = name
+        # What a killed one leaves there goes with the demo's directory.
+        temporary = log.parent / "tmp"
+        temporary.mkdir(exist_ok=True)
         with log.open("ab") as errors:
             # A session of its own: a Ctrl-C is the demo's to interpret.
             self._process = subprocess.Popen(
@@ -34,11 +38,12 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env={**os.environ, "TMPDIR": str(temporary)},
                 start_new_session=True,
             )
         self._input = _pipe(self._process.stdin)
         self._output = _pipe(self._process.stdout)
-        self._input.write(f"{name}\n{settings.model_dump_json()}\n{part}\n".encode())
+        self._input.write(f"{name}\n{settings.model_dump_json()}\n".encode())
         self._input.flush()
 
     @property
@@ -46,13 +51,13 @@ class WorkerProcess:
         return self._process.pid
 
     def wait_ready(self) -> None:
-        """Returns when it takes jobs. `DeadlineExceeded`, also when it died before."""
+        """Returns when it can be given plans. `DeadlineExceeded`, also when it died before."""
         readable, _, _ = select.select([self._output], [], [], _READY_SECONDS)
         if not readable or self._output.readline() != b"ready\n":
             raise DeadlineExceeded(f"starting {self.name}", _READY_SECONDS)
 
     def assign(self, plans: Sequence[str]) -> None:
-        """Says which plans it is to run."""
+        """Says which plans it may run."""
         self._input.write(f"{' '.join(plans)}\n".encode())
         self._input.flush()
 
