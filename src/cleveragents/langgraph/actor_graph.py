@@ -120,7 +120,8 @@ class _Run:
             begun = first_state(request.actor, inputs, path="", steps=steps)
         else:
             state = await self.graph.aget_state(config)
-            if not state.next:
+            # Not `next`: that leaves out nodes whose writes are kept, though nothing has followed them yet.
+            if not state.tasks:  # guard: what has ended is not run again, and only that
                 return self._told(state.values, ())
             if state.interrupts:
                 begun = self._answered(state.interrupts)
