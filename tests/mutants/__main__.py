@@ -263,7 +263,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/sandbox_leftovers.py": DOCTOR,
     "interfaces/cli/stray_leftovers.py": DOCTOR,
     "interfaces/cli/tool.py": [f"{UNIT}mcp_cli.py"],
-    "langgraph/actor_graph.py": [*reversed(ACTORS)],
+    "langgraph/actor_graph.py": [f"{UNIT}actor_cut_off.py", *reversed(ACTORS)],
     "langgraph/actor_runner.py": [*reversed(ACTORS)],
     "langgraph/admission.py": BRIDGE,
     "langgraph/answer_stream.py": BRIDGE,
