@@ -251,7 +251,8 @@ def real_model(session: nox.Session) -> None:
     home = ROOT / ".venvs" / "real_model"
     python = str(home / "bin" / "python")
     if not Path(python).exists():
-        session.run(PYTHON, "-m", "venv", str(home))  # it has pip, which knows where this machine gets packages
+        # Not uv's: pip knows where this machine gets its packages.
+        session.run(PYTHON, "-m", "venv", str(home))
         session.run(python, "-m", "pip", "install", "--quiet", "--no-deps", *REAL_MODEL)
     environment = _environment() | {"CLEVERAGENTS_REAL_MODEL_PYTHON": python}
     session.run(PYTHON, "-m", "pytest", "-q", "tests/real_model", *session.posargs, env=environment)
