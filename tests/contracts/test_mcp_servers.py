@@ -77,14 +77,15 @@ def test_a_tool_answers_what_its_server_says(good: McpTools, sandbox: Path) -> N
     assert called(good, "mcp__good__scribble", sandbox, path="a.txt", text="hello")["text"] == "wrote a.txt"
     assert (sandbox / "a.txt").read_text() == "hello"
     assert called(good, "mcp__good__look", sandbox, path="a.txt") == {"text": "hello"}
-    assert called(good, "mcp__good__add", sandbox, a=1, b=2)["structured"] == {"result": 3}
+    assert called(good, "mcp__good__add", sandbox, a=1, b=2) == {"text": "3"}
+    assert called(good, "mcp__good__pair", sandbox)["structured"] == {"a": 1, "b": "two"}
     assert "image/png" in str(called(good, "mcp__good__picture", sandbox)["text"])
     assert len(str(called(good, "mcp__good__long", sandbox)["text"])) < 250_000
 
 
 def test_what_a_tool_refuses_is_a_refusal_and_the_server_goes_on(good: McpTools, sandbox: Path) -> None:
     assert "refuse" in refused(good, sandbox, "mcp__good__refuse")
-    assert called(good, "mcp__good__add", sandbox, a=2, b=2)["structured"] == {"result": 4}
+    assert called(good, "mcp__good__add", sandbox, a=2, b=2) == {"text": "4"}
 
 
 def test_wrong_arguments_are_told_before_anybody_is_asked_for_leave(good: McpTools, sandbox: Path) -> None:

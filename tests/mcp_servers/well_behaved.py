@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from mcp.server.mcpserver import Image, MCPServer
 from mcp_types import ToolAnnotations
@@ -29,6 +30,12 @@ def scribble(path: str, text: str) -> str:
 def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
+
+
+@server.tool()
+def pair() -> dict[str, Any]:
+    """Gives two things."""
+    return {"a": 1, "b": "two"}
 
 
 @server.tool(structured_output=False)

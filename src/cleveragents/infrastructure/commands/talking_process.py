@@ -87,6 +87,11 @@ class TalkingProcess:
         return self._streams
 
     @property
+    def isolated(self) -> bool:
+        """Whether it is kept from the rest of the machine."""
+        return self._program["arguments"] is not None
+
+    @property
     def complaint(self) -> str:
         """The end of what it wrote to stderr, without secrets; empty if it wrote nothing."""
         text, _ = self._complaints.finish()

@@ -36,8 +36,9 @@ Commands:
           applied or not.
   plan    Look at plans, review what they changed, apply or undo it.
   action  Create, list and delete templates of plans.
-  actor   List, check and draw actors: who thinks, and how.
-  tool    List and describe the tools that actions can call.
+  actor   List, check, draw and run actors: who thinks, and how.
+  tool    List, describe and try the tools that actions can call.
+  mcp     Add, list, test and remove MCP servers.
   model   List language models, describe one, try one out.
   trust   Trust what the repository at PATH brings along.
   gc      Remove the sandboxes of plans that ended.

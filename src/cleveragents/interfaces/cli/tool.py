@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
-from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
+from cleveragents.domain.redaction import redact
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.commands import CommandResult
+    from cleveragents.application.ports.tools import Tool
+    from cleveragents.interfaces.cli.tool_ground import Ground
 
 __all__ = ["tool"]
 
 
 @click.group()
 def tool() -> None:
-    """List and describe the tools that actions can call.
+    """List, describe and try the tools that actions can call.
 
     \b
     Example:
       agents tool list
+      agents tool run grep --arg pattern=TODO
     """
 
 
@@ -68,3 +80,116 @@ def show_tool(session: Session, name: str, output: Output) -> None:
             "output": freeze(spec.output_schema),
         }
     )
+
+
+@tool.command("run")
+@click.argument("name")
+@click.option("--arg", "pairs", multiple=True, metavar="KEY=VALUE", help="An argument; JSON, or else a text.")
+@click.option("--json", "document", metavar="OBJECT", help="All arguments at once, as a JSON object.")
+@format_option
+@pass_session
+def run_tool(
+    session: Session, name: str, pairs: tuple[str, ...], document: str | None, output: Output
+) -> None:
+    """Run one tool, without changing your files.
+
+    What could change them runs in a sandbox that is made of the repository here, as it is now, and thrown
+    away afterwards; what it would have changed is named. An MCP server's tool is run in the same way, as
+    mcp__SERVER__TOOL; what a server does elsewhere, at a service say, is done for good.
+
+    \b
+    Example:
+      agents tool run grep --arg pattern=TODO
+      agents tool run edit --json '{"path": "a.py", "old": "x", "new": "y"}'
+    """
+    from cleveragents.infrastructure.tools.registry import ToolRegistry
+    from cleveragents.interfaces.cli.tool_ground import throw_away_ground
+
+    arguments = _arguments(name, pairs, document)
+    registry, changed = ToolRegistry(), []
+    if name in registry.names() and not registry.get(name).spec.writes:
+        result = _read(registry.get(name), arguments)
+    else:
+        with throw_away_ground(session) as ground:
+            result = _called(ground, ground.tools.get(name), arguments)
+            changed = sorted(ground.sandbox.scan())
+    _print(output, result)
+    for path in changed:
+        progress(f"changed in the sandbox, and thrown away with it: {path}")
+
+
+def _arguments(name: str, pairs: tuple[str, ...], document: str | None) -> Mapping[str, JsonValue]:
+    from cleveragents.errors import InvalidToolCall
+
+    if pairs and document is not None:
+        raise click.UsageError("say --arg or --json, not both")
+    found: dict[str, object] = {}
+    if document is not None:
+        try:
+            given = json.loads(document)
+        except ValueError as error:
+            raise InvalidToolCall(name, f"--json is not valid JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise InvalidToolCall(name, "--json must be an object")
+        found = given
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"--arg takes KEY=VALUE, not {pair!r}")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return FrozenObject({key: freeze(value) for key, value in found.items()})
+
+
+def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
+    """What a tool that only reads says of the files themselves."""
+    from cleveragents.application.ports.tools import Workplace
+    from cleveragents.application.services.async_worker import CancellationToken
+    from cleveragents.errors import ToolRefused
+    from cleveragents.infrastructure.sandbox.resources import find_resource
+    from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
+
+    def refuse(path: str) -> None:
+        raise ToolRefused(found.spec.name, f"it says that it only reads, so it may not change {path!r}")
+
+    def run(argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> CommandResult:
+        raise ToolRefused(found.spec.name, "it says that it only reads, so it may run nothing")
+
+    resource, _ = find_resource(Path.cwd())
+    files = ConfinedFiles(resource, before_change=refuse)  # guard: what only reads leaves no trace
+    return found.call(arguments, Workplace(files, run, CancellationToken()))
+
+
+def _called(ground: Ground, found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
+    from cleveragents.application.ports.commands import Command
+    from cleveragents.application.ports.tools import Workplace
+    from cleveragents.application.services.async_worker import CancellationToken
+    from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
+
+    token, sandbox = CancellationToken(), ground.sandbox
+
+    def run(argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> CommandResult:
+        command = Command(
+            argv=argv,
+            root=sandbox.root,
+            directory=sandbox.root / directory,
+            timeout_seconds=timeout_seconds,
+            network=ground.network,
+            readable=sandbox.readable,
+        )
+        return ground.commands.run(command, token)
+
+    with sandbox.writing():
+        return found.call(arguments, Workplace(ConfinedFiles(sandbox.root), run, token))
+
+
+def _print(output: Output, result: JsonValue) -> None:
+    from cleveragents.application.services.tool_answers import spelt_result
+
+    shown = freeze(redact(thaw(freeze(result))))
+    if output.for_programs:
+        output.record(shown if isinstance(shown, Mapping) else {"result": shown})
+    else:
+        click.echo(spelt_result(shown))

@@ -83,7 +83,8 @@ class ServerConnection:
         error = self._task.exception()
         if isinstance(error, ToolRefused):
             raise error
-        raise self._refusal("it cannot be used" if error is None else _start_failure(error))
+        said = "it cannot be used" if error is None else _start_failure(error)
+        raise self._refusal(said + self._hint)
 
     async def tools(self) -> tuple[ListedTool, ...]:
         """All that it offers. `ToolRefused`."""
@@ -176,6 +177,13 @@ class ServerConnection:
         finally:
             with anyio.CancelScope(shield=True):  # guard: whoever gives up leaves no process behind
                 await self._process.end()
+
+    @property
+    def _hint(self) -> str:
+        server = self._server
+        if self._process is None or not self._process.isolated or not server.own:
+            return ""
+        return f"; it runs isolated, and `isolated`: false in {server.source} lets it out"
 
     def _refusal(self, what: str) -> ToolRefused:
         said = ""

@@ -33,7 +33,9 @@ def call_result(answer: CallToolResult) -> CallResult:
     """The answer without the library's types, within bounds."""
     text = cut("\n\n".join(_text(block) for block in answer.content), MOST_CHARACTERS)
     structured = _structured(answer.structured_content)
-    if structured is not None and _says_the_same(text, answer.structured_content):
+    if _is_wrapped(answer.structured_content, text):
+        structured = None
+    elif structured is not None and _says_the_same(text, answer.structured_content):
         text = ""
     # guard: a refusal is kept as it is told, and a server may repeat what it was given
     return CallResult(redact_text(text), freeze(redact(structured)), answer.is_error)
@@ -63,6 +65,13 @@ def _structured(value: object) -> JsonValue:
         return freeze(value) if len(json.dumps(value)) <= MOST_CHARACTERS else None
     except (InvalidPayload, ValueError, RecursionError):
         return None
+
+
+def _is_wrapped(structured: object, text: str) -> bool:
+    """Some servers wrap what is a mere word or number: then its text is all there is to know."""
+    if not isinstance(structured, dict) or [*structured] != ["result"]:
+        return False
+    return structured["result"] == text or _says_the_same(text, structured["result"])
 
 
 def _says_the_same(text: str, structured: object) -> bool:

@@ -127,13 +127,29 @@ def _command(server: McpServer, place: ServerPlace, private: Path, *, isolated: 
         root=place.root if server.isolated else directory,
         directory=directory,
         network=place.network,
-        readable=place.readable,
+        readable=(*place.readable, *_named(server)),
         environment=server.environment,
     )
     check_command(command)
     if isolated and not place.writable:  # guard: who may only read sees a tree that nobody can write
-        return replace(command, root=private, readable=(*place.readable, place.root))
+        return replace(command, root=private, readable=(*command.readable, place.root))
     return command
+
+
+def _named(server: McpServer) -> tuple[Path, ...]:
+    """What the user's own command names: its script, with what lies beside it, or a directory to look at."""
+    shown: list[Path] = []
+    home = Path(os.path.realpath(Path.home()))
+    # guard: a repository could name anything
+    for path in [Path(word) for word in server.command if word.startswith("/") and server.own]:
+        if not os.access(path, os.R_OK):
+            continue
+        around = path.parent if path.is_file() else path
+        if not home.is_relative_to(os.path.realpath(around)):
+            shown.append(around)
+        elif path.is_file():  # a home is never shown as a whole, nor what holds it
+            shown.append(path)
+    return tuple(shown)
 
 
 def _own_places(server: McpServer, private: Path, *, isolated: bool) -> tuple[str, str]:

@@ -1,0 +1,88 @@
+"""Where a tool is tried by hand: a sandbox that is thrown away, so that nothing of the user's is touched."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.policy import Capability, Verdict, profile
+from cleveragents.interfaces.cli.session import Session
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.commands import CommandRunner
+    from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.application.ports.tools import ToolSource
+    from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
+    from cleveragents.infrastructure.tools.mcp.place import ServerPlace
+    from cleveragents.infrastructure.tools.mcp.tools import McpTools
+
+__all__ = ["Ground", "mcp_in_empty_place", "throw_away_ground"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A sandbox of the repository here, and the tools that can be used in it."""
+
+    sandbox: Sandbox
+    tools: ToolSource
+    commands: CommandRunner
+    network: bool
+
+
+@contextmanager
+def throw_away_ground(session: Session) -> Iterator[Ground]:
+    """Made of the files as they are now, and gone afterwards with all that was done in it."""
+    from cleveragents.application.ports.sandboxes import SandboxRequest
+    from cleveragents.infrastructure.sandbox.resources import find_resource
+    from cleveragents.infrastructure.tools.joined import JoinedTools
+    from cleveragents.infrastructure.tools.mcp.configuration import load_mcp, user_mcp_file
+    from cleveragents.infrastructure.tools.mcp.opening import open_mcp
+
+    container = session.container()
+    parts = container.plan_parts
+    resource, _ = find_resource(Path.cwd())
+    configuration = load_mcp(user_mcp_file(os.environ), resource, parts.trust)
+    request = SandboxRequest(f"tool-{container.identifiers.new()}", resource)
+    try:
+        sandbox = parts.sandboxes.create(request)
+        place = _place(session, sandbox.root, sandbox.readable, resource)
+        with open_mcp(configuration, place) as mcp:
+            tools = JoinedTools(parts.tools, mcp)
+            yield Ground(sandbox, tools, parts.commands(resource), place.network)
+    finally:
+        parts.sandboxes.remove(request.plan_id)
+
+
+@contextmanager
+def mcp_in_empty_place(session: Session, configuration: McpConfiguration) -> Iterator[McpTools]:
+    """The tools of servers that run where there is nothing."""
+    from cleveragents.infrastructure.sandbox.resources import find_resource
+    from cleveragents.infrastructure.tools.mcp.opening import open_mcp
+
+    resource, _ = find_resource(Path.cwd())
+    with (
+        tempfile.TemporaryDirectory(prefix="cleveragents-mcp-") as root,
+        open_mcp(configuration, _place(session, Path(root), (), resource)) as tools,
+    ):
+        yield tools
+
+
+def _place(session: Session, root: Path, readable: tuple[Path, ...], resource: Path) -> ServerPlace:
+    from cleveragents.infrastructure.tools.mcp.place import ServerPlace
+
+    settings = session.configuration().settings
+    names = settings.plan.pass_environment.split(",")
+    return ServerPlace(
+        root=root,
+        directory=root,
+        readable=readable,
+        network=profile(settings.plan.profile).verdict(Capability.NETWORK) is Verdict.ALLOW,
+        isolation=settings.sandbox.isolation,
+        hidden=(resource, Path(settings.state.directory)),
+        allowed_names=tuple(name.strip() for name in names if name.strip()),
+    )
