@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from io import StringIO
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class Footer:
         self._prepare = prepare
         self._stream = stream or sys.stderr
         self._size = size or (lambda: terminal_size(self._stream))
-        self._console = Console(file=self._stream, force_terminal=True, width=1000)
+        # Only to turn styles into what the terminal understands: it is written to in one place.
+        self._console = Console(file=StringIO(), force_terminal=True, width=1000)
         self._lock = threading.Lock()
         self._above: list[Text] = []
         self._widths: list[int] = []

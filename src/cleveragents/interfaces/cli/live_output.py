@@ -13,6 +13,9 @@ _LONGEST_LINE = 4096
 _ESCAPES = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 
 
+_LONGEST_KEY = 32_768
+
+
 class LiveOutput:
     """What a command prints, line by line: what it would look like on paper, for `show` to spell out the
     control characters that are left.
@@ -59,7 +62,7 @@ class PieceFlow:
 
     def __call__(self, piece: str) -> str:
         """What can be shown now; often nothing."""
-        *ended, rest = (self._line + piece).split("\n")
+        *ended, rest = _lines_of(self._line + piece)
         out = ""
         for line in ended:
             self._line = line
@@ -71,7 +74,7 @@ class PieceFlow:
         if whole_words.startswith(self._shown):  # guard: nothing is said twice
             out += whole_words[len(self._shown) :]
             self._shown = whole_words
-        if len(rest) > _LONGEST_LINE:
+        if len(rest) > (_LONGEST_KEY if _is_open(rest) else _LONGEST_LINE):
             out += self.finish()
         return out
 
@@ -84,3 +87,20 @@ class PieceFlow:
         )
         self._line = self._shown = ""
         return safe[known:]
+
+
+def _lines_of(text: str) -> list[str]:
+    """The lines of the text; a private key, which has many, is on one with what stands before it."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if lines and _is_open(lines[-1]):  # guard: each line of a key looks harmless by itself
+            lines[-1] += f"\n{line}"
+        else:
+            lines.append(line)
+    return lines
+
+
+def _is_open(line: str) -> bool:
+    """Whether a private key begins in it that does not end there."""
+    _, begin, key = line.rpartition("-----BEGIN ")
+    return bool(begin) and "PRIVATE KEY-----" in key and "-----END " not in key

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["watch_plan"]
 
 _LOOK_SECONDS = 0.3
-_ALONE_SECONDS = 15.0
 _TRY_AGAIN = 75
 
 
@@ -84,7 +83,7 @@ def _followed(container: Container, plan: Plan, view: LiveView) -> Plan:
             alone_since = None
         elif alone_since is None:
             alone_since = now
-        elif now - alone_since > _ALONE_SECONDS:
+        elif now - alone_since > container.settings.worker.lease_seconds:
             return plan
         time.sleep(_LOOK_SECONDS)
 

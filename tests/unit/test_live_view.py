@@ -1,0 +1,181 @@
+"""What is seen of a plan while it runs, line by line and as JSON."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleveragents.domain.progress import Progress, ProgressKind
+from cleveragents.interfaces.cli.live_output import PieceFlow
+from cleveragents.interfaces.cli.live_view import PlainView, is_for_terminal, lines_of
+from cleveragents.interfaces.cli.output import Output
+from cleveragents.interfaces.cli.stream_view import StreamView
+
+SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123"
+KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQ1\nMIIEvQ2\n-----END PRIVATE KEY-----"
+
+
+def seen(kind: ProgressKind, text: str = "", *, node: str = "think", failed: bool = False) -> Progress:
+    return Progress(kind, "builtin/executor", node, text, failed=failed)
+
+
+def events(stream: StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+class Gone(StringIO):
+    """A reader that went away."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+# ── Lines ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_plain_lines_say_what_is_done_and_thought_and_what_failed() -> None:
+    lines: list[str] = []
+    view = PlainView("7QX2  ", write=lines.append)
+    view.say("step 1 of 2: look")
+    view.seen(seen(ProgressKind.THINKING, "a model"))
+    view.seen(seen(ProgressKind.PIECE, "Let me"))
+    view.seen(seen(ProgressKind.THOUGHT, "Let me\nlook."))
+    view.seen(seen(ProgressKind.TOOL, "read a.py"))
+    view.seen(seen(ProgressKind.TOOL_DONE, "no such file", failed=True))
+    view.seen(seen(ProgressKind.TOOL_DONE, "fine"))
+    view.output(b"half a li")
+    view.say("check tests")
+    view.output(b"ne\nrest")
+    view.close()
+    assert lines == [
+        "7QX2  step 1 of 2: look",
+        "7QX2    “Let me look.”",
+        "7QX2    read a.py",
+        "7QX2      it failed: no such file",
+        "7QX2    half a li",
+        "7QX2  check tests",
+        "7QX2    ne",
+        "7QX2    rest",
+    ]
+
+
+def test_of_an_answer_for_programs_people_get_the_summary_and_the_findings() -> None:
+    answer = json.dumps({"summary": "It is\ngood.", "findings": ["a.py: too long"], "verdict": "revise"})
+    assert lines_of(seen(ProgressKind.THOUGHT, answer)) == ["  “It is good.”", "  - a.py: too long"]
+    assert lines_of(seen(ProgressKind.THOUGHT, '{"verdict": "accept"}')) == ["  “accept”"]
+    assert lines_of(seen(ProgressKind.THOUGHT, '{"other": 1}')) == []
+    assert lines_of(seen(ProgressKind.THOUGHT, "[1, 2]")) == ["  “[1, 2]”"]
+    assert lines_of(seen(ProgressKind.THOUGHT, " \n")) == []
+
+
+def test_a_long_line_is_cut_and_a_secret_in_it_masked() -> None:
+    (line,) = lines_of(seen(ProgressKind.TOOL, f"command {SECRET} {'x' * 300}"))
+    assert line.startswith("  command *** xxx")
+    assert line.endswith("…")
+    assert len(line) == 162
+
+
+def test_a_plan_goes_on_when_nobody_reads_its_lines_any_more() -> None:
+    gone = Gone()
+    view = PlainView(write=lambda line: print(line, file=gone))
+    view.say("one")
+    view.output(b"two\n")
+    view.close()
+
+
+def test_only_a_terminal_that_moves_its_cursor_gets_the_live_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    assert is_for_terminal(Output("rich"))
+    assert not any(is_for_terminal(Output(name)) for name in ("plain", "json", "stream-json"))
+    assert not is_for_terminal(None)
+    monkeypatch.setenv("TERM", "dumb")
+    assert not is_for_terminal(Output("rich"))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    assert not is_for_terminal(Output("rich"))
+
+
+# ── Pieces of an answer ───────────────────────────────────────────────────────────────────────────
+
+
+@given(st.lists(st.text(alphabet="ab .\n\t", max_size=6), max_size=12))
+def test_the_pieces_of_an_answer_add_up_to_it(pieces: list[str]) -> None:
+    flow = PieceFlow()
+    assert "".join([*map(flow, pieces), flow.finish()]) == "".join(pieces)
+
+
+@given(st.lists(st.integers(0, 200), max_size=8))
+def test_a_secret_is_masked_wherever_the_pieces_cut_it(cuts: list[int]) -> None:
+    text = (
+        f"I use password: hunter2xx and\nAuthorization: Bearer {SECRET} then {SECRET}, "
+        f"and so on\nto {KEY} the end"
+    )
+    places = [0, *sorted({cut % len(text) for cut in cuts}), len(text)]
+    flow = PieceFlow()
+    shown = [flow(text[start:end]) for start, end in pairwise(places)]
+    shown.append(flow.finish())
+    assert "hunter2" not in "".join(shown)
+    assert SECRET not in "".join(shown)
+    assert SECRET[:12] not in "".join(shown)
+    assert "MIIEvQ" not in "".join(shown)
+    assert "".join(shown).endswith("-----END PRIVATE KEY----- the end")
+
+
+def test_a_line_without_an_end_is_shown_at_last() -> None:
+    flow = PieceFlow()
+    shown = flow("x" * 5000)
+    assert shown == "x" * 5000
+    assert flow.finish() == ""
+
+
+# ── JSON ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_thing_seen_is_one_object_on_a_line_of_its_own() -> None:
+    stream = StringIO()
+    view = StreamView("P1", stream)
+    view.say("step 1 of 1: look")
+    view.seen(seen(ProgressKind.NODE))
+    view.seen(seen(ProgressKind.THINKING, "scripted/x"))
+    view.seen(seen(ProgressKind.PIECE, "Let me "))
+    view.seen(seen(ProgressKind.PIECE, "other ", node="b"))
+    view.seen(seen(ProgressKind.PIECE, "look"))
+    view.seen(seen(ProgressKind.THOUGHT, "Let me look"))
+    view.seen(seen(ProgressKind.TOOL, "read a.py"))
+    view.seen(seen(ProgressKind.TOOL_DONE, "gone", failed=True))
+    view.output(b"\x1b[31mred\x1b[0m\nno end")
+    view.close()
+    told = events(stream)
+    expected = "say node thinking piece piece piece thought tool tool_done output output"
+    assert " ".join(str(event["event"]) for event in told) == expected
+    assert {event["plan"] for event in told} == {"P1"}
+    assert [event["text"] for event in told if event["event"] == "piece"] == ["Let me ", "other ", "look"]
+    assert told[8]["failed"] is True
+    assert told[2] | {"actor": "builtin/executor", "node": "think", "text": "scripted/x"} == told[2]
+    assert [event["text"] for event in told[-2:]] == ["red", "no end"]
+
+
+def test_no_event_carries_a_secret() -> None:
+    stream = StringIO()
+    view = StreamView("P1", stream)
+    view.say(f"step with {SECRET}")
+    view.seen(seen(ProgressKind.PIECE, SECRET[:10]))
+    view.seen(seen(ProgressKind.PIECE, f"{SECRET[10:]} it is"))
+    view.seen(seen(ProgressKind.THOUGHT, f"{SECRET} it is"))
+    view.output(f"token={SECRET}\n".encode())
+    view.close()
+    assert SECRET[:10] not in stream.getvalue()
+    assert len(events(stream)) == 5
+
+
+def test_a_stream_whose_reader_went_away_does_not_fail_the_plan() -> None:
+    view = StreamView("P1", Gone())
+    view.say("one")
+    view.say("two")
+    view.close()
