@@ -54,15 +54,14 @@ def _decided_by_reading(found: Evidence) -> Promise:
     read_only = all(call.tool in _READING and call.changeset_id is None for call in calls)
     reasoned = all(decision.made.rationale and decision.made.alternatives for decision in decisions)
     kept = read_only and reasoned and all(account.decisions for account in found.accounts.values())
-    shown = (
-        f"{counted(len(decisions), 'decision')}, with reasons, after {counted(len(calls), 'reading call')}"
-    )
+    looked = counted(len(calls), "reading call")
+    shown = f"{counted(len(decisions), 'decision')} with reasons, {looked}"
     return Promise("strategists only read, and say why", kept and bool(calls), shown)
 
 
 def _isolated(story: Story) -> Promise:
     kept = story.when_ready == story.before != ""
-    changed = "none of your files changed" if kept else "your files CHANGED"
+    changed = "your files unchanged" if kept else "your files CHANGED"
     return Promise("nothing is written before you apply it", kept, f"{len(READY)} results ready, {changed}")
 
 
@@ -84,7 +83,7 @@ def _sent_back(found: Evidence) -> Promise:
     every = [v for account in found.accounts.values() for v in _verdicts(account.checks, REVIEW)]
     kept = _verdicts(found.accounts["welcome"].checks, REVIEW) == [_FAILED, _PASSED]
     refused = sum(verdict is _FAILED for verdict in every)
-    shown = f"{refused} of {len(every)} reviews said no, and yes afterwards"
+    shown = f"{refused} of {len(every)} reviews said no, then yes"
     return Promise("what the reviewer sends back is mended", kept, shown)
 
 
@@ -97,13 +96,13 @@ def _refused_whole(story: Story, found: Evidence) -> Promise:
     others = found.files.get("test_prices.sh") == FILES["test_prices.sh"]
     others = others and "tax" not in found.files.get("README.md", "")
     kept = states == [PlanState.APPLIED, PlanState.CONSTRAINED] and both_sides and first_only and others
-    shown = "both sides shown; discount is in, nothing of tax is" if kept else "they got MIXED UP"
+    shown = "discount is in, nothing of tax is" if kept else "they got MIXED UP"
     return Promise("of two plans in conflict one is refused, whole", kept, shown)
 
 
 def _merged(story: Story) -> Promise:
     kept = story.merged.startswith("# Paint shop in Main Street\n") and "Welcome to our shop!" in story.merged
-    shown = f"README.md {'has' if kept else 'LACKS one of'} your title and the plan's welcome"
+    shown = f"README.md {'has' if kept else 'LACKS one of'} your title and its welcome"
     return Promise("a plan is merged with what you edit meanwhile", kept, shown)
 
 
@@ -111,7 +110,7 @@ def _undone_alone(found: Evidence) -> Promise:
     expected = FILES["README.md"].replace("# Paint shop", "# Paint shop in Main Street")
     only_yours = found.files.get("README.md") == expected
     state = found.accounts["welcome"].plan.state
-    shown = f"README.md has {'your title, and no welcome' if only_yours else 'NOT what you wrote'}"
+    shown = f"README.md has {'your title, no welcome' if only_yours else 'NOT what you wrote'}"
     kept = only_yours and state is PlanState.UNDONE
     return Promise("undo takes out one plan, and nothing else", kept, shown)
 
@@ -121,7 +120,7 @@ def _cancelled(story: Story, found: Evidence) -> Promise:
     kept = len(story.pids) > 0 and not found.alive and state is PlanState.CANCELLED
     kept = kept and story.second_cancel == PlanState.CANCELLED.value
     still = counted(len(found.alive), "is alive", "are alive")
-    shown = f"there were {len(story.pids)}, SIGTERM ignored; {still}"
+    shown = f"{len(story.pids)} ignored SIGTERM, {still}"
     return Promise("no process of a cancelled plan survives", kept, shown)
 
 
@@ -135,8 +134,9 @@ def _resumed(story: Story, found: Evidence) -> Promise:
     kept = workers[:1] == [story.killed_worker] and len(workers) == 2 and workers[1] != story.killed_worker
     kept = kept and account.plan.state is PlanState.APPLIED and found.files.get(CATALOGUE) == wanted
     kept = kept and once and survived and 0 < story.lines_before_kill < LINES
-    before = counted(len(story.calls_before_kill), "call")
-    shown = f"{' → '.join(workers)}; {before} before the kill, {len(ended)} in all, none twice"
+    before = len(story.calls_before_kill)
+    twice = "none twice" if once else "some TWICE"
+    shown = f"{' → '.join(workers)}, {before} + {len(ended) - before} calls, {twice}"
     return Promise("a killed plan goes on, and does nothing twice", kept, shown)
 
 
@@ -150,7 +150,7 @@ def _within_budget(found: Evidence) -> Promise:
     budgets = [account.budget for account in found.accounts.values()]
     kept = all(not exceeded(LIMITS, b.spent) and b.reserved == Spend() for b in budgets)
     most = max(b.spent.picodollars for b in budgets)
-    shown = f"at most {dollars(most)} of {dollars(LIMITS.picodollars or 0)}, and nothing reserved any more"
+    shown = f"{dollars(most)} of {dollars(LIMITS.picodollars or 0)} at most"
     return Promise("no plan spends more than it may", kept and most > 0, shown)
 
 
@@ -158,7 +158,7 @@ def _repository_kept(story: Story, found: Evidence) -> Promise:
     same = found.refs == story.refs_before != ""
     kept = same and not found.damage and found.files.get(NOTES) == NOTES_TEXT
     shown = "all as they were, git fsck is content" if kept else found.damage or "something is different"
-    return Promise("branches, index, stash and uncommitted files stay", kept, shown)
+    return Promise("your branches, index, stash and notes stay", kept, shown)
 
 
 def _verified(found: Evidence) -> Promise:

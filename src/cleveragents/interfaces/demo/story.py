@@ -38,7 +38,7 @@ READY = tuple(label for label in GOALS if label != "simulation")
 _CREW, _DOOMED = "worker-1", "worker-2"
 _KILL_AFTER_LINES = 3
 _FEWEST_PROCESSES = 4
-_SHOWN_LINES = 7
+_SHOWN_LINES = 6
 
 
 class Say(Protocol):
@@ -196,8 +196,8 @@ class Troupe:
     def _tell_kill(self, crew: WorkerProcess, doomed: WorkerProcess) -> None:
         until("the catalogue plan to go on", lambda: self._owner("catalogue") != doomed.name)
         line = f"line {self._story.lines_before_kill} of {LINES}"
-        self._say("Execute", f"kill -9 {doomed.pid}: {doomed.name} dies at {line} of the catalogue;")
-        self._say("", f"{crew.name} takes the plan over, and runs the cut-off command again")
+        killed = f"kill -9 {doomed.pid}: {doomed.name} dies at {line} of the catalogue"
+        self._say("Execute", f"{killed}; {crew.name} takes it over")
 
     def _cancel(self) -> None:
         """A plan whose processes ignore SIGTERM and hide from their parent is cancelled, twice."""
@@ -229,17 +229,17 @@ class Troupe:
         self._say("Check", f"receipt failed and was mended: {failed}")
         found = _objection(self._parts.check_runs.of_plan(self._story.ids["welcome"]))
         self._say("Review", f"welcome was sent back and mended: {found}")
-        touched = "untouched" if self._story.when_ready == self._story.before else "CHANGED"
-        self._say("", f"{len(READY)} results can be applied; your files are {touched}")
 
     def _apply_all(self) -> None:
-        self._say("Apply", f"discount is applied: {self._applied('discount')}")
+        files = self._applied("discount")
+        touched = "untouched" if self._story.when_ready == self._story.before else "CHANGED"
+        self._say("Apply", f"your files are {touched} so far; discount is applied: {files}")
         try:
             self._applied("tax")
         except ApplyConflict as conflict:
             self._story.refusal = conflict.details
             told = conflict.details.replace(self._story.ids["discount"], "discount")
-            lines = told.replace("; the other", ";\nthe other", 1).splitlines()[:_SHOWN_LINES]
+            lines = told.splitlines()[:_SHOWN_LINES]
             self._say("", "tax is refused; nothing of it is written:", *lines)
         title, _, rest = (self._sample.text("README.md") or "").partition("\n")
         self._sample.write("README.md", f"{title} in Main Street\n{rest}")
