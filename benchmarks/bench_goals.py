@@ -33,6 +33,15 @@ _SCRIPT = "version: 1\nrules:\n  - turns:\n" + "".join(
 )
 
 
+_ACTOR = """\
+name: bench/reader
+type: llm
+system: You read files.
+prompt: ${task}
+tools: [read]
+"""
+
+
 class GoalsAtOnce:
     """Wall time of 32 plans, and what they leave in memory."""
 
@@ -51,6 +60,10 @@ class GoalsAtOnce:
         subprocess.run(["git", "add", "-A"], cwd=repository, check=True)
         identity = ["-c", "user.name=b", "-c", "user.email=b@example.org"]
         subprocess.run(["git", *identity, "commit", "-qm", "first"], cwd=repository, check=True)
+        actors = self._home / "config" / "cleveragents" / "actors"
+        actors.mkdir(parents=True)
+        (actors / "reader.yaml").write_text(_ACTOR)
+        os.environ["XDG_CONFIG_HOME"] = str(self._home / "config")
         os.environ["OPENAI_API_KEY"] = "sk-no-key-at-all"
 
     def teardown(self) -> None:
@@ -117,7 +130,7 @@ class GoalsAtOnce:
                 "models": {"base_url": url, "concurrency": 256},
             }
         )
-        request = {"arguments": {"goal": "g"}, "model": "openai/scripted", "actor": "builtin/executor"}
+        request = {"arguments": {"goal": "g"}, "model": "openai/scripted", "actor": "bench/reader"}
         resource = self._home / "repository"
         began = time.perf_counter()
         with Container(settings) as container:
@@ -162,10 +175,12 @@ class _State(TypedDict):
 
 
 async def _run(graph: Any, number: int) -> None:
-    from langchain_core.messages import HumanMessage
+    from langchain_core.messages import HumanMessage, SystemMessage
 
     config = {"configurable": {"thread_id": str(number)}, "recursion_limit": 100}
-    ended = await graph.ainvoke({"messages": [HumanMessage("g")]}, config, durability="sync")
+    ended = await graph.ainvoke(
+        {"messages": [SystemMessage("You read files."), HumanMessage("g")]}, config, durability="sync"
+    )
     assert ended["messages"][-1].content == "done"
 
 
@@ -174,8 +189,12 @@ def _bare(url: str, files: Path, saver: Any) -> Any:
     from langchain_openai import ChatOpenAI
     from langgraph.graph import END, START, StateGraph
 
-    schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-    tool = {"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": schema}}
+    from cleveragents.domain.json_value import thaw
+    from cleveragents.infrastructure.tools.registry import ToolRegistry
+
+    spec = ToolRegistry().get("read").spec
+    schema = {"name": "read", "description": spec.description, "parameters": thaw(spec.input_schema)}
+    tool = {"type": "function", "function": schema}
     model = ChatOpenAI(model="scripted", base_url=url, api_key="scripted", streaming=True).bind_tools([tool])
 
     async def think(state: _State) -> _State:
