@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.domain.plan import Plan
 
-__all__ = ["Shown", "stop_plans"]
+__all__ = ["Shown", "give_back", "stop_plans"]
 
 _END_SECONDS = 30.0
 _REASON = "interrupted by the user"
@@ -46,6 +46,12 @@ def stop_plans(container: Container, plans: Sequence[Plan], worker: AsyncWorker 
             worker.run_until_idle(_END_SECONDS)
     except KeyboardInterrupt:
         _end_at_once(container, plans, view)
+
+
+def give_back(worker: AsyncWorker | None) -> None:
+    """Stops what the worker runs, for another to go on with; what its jobs use is closed afterwards."""
+    if worker is not None:
+        worker.close()  # guard: an actor whose runner is closed under it fails, and its plan with it
 
 
 def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> None:

@@ -20,7 +20,7 @@ from cleveragents.errors import (
     PlanError,
     PlanFailed,
 )
-from cleveragents.interfaces.cli.interruption import stop_plans
+from cleveragents.interfaces.cli.interruption import give_back, stop_plans
 from cleveragents.interfaces.cli.live_view import LiveView, PlainView, view_for
 from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
@@ -76,6 +76,7 @@ def work_on(
     except KeyboardInterrupt:
         stop_plans(container, [plan], worker, view)
     except SystemExit:
+        give_back(worker)
         view.close()
         progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
         raise

@@ -13,7 +13,7 @@ from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
 from cleveragents.interfaces.cli.board import Board, board_for
 from cleveragents.interfaces.cli.budget_options import spending_of
-from cleveragents.interfaces.cli.interruption import stop_plans
+from cleveragents.interfaces.cli.interruption import give_back, stop_plans
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.plan_account import account_of, changes_of
 from cleveragents.interfaces.cli.plan_outcome import (
@@ -82,6 +82,7 @@ def _work_on_all(container: Container, plans: Sequence[Plan], board: Board, para
         stop_plans(container, plans, worker, board)
         return True
     except SystemExit:
+        give_back(worker)
         board.close()
         for plan in plans:
             progress(f"stopped; `agents plan resume {plan.id}` goes on with it")

@@ -1,0 +1,257 @@
+"""`agents run` with goals: several at once, what is asked of nobody, what is left, which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cleveragents.application.container import Container
+from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.interfaces.cli.plan_meter import PlanMeter, spending_words
+from tests.cli_bench import COMMAND, Agents, command_line, git, paint_shop, use_home
+
+STRATEGY = {
+    "summary": "One step does it.",
+    "decisions": [{"question": "Where?", "choice": "README.md", "rationale": "it is the only place"}],
+    "steps": [{"title": "Do it", "instructions": "as the goal says"}],
+}
+REVIEW = {"verdict": "accept", "findings": [], "summary": "It does what was asked."}
+
+
+def rule(when: dict[str, object], **reply: object) -> dict[str, object]:
+    return {"when": when, "reply": reply}
+
+
+def edit(old: str, new: str) -> list[dict[str, object]]:
+    return [{"tool": "edit", "arguments": {"path": "README.md", "old": old, "new": new}}]
+
+
+SCRIPT = {
+    "facts": {"input_price": 1.0, "output_price": 2.0},
+    "rules": [
+        rule({"offered": "edit", "first_user": "Spell colour", "turn": 0}, calls=edit("colour", "color")),
+        rule({"offered": "edit", "first_user": "Shout", "turn": 0}, calls=edit("colour", "COLOUR")),
+        rule({"offered": "edit", "first_user": "Break", "turn": 0}, fault={"status": 400}),
+        rule({"offered": "edit", "first_user": "Wait", "turn": 0}, fault={"hang": True}),
+        rule({"offered": "edit"}, text="Done."),
+        rule({"system": "^You review"}, text=json.dumps(REVIEW)),
+        rule({}, text=json.dumps(STRATEGY)),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path, state)
+    script = tmp_path / "model.yaml"
+    script.write_text(yaml.safe_dump(SCRIPT))
+    monkeypatch.setenv("CLEVERAGENTS_MODELS_DEFAULT", f"scripted/{script}")
+    root = paint_shop(tmp_path / "repository")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def agents(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def goals(tmp_path: Path, *lines: str) -> str:
+    file = tmp_path / "goals.txt"
+    file.write_text("\n".join(lines))
+    return str(file)
+
+
+# ── What comes of them ────────────────────────────────────────────────────────────────────────────
+
+
+def test_goals_are_reached_at_once_and_applied_in_order(
+    agents: Agents, repository: Path, tmp_path: Path
+) -> None:
+    file = goals(tmp_path, "# a list", "Spell colour the other way", "", "  Look around", "Shout it")
+    ran = agents("run", "-f", file, "--parallel", "3", "--yes", "--format", "json")
+    told = json.loads(ran.out)
+    assert [plan["goal"] for plan in told] == ["Spell colour the other way", "Look around", "Shout it"]
+    assert [plan["state"] for plan in told] == ["applied", "complete", "constrained"]
+    assert ran.code == 3  # the third wants to change the very line that the first has changed
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+    assert told[0]["spending"]["model_calls"] > 2
+    shorts = {plan["id"][-6:] for plan in told}
+    assert {line.split()[0] for line in ran.err.splitlines() if "step 1 of 1: Do it" in line} == shorts
+    assert f"agents plan apply {told[2]['id']}" in ran.err
+    assert f"plan {told[2]['id']} needs you: Shout it" in ran.err
+
+
+def test_without_leave_results_rest_and_are_listed(agents: Agents, repository: Path, tmp_path: Path) -> None:
+    file = goals(tmp_path, "Spell colour the other way", "Shout it")
+    ran = agents("run", "-f", file)
+    assert ran.code == 3
+    assert git(repository, "status", "--short") == ""
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert rows[0] == ["plan", "state", "files", "tokens", "goal"]
+    assert [row[1] for row in rows[1:]] == ["execute/complete:"] * 2
+    assert ran.err.count("agents plan apply") == 2
+
+
+def test_one_that_fails_is_told_and_does_not_keep_the_others_from_being_applied(
+    agents: Agents, repository: Path, tmp_path: Path
+) -> None:
+    file = goals(tmp_path, "Break it", "Spell colour the other way")
+    ran = agents("run", "-f", file, "--yes", "--format", "stream-json")
+    events = [json.loads(line) for line in ran.out.splitlines()]
+    assert [record["state"] for record in events[-2:]] == ["errored", "applied"]
+    assert {event["plan"] for event in events[:-2]} == {record["id"] for record in events[-2:]}
+    assert {"say", "node", "thinking", "thought", "tool", "tool_done"} <= {e.get("event") for e in events}
+    assert ran.code == 1
+    assert f"agents plan resume {events[-2]['id']}" in ran.err
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+
+
+def test_review_leaves_all_and_that_is_what_was_wanted(repository: Path) -> None:
+    ran = piped(repository, "Spell colour the other way\n# no more\n", "run", "-f", "-", "--review")
+    assert ran.returncode == 0, ran.stderr
+    assert "done, not applied" in ran.stdout
+    assert git(repository, "status", "--short") == ""
+
+
+def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cleveragents", *arguments]
+    return subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, timeout=120)
+
+
+# ── What is wrong with the request ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["-f", "missing.txt"], "cannot read the goals in 'missing.txt': No such file or directory"),
+        (["-f", "src"], "cannot read the goals in 'src': Is a directory"),
+        (["-f", "latin.txt"], "it is not UTF-8 text (byte 2)"),
+        (["-f", "empty.txt"], "there is no goal in empty.txt"),
+        (["-f", "dash.txt"], "is just a dash"),
+        (["-f", "many.txt"], "there are 1,001 goals in many.txt"),
+        (["-f", "-"], "there is no goal in stdin"),
+        (["-f", "one.txt", "and words"], "leave the goal or the action out"),
+        (["-f", "one.txt", "--action", "builtin/command"], "leave the goal or the action out"),
+        (["-f", "one.txt", "--commit", "Do it"], "--commit is for one goal"),
+        (["--parallel", "2", "a goal"], "-f FILE names them"),
+        (["-f", "one.txt", "--yes", "--review"], "say one of them"),
+    ],
+)
+def test_a_list_that_cannot_be_right_is_refused_before_a_plan_is_made(
+    agents: Agents, repository: Path, options: list[str], problem: str
+) -> None:
+    contents = {"latin": b"Gr\xfc\xdfe", "empty": b"# nothing\n\n", "dash": b"-\n", "one": b"a goal\n"}
+    for name, content in {**contents, "many": b"a goal\n" * 1001}.items():
+        (repository / f"{name}.txt").write_bytes(content)
+    before = agents("plan", "list", "--format", "json").out
+    ran = agents("run", *options)
+    assert ran.code == 2
+    assert problem in ran.err
+    assert agents("plan", "list", "--format", "json").out == before
+
+
+# ── Interrupted ───────────────────────────────────────────────────────────────────────────────────
+
+DRIVER = """
+import os, signal, sys
+from cleveragents.interfaces.cli import main
+
+class Answering:
+    '''A stderr that answers certain words with a signal, each once, when they were written.'''
+    def __init__(self, rest, words):
+        self.rest, self.words = rest, words
+    def write(self, text):
+        written = self.rest.write(text)
+        self.rest.flush()
+        if self.words and self.words[0][0] in text:
+            os.kill(os.getpid(), self.words.pop(0)[1])
+        return written
+    def __getattr__(self, name):
+        return getattr(self.rest, name)
+
+sys.stderr = Answering(sys.stderr, {words!r})
+sys.argv = ["agents", *{arguments!r}]
+main.run()
+"""
+
+
+def answered(
+    directory: Path, words: list[tuple[str, int]], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """A command that gets signals when it says certain words."""
+    driver = DRIVER.format(words=words, arguments=[*arguments])
+    command = [sys.executable, "-c", driver]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+
+
+def test_an_interrupt_cancels_all_of_them(agents: Agents, repository: Path, tmp_path: Path) -> None:
+    file = goals(tmp_path, "Wait for it", "Wait for ever", "Wait in the queue")
+    words = [("step 1 of 1: Do it", int(signal.SIGINT))]
+    ran = answered(repository, words, "run", "-f", file, "--parallel", "2", "--format", "json")
+    assert ran.returncode == 130, ran.stderr
+    assert [plan["state"] for plan in json.loads(ran.stdout)] == ["cancelled"] * 3
+    assert "interrupted: stopping 3 plans" in ran.stderr
+
+
+def test_the_end_of_the_process_leaves_them_to_be_resumed(
+    agents: Agents, repository: Path, tmp_path: Path
+) -> None:
+    file = goals(tmp_path, "Wait for it", "Wait in the queue")
+    words = [("step 1 of 1: Do it", int(signal.SIGTERM))]
+    ran = answered(repository, words, "run", "-f", file, "--parallel", "1")
+    assert ran.returncode == 143, ran.stderr
+    assert ran.stderr.count("agents plan resume") == 2
+    plans = json.loads(agents("plan", "list", "--here", "--format", "json").out)
+    assert {plan["state"]: plan["error"] for plan in plans} == {"processing": None, "queued": None}
+    for plan in plans:
+        assert agents("plan", "cancel", plan["id"]).code == 0
+
+
+def test_a_second_interrupt_ends_at_once_and_says_how_to_go_on(agents: Agents, repository: Path) -> None:
+    words = [("begun", int(signal.SIGINT)), ("interrupted: stopping", int(signal.SIGINT))]
+    marker = f"never-{os.getpid()}"
+    ran = answered(repository, words, *COMMAND, "sh", "-c", f"trap '' TERM; echo begun; sleep 1000 {marker}")
+    plan_id = ran.stderr.split()[1].rstrip(":")
+    assert ran.returncode == 130, ran.stderr
+    assert f"plan {plan_id} was ended at once and may still count as running" in ran.stderr
+    assert f"`agents plan cancel {plan_id}`" in ran.stderr
+    assert ran.stdout == ""
+    assert subprocess.run(["pgrep", "-f", marker], capture_output=True, check=False).stdout == b""
+    cancelled = agents("plan", "cancel", plan_id)
+    assert cancelled.code == 0, cancelled.err
+    assert "cancelled" in cancelled.out
+
+
+# ── What it costs ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_meter_tells_what_the_records_say(agents: Agents, repository: Path) -> None:
+    ran = agents("run", "Spell colour the other way", "--max-usd", "0.5", "--max-tokens", "200000")
+    with Container(load_configuration(os.environ, repository).settings) as container:
+        plan = container.plan_parts.plans.get(ran.id)
+        meter = PlanMeter(container.plan_parts, plan)
+        assert spending_words(meter.last) == []
+        reading = meter.read()
+    tokens, money = spending_words(reading)
+    assert tokens == f"{reading.spent.tokens:,} of 200,000 tokens"
+    assert reading.spent.tokens > 0
+    assert money.endswith(" of $0.5000")
+    assert meter.read() == reading  # the store is closed: what held before
