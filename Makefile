@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.runtime  ## plans on a sample repository, graphs as jobs; some cancelled, some killed; the audit log verified
+demo: $(VENV)/.runtime  ## six goals at once on a sample repository: planned, done, checked, reviewed, applied or not
 	@$(BIN)/agents demo
 
 test: $(VENV)/.dev  ## everything that CI runs

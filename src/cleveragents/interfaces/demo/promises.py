@@ -119,8 +119,7 @@ def _cancelled(story: Story, found: Evidence) -> Promise:
     state = found.accounts["simulation"].plan.state
     kept = len(story.pids) > 0 and not found.alive and state is PlanState.CANCELLED
     kept = kept and story.second_cancel == PlanState.CANCELLED.value
-    still = counted(len(found.alive), "is alive", "are alive")
-    shown = f"{len(story.pids)} ignored SIGTERM, {still}"
+    shown = f"of {counted(len(story.pids), 'process', 'processes')} {len(found.alive)} are alive"
     return Promise("no process of a cancelled plan survives", kept, shown)
 
 

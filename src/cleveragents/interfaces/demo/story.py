@@ -212,8 +212,8 @@ class Troupe:
         until("the end of the simulation", lambda: self._plan("simulation").state.ended)
         until("the end of its job", lambda: self._container.jobs.get(job.id).state.ended)
         left = len(processes.alive(marker))
-        there = counted(len(self._story.pids), "process", "processes")
-        self._say("", f"simulation is cancelled: {there} ignored SIGTERM, {left} are alive")
+        alive = f"of its {len(self._story.pids)} processes {left} are alive"
+        self._say("", f"simulation ignores SIGTERM; it is cancelled, and {alive}")
         self._story.second_cancel = self._parts.lifecycle.cancel(
             self._plan("simulation"), "again"
         ).state.value
