@@ -1,0 +1,158 @@
+"""Plans in the background: they outlive the command that made them, are followed and stopped from afar."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cleveragents.interfaces.cli.background import is_in_background, log_of
+from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path, state)
+    root = paint_shop(tmp_path / "repository")
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def agents(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+@pytest.fixture
+def start(repository: Path) -> Iterator[Start]:
+    """Starts something in the background from a process that ends at once; returns what it printed."""
+    pids: list[int] = []
+
+    def started(*arguments: str) -> Any:
+        words = [sys.executable, "-m", "cleveragents", *arguments]
+        ended = subprocess.run(words, cwd=repository, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 0, ended.stderr
+        told = json.loads(ended.stdout)
+        pids.extend(row["process"] for row in (told if isinstance(told, list) else [told]))
+        return told
+
+    yield started
+    for pid in pids:
+        gone(pid)
+
+
+def gone(pid: int) -> None:
+    """Returns when the process has ended, and nothing is left of it."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(ChildProcessError):  # it is ours if this process takes in orphans
+            os.waitpid(pid, os.WNOHANG)
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"process {pid} still runs")
+
+
+def in_background(*arguments: str) -> list[str]:
+    """The arguments, with the options where they belong."""
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    return [*arguments[:place], "--background", "--format", "json", *arguments[place:]]
+
+
+def test_it_is_applied_after_the_command_returned_and_can_be_followed_to_the_end(
+    agents: Agents, start: Start, repository: Path, state: Path
+) -> None:
+    told = start(*in_background(*REPLACE, "--yes", "--commit", "Spell it"))
+    watched = agents("plan", "watch", told["plan"], "--format", "stream-json")
+    assert watched.code == 0, watched.err
+    *events, record = [json.loads(line) for line in watched.out.splitlines()]
+    assert record["state"] == "applied"
+    assert "replace" in " ".join(event["text"] for event in events if event["event"] == "tool")
+    assert events[-1] == {"event": "say", "plan": told["plan"], "text": "apply/applied"}
+    assert git(repository, "log", "-1", "--format=%s") == "Spell it\n"
+    gone(told["process"])
+    log = Path(told["log"])
+    assert log == log_of(state, told["plan"])
+    assert "committed as" in log.read_text()
+    assert log.stat().st_mode & 0o077 == 0
+    assert not is_in_background(state, told["plan"])
+
+
+def test_it_has_a_session_of_its_own_and_the_settings_that_were_given_and_is_cancelled_from_afar(
+    agents: Agents, start: Start, state: Path
+) -> None:
+    marker = f"never-{os.getpid()}"
+    told = start("--set", "worker.cancel_grace_seconds=3", *in_background(*COMMAND, "sleep", "1000", marker))
+    process = psutil.Process(told["process"])
+    assert os.getsid(process.pid) == process.pid
+    assert "worker.cancel_grace_seconds=3" in process.cmdline()
+    assert "CLEVERAGENTS_STATE_DIRECTORY" in process.environ()
+    assert is_in_background(state, told["plan"])
+    assert agents("plan", "cancel", told["plan"]).code == 0
+    gone(process.pid)
+    assert subprocess.run(["pgrep", "-f", marker], capture_output=True, check=False).stdout == b""
+    assert agents("plan", "watch", told["plan"]).code == 130
+
+
+def test_what_nobody_works_on_is_not_waited_for(agents: Agents, start: Start, state: Path) -> None:
+    told = start(*in_background(*COMMAND, "sleep", "1000"))
+    process = psutil.Process(told["process"])
+    process.kill()
+    gone(process.pid)
+    quick = ("--set", "worker.lease_seconds=1", "--set", "worker.heartbeat_seconds=0.1")
+    watched = agents(*quick, "plan", "watch", told["plan"])
+    assert watched.code == 75
+    assert "nobody works on it at present" in watched.err
+    assert f"agents plan resume {told['plan']}" in watched.err
+    assert agents("plan", "cancel", told["plan"]).code == 0
+
+
+def test_what_needs_a_person_is_told_to_whoever_watches(
+    agents: Agents, start: Start, repository: Path
+) -> None:
+    told = start(*in_background(*REPLACE))
+    watched = agents("plan", "watch", told["plan"])
+    assert watched.code == 3
+    assert "2 files changed" in watched.err
+    assert f"agents plan apply {told['plan']}" in watched.err
+    assert git(repository, "status", "--short") == ""
+
+
+def test_several_goals_run_in_one_process_with_one_log(
+    agents: Agents, start: Start, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "model.yaml"
+    script.write_text("rules: [{reply: {fault: {status: 400, message: not today}}}]\n")
+    monkeypatch.setenv("CLEVERAGENTS_MODELS_DEFAULT", f"scripted/{script}")
+    file = tmp_path / "goals.txt"
+    file.write_text("first\nsecond\n")
+    told = start(*in_background("run", "-f", str(file), "--parallel", "2"))
+    assert [row["goal"] for row in told] == ["first", "second"]
+    assert len({row["process"] for row in told}) == 1
+    for row in told:
+        watched = agents("plan", "watch", row["plan"])
+        assert watched.code == 1
+        assert "strategize/errored" in watched.out
+    gone(told[0]["process"])
+    log = Path(told[0]["log"]).read_text()
+    assert all(f"{row['plan'][-6:]}  plan {row['plan']}: {row['goal']}" in log for row in told)
+    assert log_of(Path(told[0]["log"]).parents[1], told[1]["plan"]).samefile(told[0]["log"])
