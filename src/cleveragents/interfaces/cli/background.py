@@ -60,7 +60,7 @@ def start_in_background(
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
-            start_new_session=True,  # guard: Ctrl-C and the end of this terminal are nothing to it
+            start_new_session=True,  # Ctrl-C and the end of this terminal are nothing to it
         )
     finally:
         os.close(descriptor)

@@ -99,7 +99,7 @@ class Footer:
         if thread is not None:
             thread.join(_END_SECONDS)
         with self._lock:
-            if self._closed:  # guard: what others wrote since is not ours to erase
+            if self._closed:  # what others wrote since is not ours to erase
                 return
             self._closed = True
             self._write(self._rewound() + self._scrolled() + _TO_END_OF_SCREEN)

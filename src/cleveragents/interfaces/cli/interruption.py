@@ -66,7 +66,7 @@ def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> Non
 def _end_at_once(container: Container, plans: Sequence[Plan], view: Shown) -> NoReturn:
     from cleveragents.application.services.job_attempt import marker_of
 
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # guard: a third one need not wait for this either
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one need not wait for this either
     view.close()
     for plan in plans:
         with suppress(CleverAgentsError):
