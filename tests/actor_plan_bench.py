@@ -23,6 +23,7 @@ from cleveragents.infrastructure.configuration.settings import Settings
 from tests.plan_bench import BenchParts, PlanBench
 
 __all__ = [
+    "USUAL",
     "ActorPlanBench",
     "accept",
     "actor_plan_bench",

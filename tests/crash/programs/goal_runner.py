@@ -1,0 +1,117 @@
+"""`python -m tests.crash.programs.goal_runner`: a whole plan of actors in a process, which dies where told.
+
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
+forks, so that the imports are paid for once, and answers with the child's exit status. Without a `point` it
+leaves the names of all fault points that were reached in the home.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.strategy import Casting, Strategy
+from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from tests.actor_plan_bench import (
+    USUAL,
+    ActorPlanBench,
+    accept,
+    actor_plan_bench,
+    answer,
+    call,
+    executes,
+    reviews,
+    says,
+    steps,
+    strategizes,
+)
+from tests.plan_bench import check
+
+# Imported where they are used; here, so that each child finds them.
+HEAVY = (
+    "cleveragents.langgraph.actor_runner",
+    "cleveragents.infrastructure.models.scripted_model",
+    "cleveragents.infrastructure.actors.library",
+    "cleveragents.infrastructure.persistence.sql_checkpoint_store",
+    "jsonschema",
+)
+RULES = (
+    strategizes(answer(call("read", path="b.txt")), steps({"title": "do it", "instructions": "all of it"})),
+    executes(
+        answer(call("write", path="made.txt", content="made\n"), call("read", path="made.txt")),
+        answer(call("command", script="echo ran >> runs.log; echo more >> b.txt; mv folder/c.txt moved.txt")),
+        says("done"),
+    ),
+    reviews(accept()),
+)
+THOUGHTS = 6
+CHECKS = (check("grep -q more b.txt"),)
+SCRIPT = "script-0.yaml"
+
+
+def strategy_in(home: Path) -> Strategy:
+    casting = Casting(*USUAL, f"scripted/{home / SCRIPT}")
+    return Strategy((), CHECKS, profile="full-auto", casting=casting)
+
+
+def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
+    """A goal from its plan's creation to the user's files, however often it was begun and killed before."""
+    with actor_plan_bench(home, faults=faults) as bench:
+        bench.parts.apply.settle()
+        plans = bench.parts.plans.list()
+        plan = taken_up(bench, plans[0]) if plans else bench.goal(f"scripted/{home / SCRIPT}", checks=CHECKS)
+        if plan.phase is not Phase.APPLY:
+            plan = bench.work(plan)
+        assert plan.state is not PlanState.ERRORED, plan.error
+        if not plan.state.ended:
+            plan = bench.apply(plan)
+        return plan
+
+
+def taken_up(bench: ActorPlanBench, plan: Plan) -> Plan:
+    """As `agents plan resume` does it."""
+    bench.strategies[plan.id] = strategy_in(bench.home)
+    plan = bench.parts.lifecycle.reconciled(plan)
+    if plan.phase is Phase.APPLY or plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+        return plan
+    return bench.parts.lifecycle.resume(plan)
+
+
+def _child(order: Mapping[str, Any]) -> None:
+    home = Path(order["home"])
+    recorded = RecordFaultPoints()
+    carried_through(home, CrashAt(order["point"], order["nth"]) if "point" in order else recorded)
+    (home / "points.json").write_text(json.dumps(recorded.reached))
+
+
+def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    for module in HEAVY:
+        importlib.import_module(module)
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _child(json.loads(line))
+            except BaseException as error:
+                sys.stderr.write(f"{type(error).__name__}: {error}\n")
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
