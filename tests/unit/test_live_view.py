@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 from io import StringIO
 from itertools import pairwise
 
@@ -179,3 +181,42 @@ def test_a_stream_whose_reader_went_away_does_not_fail_the_plan() -> None:
     view.say("one")
     view.say("two")
     view.close()
+
+
+# ── Threads ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Meeting:
+    """While the first line is written, another thread tells something, too; it gets time to."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.intruder: threading.Thread | None = None
+
+    def write(self, line: str) -> int:
+        self.lines.append(line)
+        if self.intruder is not None:
+            thread, self.intruder = self.intruder, None
+            thread.start()
+            thread.join(0.3)  # it waits for us, if it may not write now
+        return len(line)
+
+    def flush(self) -> None: ...
+
+
+@pytest.mark.parametrize("what", ["say", "close", "seen"])
+@pytest.mark.parametrize("kind", ["plain", "stream"])
+def test_what_one_thread_tells_is_not_cut_into_by_another(kind: str, what: str) -> None:
+    meeting = Meeting()
+    view = PlainView(write=meeting.write) if kind == "plain" else StreamView("P1", meeting)
+    told = {
+        "say": lambda: view.say("said"),
+        "close": view.close,
+        "seen": lambda: view.seen(seen(ProgressKind.TOOL, "used")),
+    }
+    thread = meeting.intruder = threading.Thread(target=told[what])
+    view.output(b"one\ntwo\nthree")
+    thread.join(30)
+    words = [re.findall("one|two|three|said|used", line) for line in meeting.lines]
+    after = {"say": [["said"]], "close": [], "seen": [["used"]]}[what]
+    assert words == [["one"], ["two"], ["three"], *after]

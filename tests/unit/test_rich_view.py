@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from rich.text import Text
 
 from cleveragents.domain.budget import PICODOLLARS, Limits, Spend
 from cleveragents.domain.plan import Phase, Plan, PlanState
@@ -309,6 +311,47 @@ def test_the_footer_draws_by_itself_until_it_is_closed() -> None:
     footer.close()
     assert len(drawn) >= 3
     assert screen.text == ""
+
+
+def test_what_is_drawn_while_the_view_is_closed_is_gone_afterwards() -> None:
+    screen = Screen()
+    closing = threading.Thread(target=lambda: footer.close())
+
+    def render(room: tuple[int, int]) -> list[Text]:
+        closing.start()
+        closing.join(0.3)  # it waits for the drawing, if that has begun
+        return [styled("bottom", "")]
+
+    footer = Footer(render, prepare=lambda: None, stream=screen, size=screen.size)
+    footer.draw()
+    closing.join(30)
+    assert screen.text == ""
+
+
+def test_a_line_that_comes_while_the_view_is_closed_stands_below_the_others() -> None:
+    class Slow(Screen):
+        thread: threading.Thread | None = None
+
+        def write(self, text: str) -> int:
+            thread, self.thread = self.thread, None
+            if thread is not None:
+                thread.start()
+                thread.join(0.3)
+            return super().write(text)
+
+    screen = Slow()
+    footer = Footer(
+        lambda room: [styled("top", ""), styled("bottom", "")],
+        prepare=lambda: None,
+        stream=screen,
+        size=screen.size,
+    )
+    footer.scroll(styled("one", ""))
+    footer.draw()
+    late = screen.thread = threading.Thread(target=lambda: footer.scroll(styled("late", "")))
+    footer.close()
+    late.join(30)
+    assert screen.text.splitlines() == ["one", "late"]
 
 
 # ── Several plans ─────────────────────────────────────────────────────────────────────────────────

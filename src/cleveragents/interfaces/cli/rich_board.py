@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -71,15 +70,9 @@ class _Row:
 
 
 class RichBoard:
-    """A live table of plans.
-
-    Thread safety:
-        Owner: the command that runs the plans starts and closes it; any thread may tell its views.
-        Lock: `_lock` guards the moment at which the records were read; held for an assignment only. What a
-            row does is replaced in one step, and the footer looks after itself.
-        Guarantee: what was said before `close` is on the screen when that returns.
-    Cancel safety: an interrupted `close` may be called again.
-    """
+    """A live table of plans. Any thread may tell its views: what a row does is replaced in one step, and the
+    footer looks after itself. The command that runs the plans starts and closes it; what was said before
+    `close` is on the screen when that returns."""
 
     def __init__(
         self,
@@ -95,7 +88,6 @@ class RichBoard:
         self._clock = clock
         self._started = clock()
         self._read_at: float | None = None
-        self._lock = threading.Lock()
         self._footer = Footer(self._lines, prepare=self._read, stream=stream, size=size)
         self._restore_logs: Callable[[], None] | None = None
 
@@ -126,13 +118,12 @@ class RichBoard:
 
     def _read(self) -> None:
         now = self._clock()
-        with self._lock:
-            due = self._read_at is None or now - self._read_at >= _READ_SECONDS
-            self._read_at = now if due else self._read_at
-        if due:
-            for meter in self._meters:
-                if meter.last.plan.state.running or meter.last.plan.state is PlanState.COMPLETE:
-                    meter.read()
+        if self._read_at is not None and now - self._read_at < _READ_SECONDS:
+            return
+        self._read_at = now
+        for meter in self._meters:
+            if meter.last.plan.state.running or meter.last.plan.state is PlanState.COMPLETE:
+                meter.read()
 
     def _lines(self, room: Size) -> list[Text]:
         width, height = room

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.footer import Footer, Size
-from cleveragents.interfaces.cli.live_output import LiveOutput, PieceFlow
-from cleveragents.interfaces.cli.live_view import lines_of, one_line
+from cleveragents.interfaces.cli.live_output import PieceFlow
+from cleveragents.interfaces.cli.live_view import PlainView, one_line
 from cleveragents.interfaces.cli.log_lines import logs_to
 from cleveragents.interfaces.cli.output import printable
 from cleveragents.interfaces.cli.plan_meter import spending_words
@@ -32,19 +32,27 @@ _TAIL = 2_000
 _TAIL_LINES = 2
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _STEP = re.compile(r"step \d+ of \d+|check |mending|\S+ reads the changes")
+_STYLES = (
+    (_STEP, "bold"),
+    (re.compile(r"    it failed: "), "red"),
+    (re.compile(r"  (?!“)"), "dim"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """What happens at this moment."""
+
+    step: str = ""
+    doing: str = ""
+    tail: str = ""
 
 
 class RichView:
-    """One plan, live.
-
-    Thread safety:
-        Owner: the command that runs the plan starts and closes it.
-        Lock: `_lock` guards what is known of the plan; held for assignments only. The drawing thread takes
-            it within the footer's; nobody who holds it asks for the footer's.
-        Guarantee: what was told before `close` is on the screen when that returns, but for what is only
-            worth seeing while it happens.
-    Cancel safety: an interrupted `close` may be called again.
-    """
+    """One plan, live. Any thread may tell it something: its lines are those of a plain view, which keeps them
+    apart, and what happens now is replaced in one step. The command that runs the plan starts and closes it;
+    what was told before `close` is on the screen when that returns, but for what is only worth seeing while
+    it happens."""
 
     def __init__(
         self,
@@ -61,14 +69,10 @@ class RichView:
         self._clock = clock
         self._started = clock()
         self._read_at: float | None = None
-        self._lock = threading.Lock()
-        self._output_lock = threading.Lock()
-        self._step = ""
-        self._doing = ""
-        self._tail = ""
+        self._now = _Now()
         self._flows: dict[tuple[str, str], PieceFlow] = {}
         self._footer = Footer(self._lines, prepare=self._read, stream=stream, size=size)
-        self._live = LiveOutput(lambda line: self._scroll(line, "dim"))
+        self._finished = PlainView(write=self._scroll)
         self._restore_logs: Callable[[], None] = _nothing
 
     def start(self) -> None:
@@ -77,55 +81,43 @@ class RichView:
         self._footer.start()
 
     def say(self, message: str) -> None:
-        self._finish_output()
-        self._scroll(message, "bold" if _STEP.match(message) else "")
+        self._finished.say(message)
         if _STEP.match(message):
-            with self._lock:
-                self._step = one_line(message)
-                self._doing = self._tail = ""
+            self._now = _Now(step=one_line(message))
 
     def seen(self, seen: Progress) -> None:
-        if seen.kind not in (ProgressKind.PIECE, ProgressKind.NODE):
-            self._finish_output()
-        for line in lines_of(seen):
-            self._scroll(line, "red" if seen.failed else "dim" if seen.kind is ProgressKind.TOOL else "")
-        with self._lock:
-            self._note(seen)
+        self._finished.seen(seen)
+        key = seen.actor, seen.node
+        if seen.kind is ProgressKind.PIECE:
+            flow = self._flows.setdefault(key, PieceFlow())
+            now = self._now
+            self._now = replace(now, tail=(now.tail + flow(seen.text))[-_TAIL:])
+            return
+        self._flows.pop(key, None)
+        who = seen.actor.rpartition("/")[2]
+        doing = {
+            ProgressKind.THINKING: f"{who} is thinking ({seen.text})",
+            ProgressKind.TOOL: f"{who}: {one_line(seen.text)}",
+        }
+        if seen.kind is not ProgressKind.NODE:
+            self._now = replace(self._now, doing=doing.get(seen.kind, ""), tail="")
 
     def output(self, chunk: bytes) -> None:
-        with self._output_lock:
-            self._live(chunk)
+        self._finished.output(chunk)
 
     def draw(self) -> None:
         """Brings the screen up to date, for those who do not `start`."""
         self._footer.draw()
 
     def close(self) -> None:
-        self._finish_output()
+        self._finished.close()
         self._footer.close()
         self._restore_logs()
         if self._stream is None:
             _forget_what_was_typed()
 
-    def _note(self, seen: Progress) -> None:
-        key = seen.actor, seen.node
-        if seen.kind is ProgressKind.PIECE:
-            flow = self._flows.setdefault(key, PieceFlow())
-            self._tail = (self._tail + flow(seen.text))[-_TAIL:]
-            return
-        self._flows.pop(key, None)
-        if seen.kind is ProgressKind.THINKING:
-            self._doing, self._tail = f"{_short(seen)} is thinking ({seen.text})", ""
-        elif seen.kind is ProgressKind.TOOL:
-            self._doing, self._tail = f"{_short(seen)}: {one_line(seen.text)}", ""
-        elif seen.kind in (ProgressKind.TOOL_DONE, ProgressKind.THOUGHT):
-            self._doing = self._tail = ""
-
-    def _finish_output(self) -> None:
-        with self._output_lock:
-            self._live.finish()
-
-    def _scroll(self, line: str, style: str = "") -> None:
+    def _scroll(self, line: str) -> None:
+        style = next((style for shape, style in _STYLES if shape.match(line)), "")
         self._footer.scroll(styled(printable(redact_text(line)), style))
 
     def _read(self) -> None:
@@ -139,14 +131,13 @@ class RichView:
         width, height = room
         now = self._clock()
         reading = self._meter.last
-        with self._lock:
-            step, doing, tail = self._step, self._doing, self._tail
-        heading = " · ".join(filter(None, [reading.plan.phase.value, step]))
+        shown = self._now
+        heading = " · ".join(filter(None, [reading.plan.phase.value, shown.step]))
         spent = [*spending_words(reading), elapsed(now - self._started), self._hint]
-        answer = [line for line in tail.splitlines() if line.strip()][-_TAIL_LINES:]
+        answer = [line for line in shown.tail.splitlines() if line.strip()][-_TAIL_LINES:]
         lines = [
             styled(printable(f"── {heading} ").ljust(width, "─"), "cyan"),
-            styled(printable(f"{spinner(now)} {doing or 'working'}"), ""),
+            styled(printable(f"{spinner(now)} {shown.doing or 'working'}"), ""),
             *(styled(printable(_end_of(f"  {line}", width)), "dim italic") for line in answer),
             *(styled(line, "dim") for line in in_lines(spent, width)),
         ]
@@ -183,10 +174,6 @@ def in_lines(words: list[str], width: int) -> list[str]:
         else:
             lines[-1] = joined
     return lines
-
-
-def _short(seen: Progress) -> str:
-    return seen.actor.rpartition("/")[2]
 
 
 def _end_of(line: str, width: int) -> str:
