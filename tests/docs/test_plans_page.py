@@ -15,7 +15,7 @@ from cleveragents.errors import IllegalPlanMove
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "plans.md"
 STANDINGS = list(product(Phase, PlanState))
-TOLD = ("plan.", "approval.", "tool_call.", "check.", "review.")
+TOLD = ("plan.", "approval.", "tool_call.", "check.", "review.", "decision.", "model_call.", "budget.")
 NOT_BY_THE_STORES = {EventType.PLAN_CANCEL_REQUESTED}
 
 
