@@ -121,7 +121,7 @@ ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 TESTS: dict[str, list[str]] = {
     "application/container.py": [f"{UNIT}container.py", f"{RACES}container.py"],
     "application/services/acms_pipeline.py": PIPELINE,
-    "application/services/actor_tools.py": [f"{UNIT}actor_tools.py"],
+    "application/services/actor_tools.py": [f"{UNIT}guards_actors.py", f"{UNIT}actor_tools.py"],
     "application/services/async_worker.py": [*TOKEN, *WORKER],
     "application/services/attempt_run.py": WORKER,
     "application/services/attempt_table.py": WORKER,
@@ -139,6 +139,7 @@ TESTS: dict[str, list[str]] = {
     "application/services/plan_cleanup.py": [f"{UNIT}plan_decisions.py"],
     "application/services/plan_execution_context.py": CHANGESETS,
     "application/services/plan_lifecycle.py": [
+        f"{UNIT}guards_actors.py",
         *GUARDS,
         f"{UNIT}plan_edits_by_hand.py",
         f"{UNIT}plan_decisions.py",

@@ -1,0 +1,49 @@
+"""What branches of an actor's graph must not do to each other, and answers to what was not asked."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from cleveragents.application.services.actor_tools import ActorTools
+from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
+from cleveragents.domain.plan import PlanState
+from cleveragents.domain.strategy import Strategy
+from cleveragents.domain.tool import ToolCall
+from cleveragents.errors import PlanError
+from tests.plan_bench import PlanBench, command, write
+
+
+def test_branches_that_use_tools_at_once_are_served_one_after_the_other(plans: PlanBench) -> None:
+    at_once: list[int] = []
+    under_way: list[str] = []
+
+    class Contended(ToolExecution):
+        """While it makes a call, another branch asks, unless the lock keeps that one out."""
+
+        def call(self, request: CallRequest) -> ToolCall:
+            under_way.append(request.step)
+            at_once.append(len(under_way))
+            if len(under_way) == 1 and not tools._lock.locked():
+                tools.use("read", {"path": "b.txt"}, step="1.2")
+            made = super().call(request)
+            under_way.remove(request.step)
+            return made
+
+    plan = plans.done(command("true"))
+    execution = plans.parts._execution(plan, Strategy(()), plans.sandbox(plan), plans.owned_job(plan), None)
+    parts = {field.name: getattr(execution, field.name) for field in fields(execution) if field.init}
+    tools = ActorTools(Contended(**parts))
+    assert "one" in tools.use("read", {"path": "a.txt"}, step="1.1").text
+    assert at_once == [1]
+
+
+def test_an_answer_to_a_plan_whose_actors_ask_nothing_runs_nothing(plans: PlanBench) -> None:
+    complete = plans.done(write("x.txt", "1\n"))
+    asks_for_leave = plans.done(command("true"), profile="manual")
+    assert (complete.state, asks_for_leave.state) == (PlanState.COMPLETE, PlanState.WAITING)
+    for plan in (complete, asks_for_leave):
+        with pytest.raises(PlanError, match="no actor of it asks a question"):
+            plans.parts.lifecycle.reply(plan, "yes")
+        assert plans.now(plan) == plan
