@@ -427,3 +427,21 @@ def test_an_answer_that_comes_twice_or_late_is_used_once(bench: ActorPlanBench) 
     assert bench.waited(plan)["what"] == "Which size? (s, l)"
     assert bench.reply(plan, "l").standing == COMPLETE
     assert (bench.sandbox(plan).root / "told.txt").read_text() == "red l\n"
+
+
+def test_words_that_were_cut_off_are_not_taken_for_the_end_of_the_work(bench: ActorPlanBench) -> None:
+    """A model that thinks aloud until it may say no more has done nothing, and says nothing of being done."""
+    model = bench.script(
+        executes(answer(call("write", path="n.txt", content="n")), DONE, when={"user": "cut off"}),
+        executes(says("Let me think about that, at length", cut_off=True)),
+    )
+    plan = bench.work(bench.goal(model, cast=ALONE))
+    assert plan.standing == COMPLETE, plan.error
+    assert bench.tools_of(plan) == ["write"]
+
+
+def test_a_model_that_is_cut_off_whatever_it_is_told_is_stopped(bench: ActorPlanBench) -> None:
+    plan = bench.work(bench.goal(bench.script({"reply": says("and on, and on", cut_off=True)}), cast=ALONE))
+    assert plan.state is PlanState.ERRORED
+    assert "it was cut off" in str(plan.error)
+    assert len(bench.thoughts(plan)) == 4

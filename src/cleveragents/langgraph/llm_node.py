@@ -121,7 +121,8 @@ class LlmStep:
         if not text.strip():
             return None, "it is empty"
         if self._node.schema is None:
-            return text, ""
+            # guard: half a thought is no answer
+            return (None, "it was cut off at its longest; be brief") if reply.cut_off else (text, "")
         answer = structured(text, self._node.schema, cut_off=reply.cut_off)
         return answer.value, answer.problem
 
