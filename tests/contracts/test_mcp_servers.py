@@ -136,14 +136,45 @@ def test_nothing_that_a_server_forked_outlives_its_stage(
     isolation: Isolation, tmp_path: Path, pids: PidPipe
 ) -> None:
     baseline = {process.pid for process in psutil.Process().children(recursive=True)}
-    there = place(tmp_path, isolation, **SUPERVISOR.environment("attempt-7"))
+    there = place(tmp_path, isolation, **SUPERVISOR.environment(str(tmp_path)))
     with open_mcp(configured(misbehaving("forks", MCP_PIDS=str(pids.path))), there) as tools:
-        assert SUPERVISOR.alive("attempt-7") == []
+        assert SUPERVISOR.alive(str(tmp_path)) == []
         called(tools, "mcp__bad__work", tmp_path)
         count = len(pids.read(3))
-        assert len(SUPERVISOR.alive("attempt-7")) >= count
-    assert SUPERVISOR.alive("attempt-7") == []
+        assert len(SUPERVISOR.alive(str(tmp_path))) >= count
+    assert SUPERVISOR.alive(str(tmp_path)) == []
     assert {process.pid for process in psutil.Process().children(recursive=True)} <= baseline
+
+
+def test_if_the_guard_is_killed_by_force_what_it_watched_is_ended_all_the_same(
+    tmp_path: Path, pids: PidPipe
+) -> None:
+    there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
+    others = psutil.Process().children()
+    with open_mcp(configured(misbehaving("forks", MCP_PIDS=str(pids.path))), there) as tools:
+        called(tools, "mcp__bad__work", tmp_path)
+        pids.read(3)
+        (guard,) = [child for child in psutil.Process().children() if child not in others]
+        guard.kill()
+        guard.wait(30)
+    assert SUPERVISOR.alive(str(tmp_path)) == []
+
+
+def test_a_list_without_end_is_cut_and_a_tool_that_is_too_large_is_left_out(tmp_path: Path) -> None:
+    with open_mcp(configured(misbehaving("endless_list")), place(tmp_path)) as tools:
+        assert tools.names() == ("mcp__bad__work",)
+    with open_mcp(configured(misbehaving("oversized")), place(tmp_path)) as tools:
+        assert tools.names() == ()
+        assert "more than 50000 characters" in refused(tools, tmp_path)
+        assert "more than 50000 characters" in str(tools.problems()[0])
+
+
+def test_without_the_package_it_is_told_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with open_mcp(configured(misbehaving("says_no")), place(tmp_path)) as tools:
+        assert r"cleveragents[mcp]" in refused(tools, tmp_path)
 
 
 def test_after_many_stages_threads_and_processes_are_as_before(tmp_path: Path) -> None:
@@ -190,18 +221,18 @@ def test_one_that_does_not_keep_to_the_protocol_is_an_answer(way: str, words: st
 
 
 def test_a_call_without_an_answer_ends_and_so_does_its_server(tmp_path: Path) -> None:
-    there = place(tmp_path, **SUPERVISOR.environment("attempt-8"))
+    there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
     with open_mcp(configured(misbehaving("never_answers")), there, patience=QUICK) as tools:
         assert "took longer than 0.5 s" in refused(tools, tmp_path)
-        assert SUPERVISOR.alive("attempt-8") == []
+        assert SUPERVISOR.alive(str(tmp_path)) == []
 
 
 def test_one_that_never_gets_ready_is_given_up_and_ended(tmp_path: Path) -> None:
-    there = place(tmp_path, **SUPERVISOR.environment("attempt-9"))
+    there = place(tmp_path, **SUPERVISOR.environment(str(tmp_path)))
     patience = Patience(start_seconds=0.5)
     with open_mcp(configured(misbehaving("silent")), there, patience=patience) as tools:
         assert tools.names() == ()
-        assert SUPERVISOR.alive("attempt-9") == []
+        assert SUPERVISOR.alive(str(tmp_path)) == []
         with pytest.raises(ToolRefused, match="did not get ready"):
             tools.select("mcp__bad__*")
 

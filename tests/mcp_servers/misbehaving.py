@@ -21,6 +21,8 @@ TOOL = {
     "annotations": {"readOnlyHint": True},
 }
 
+PAGES: dict[str, str] = {}
+
 
 def say(message: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(message) + "\n")
@@ -45,7 +47,7 @@ def serve(on_call: Callable[[Any], None]) -> None:
                 "serverInfo": {"name": "misbehaving", "version": "1"},
             }
         elif method == "tools/list":
-            result = {"tools": [TOOL]}
+            result = {"tools": [TOOL], **PAGES}
         elif method == "tools/call":
             on_call(number)
             continue
@@ -121,11 +123,15 @@ def main(way: str) -> None:
     if way == "silent":
         announce()
         for_ever()
+    if way == "endless_list":
+        PAGES["nextCursor"] = "more"
+    if way == "oversized":
+        TOOL["inputSchema"] = {"type": "object", "description": "x" * 60_000}
     if way == "gone":
         sys.stderr.write(f"I cannot start with {os.environ.get('GIVEN_TOKEN')}\n")
         sys.exit(3)
     ways = (dies, never_answers, floods, babbles, answers_wrongly, says_no, tells, forks)
-    on_call = {found.__name__: found for found in ways}[way]
+    on_call = {found.__name__: found for found in ways}.get(way, answer)
     if way == "forks":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         announce()

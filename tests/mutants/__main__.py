@@ -113,7 +113,7 @@ ACTORS = [
     *(f"{UNIT}actor_{part}.py" for part in ("llm_node", "compiler", "runner")),
     f"{RACES}actor_runner.py",
 ]
-MCP = [f"{UNIT}mcp_configuration.py", f"{CONTRACTS}mcp_servers.py"]
+MCP = [f"{UNIT}mcp_configuration.py", f"{UNIT}mcp_parts.py", f"{CONTRACTS}mcp_servers.py"]
 DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
 ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 

@@ -75,10 +75,13 @@ class TalkingProcess:
                 start_new_session=True,
                 bufsize=0,
             )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._control = self._process.stdin
+        self._reports = self._process.stdout
         self._order(json.dumps(program).encode() + b"\n")
         self._watch(self._output, self._complaints.append)
-        assert self._process.stdout is not None
-        self._watch(self._process.stdout.fileno(), self._hear)
+        self._watch(self._reports.fileno(), self._hear)
 
     async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """What it says and what it is told; a line is bounded."""
@@ -111,10 +114,8 @@ class TalkingProcess:
             self._close_input()
             if not await self._is_over(_LEAVE_SECONDS):
                 self._order(b"end\n")
-                if not await self._is_over(self._program["grace_seconds"] + _STUCK_SECONDS):
-                    await asyncio.to_thread(self._end_by_marker)
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+                await self._is_over(self._program["grace_seconds"] + _STUCK_SECONDS)
+            self._control.close()
             await asyncio.to_thread(self._bury)
         finally:
             self._close()
@@ -130,13 +131,9 @@ class TalkingProcess:
             self._socket.shutdown(socket.SHUT_WR)
 
     def _bury(self) -> None:
-        """A guard that was killed could not end what is below it."""
-        try:
-            code = self._process.wait(_STUCK_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = None
-        if code != 0:  # guard: killed or stuck, it has left processes behind
+        if self.report is None:  # guard: killed or stuck, the guard has left processes behind
             self._end_by_marker()
+        self._process.wait(_STUCK_SECONDS)
 
     def _end_by_marker(self) -> None:
         from cleveragents.infrastructure.jobs.process_tree import Tree, descendants, end_tree, marked
@@ -146,7 +143,7 @@ class TalkingProcess:
             return {**marked(COMMAND_MARKER, self._marker), **descendants(self._process.pid)}
 
         end_tree(find, grace_seconds=0)
-        self._process.wait(_STUCK_SECONDS)
+        self._process.kill()
 
     def _close(self) -> None:
         loop = asyncio.get_running_loop()
@@ -157,9 +154,8 @@ class TalkingProcess:
             self._socket.close()
         else:
             self._streams[1].transport.abort()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
+        self._control.close()
+        self._reports.close()
         os.close(self._output)
         if self._program["private"] is not None:
             remove_directory(self._program["private"])
@@ -187,8 +183,7 @@ class TalkingProcess:
             self.over.set()
 
     def _order(self, line: bytes) -> None:
-        assert self._process.stdin is not None
         view = memoryview(line)
-        with suppress(BrokenPipeError, ValueError):  # it is gone: its report, or the lack of one, tells
+        with suppress(BrokenPipeError):  # it is gone: its report, or the lack of one, tells
             while view:
-                view = view[self._process.stdin.write(view) or 0 :]
+                view = view[self._control.write(view) or 0 :]
