@@ -1,0 +1,36 @@
+"""The tutorial can be followed exactly: every command of its first part runs, and says what is shown.
+
+`python -m tests.docs.test_first_plan_page` writes what the commands say anew.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from tests.transcript import Reader, alike
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "first-plan.md"
+BEGIN = "## A repository, and a model on paper\n"
+END = "## In the background\n"
+
+
+def part_one(text: str) -> tuple[str, str, str]:
+    """What comes before it, the part that depends on nothing but this machine, and what comes after."""
+    before, begin, rest = text.partition(BEGIN)
+    offline, end, after = rest.partition(END)
+    assert begin
+    assert end
+    return before, begin + offline, end + after
+
+
+def test_whoever_follows_the_first_part_sees_what_is_shown(tmp_path: Path) -> None:
+    _, offline, _ = part_one(PAGE.read_text(encoding="utf-8"))
+    retold = Reader(tmp_path).retold(offline)
+    assert alike(retold) == alike(offline)
+
+
+if __name__ == "__main__":
+    before, offline, after = part_one(PAGE.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as home:
+        PAGE.write_text(before + Reader(Path(home)).retold(offline) + after, encoding="utf-8")
