@@ -147,3 +147,31 @@ def test_without_a_model_the_remedy_is_told(agents: Agents, monkeypatch: pytest.
     wrong = agents("run", "Do it")
     assert wrong.code == 2
     assert "agents config set models.default" in wrong.err
+
+
+GUIDED = """\
+rules:
+  - when: {first_user: "Always say please", offered: skill}
+    turns:
+      - calls: [{tool: skill, arguments: {name: manners}}]
+      - text: "I know how."
+  - when: {first_user: "Always say please"}
+    reply: {text: "I read the instructions."}
+  - reply: {text: "Nobody told me."}
+"""
+
+
+def test_instructions_are_read_and_skills_once_they_are_trusted(
+    agents: Agents, repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "guided.yaml").write_text(GUIDED)
+    model = ("--model", f"scripted/{tmp_path}/guided.yaml")
+    run = ("run", "Be polite", "--actor", "builtin/executor", *model)
+    assert "Nobody told me" in agents(*run).err
+    (repository / "AGENTS.md").write_text("Always say please.\n")
+    skill = repository / ".cleveragents/skills/manners/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: manners\ndescription: How to ask.\n---\nSay it twice.\n")
+    assert "I read the instructions" in agents(*run).err
+    assert agents("trust", "--yes").code == 0
+    assert "I know how" in agents(*run).err

@@ -165,24 +165,34 @@ class ActorParts:
         from cleveragents.application.services.actor_naming import current_name
         from cleveragents.application.services.actor_phases import Stage
         from cleveragents.domain.policy import READ_ONLY
+        from cleveragents.infrastructure.guidance.instructions import instructions_for, user_instructions
+        from cleveragents.infrastructure.guidance.skill_tool import SkillTools
+        from cleveragents.infrastructure.guidance.skills import load_skills, user_skills_directory
 
         plan = ground.plan
         # What a run that died had reserved.
         self._opened(plan).forfeit(plan.id, now=self._container.clock.now())
         history = self._plans.execution(ground, READ_ONLY).history
-        with self._tools(ground) as tools:
+        skills = load_skills(Path(plan.resource), self._plans.trust, user_skills_directory(os.environ))
+        instructions = instructions_for(
+            ground.sandbox.root,
+            directory=ground.strategy.directory,
+            own=user_instructions(os.environ),
+            skills=skills.found,
+        )
+        with self._tools(ground, SkillTools(skills)) as tools:
             yield Stage(
                 actors=self._plans.actors(Path(plan.resource)),
                 host=self._hosts(ground, tools, on_output),
-                instructions="",
+                instructions=instructions,
                 diff=lambda: self._plans.diff(ground),
                 named=lambda part: current_name(part, history.calls(plan.id)),
             )
 
     @contextmanager
-    def _tools(self, ground: ActorGround) -> Iterator[ToolSource]:
-        """The plan's tools: our own, and those of MCP servers, which are started by whoever asks for them
-        and gone with the stage."""
+    def _tools(self, ground: ActorGround, skills: ToolSource) -> Iterator[ToolSource]:
+        """The plan's tools: our own, the one that reads skills, and those of MCP servers, which are started
+        by whoever asks for them and gone with the stage."""
         from cleveragents.domain.plan import Phase
         from cleveragents.infrastructure.tools.joined import JoinedTools
         from cleveragents.infrastructure.tools.mcp.configuration import load_mcp, user_mcp_file
@@ -204,7 +214,7 @@ class ActorParts:
             allowed_names=tuple(name.strip() for name in names if name.strip()),
         )
         with open_mcp(configuration, place, ground.job.token) as servers:
-            yield JoinedTools(self._plans.tools, servers)
+            yield JoinedTools(self._plans.tools, skills, servers)
 
     def _hosts(
         self, ground: ActorGround, tools: ToolSource, on_output: Callable[[bytes], None] | None

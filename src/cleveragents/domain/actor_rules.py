@@ -39,8 +39,8 @@ _Problem = tuple[Place, str]
 
 _NODE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _RESERVED = (END, "start")
-# A name with one of these belongs to a server, and what that offers is known when it runs.
-_FOREIGN = ("__", ".", ":", "/")
+# A name with one of these belongs to a server or is a pattern; what it means is known when it runs.
+_FOREIGN = ("__", ".", ":", "/", "*")
 _OF_TYPE: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
