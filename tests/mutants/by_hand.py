@@ -10,6 +10,7 @@ __all__ = ["BY_HAND"]
 
 _ENVIRONMENT = "infrastructure/commands/environment.py"
 _GUARD = "infrastructure/commands/guard.py"
+_MCP = "infrastructure/tools/mcp"
 _TOOL_DIRECTORIES = "infrastructure/commands/tool_directories.py"
 _USER_GIT = "infrastructure/apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
@@ -56,6 +57,25 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "",
     ),
     (_TOOL_DIRECTORIES, "it may be a pipe by now"): (" | os.O_NONBLOCK", ""),
+    ("infrastructure/guidance/instructions.py", "only we say where its words end"): (
+        '.replace(end, f"< /{AGENTS_FILE}>")',
+        "",
+    ),
+    ("infrastructure/guidance/skill_tool.py", "nothing of the user's but the skill's"): (
+        "read_inside(Path(skill.folder), name)",
+        "(Path(skill.folder) / name).read_bytes()",
+    ),
+    (f"{_MCP}/arguments.py", "an expression of a stranger's"): (
+        '("pattern", "patternProperties")',
+        '("patternProperties",)',
+    ),
+    (f"{_MCP}/content.py", "a refusal is kept as it is told"): ("redact_text(text)", "text"),
+    (f"{_MCP}/filling.py", "the token that opens our own server"): (
+        "None if name.startswith(OWN_PREFIX) else variables.get(name)",
+        "variables.get(name)",
+    ),
+    (f"{_MCP}/place.py", "bubblewrap runs outside"): ('program["environment"] = markers', "..."),
+    (f"{_MCP}/tools.py", "a repository's server says of itself"): (" and self.server.own", ""),
     ("infrastructure/git/plumbing.py", "adding a submodule runs git inside it"): (
         "self._gitlinks(index) if spared is None else ()",
         "()",

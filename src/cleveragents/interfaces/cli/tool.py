@@ -158,7 +158,7 @@ def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
         raise ToolRefused(found.spec.name, "it says that it only reads, so it may run nothing")
 
     resource, _ = find_resource(Path.cwd())
-    files = ConfinedFiles(resource, before_change=refuse)  # guard: what only reads leaves no trace
+    files = ConfinedFiles(resource, before_change=refuse)
     return found.call(arguments, Workplace(files, run, CancellationToken()))
 
 

@@ -64,7 +64,7 @@ async def _listen(
         while True:
             try:
                 line = await reader.readuntil(b"\n")
-            except asyncio.LimitOverrunError:  # guard: memory stays bounded, whatever is sent
+            except asyncio.LimitOverrunError:  # memory stays bounded, whatever is sent
                 faults.found = "it sent a message that is too long to be one"
                 return
             except (asyncio.IncompleteReadError, ConnectionError):
