@@ -113,10 +113,16 @@ class ActorPlanBench(PlanBench):
     """One process's parts, with models that answer from scripts. `actors` are a test's own, by name."""
 
     def __init__(
-        self, home: Path, *, faults: FaultPoints | None = None, models: Mapping[str, Any] | None = None
+        self,
+        home: Path,
+        *,
+        faults: FaultPoints | None = None,
+        models: Mapping[str, Any] | None = None,
+        worker: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(home, isolation="off", faults=faults)
         facts = {**self.settings.model_dump(), "models": {"retries": 0, **(models or {})}}
+        facts["worker"] = {**facts["worker"], **(worker or {})}
         self.settings = self.container.settings = Settings.model_validate(facts)
         self.home = home
         self.actors: dict[str, Actor] = {}

@@ -12,18 +12,28 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.plan_run import kind_of_plan
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.infrastructure.models.script_document import read_script
 from cleveragents.infrastructure.persistence.actor_tables import model_calls
-from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench
+from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
+from cleveragents.langgraph.actor_runner import BridgeActorRunner
+from cleveragents.testing.scripted_server import ScriptedServer
+from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, call, executes, says
 from tests.applying import snapshot
-from tests.crash.programs.goal_runner import RULES, THOUGHTS, carried_through
+from tests.crash.programs.goal_runner import CHECKS, RULES, THOUGHTS, carried_through
 from tests.crash.test_plans import distinct
 from tests.plan_bench import FILES
 
@@ -178,3 +188,136 @@ def ensure_accounted(bench: ActorPlanBench, plan: Plan) -> int:
     assert view.spent.tokens == sum(taken)
     assert all(amount <= row["worst_tokens"] for amount, row in zip(taken, rows, strict=True))
     return view.spent.tokens
+
+
+# ── Two owners ────────────────────────────────────────────────────────────────────────────────────
+
+
+class TakenOver:
+    """A peer takes the plan over and carries it through, as soon as a model has answered its owner."""
+
+    def __init__(self, peer: ActorPlanBench) -> None:
+        self._peer = peer
+        self.plan: Plan | None = None
+        self.facts: object = None
+
+    def reach(self, name: str) -> None:
+        if name != "store.write.after_commit" or self.plan is None or self.facts is not None:
+            return
+        if not any(thought.state == "settled" for thought in self._peer.thoughts(self.plan)):
+            return
+        self.facts = "being taken over"
+        jobs = self._peer.container.jobs
+        job = jobs.get(str(self._peer.now(self.plan).job_id))
+        jobs.reclaim(job.id, job.fence, job.beat, error="silent", now=self._peer.container.clock.now())
+        assert self._peer.work(self.plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+        self.facts = facts_of(self._peer, self.plan)
+
+
+def facts_of(bench: ActorPlanBench, plan: Plan) -> object:
+    """All that a stale owner might spoil: the plan, its calls and changes, its runs' checkpoints."""
+    store = SqlCheckpointStore(bench.container.database)
+    kept = {
+        (row.thread_id, row.checkpoint_id, len(row.writes)) for row in store.list(None) if row is not None
+    }
+    return (
+        bench.now(plan),
+        list(bench.calls(plan)),
+        list(bench.parts.history.changes(plan.id)),
+        list(bench.parts.thinking.decisions.of_plan(plan.id)),
+        kept,
+    )
+
+
+class FenceIgnored:
+    """What a saver would be that does not ask whose the run is."""
+
+    def __init__(self, store: SqlCheckpointStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, checkpoint: Any, *, fence: Any = None) -> None:
+        self._store.put(checkpoint)
+
+    def put_writes(self, *where: Any, fence: Any = None, **facts: Any) -> None:
+        self._store.put_writes(*where, **facts)
+
+
+def owner_that_was_taken_over(home: Path, *, naive: bool) -> tuple[object, object]:
+    """What its peer left, and what there is when the owner has gone on as well."""
+    with actor_plan_bench(home) as peer:
+        taken = TakenOver(peer)
+        with actor_plan_bench(home, faults=taken) as owner:
+            plan = owner.goal(owner.script(*RULES), checks=CHECKS)
+            peer.strategies[plan.id] = owner.strategies[plan.id]
+            taken.plan = plan
+            with ExitStack() as cleanup:
+                if naive:
+                    store: Any = FenceIgnored(SqlCheckpointStore(owner.container.database))
+                    runner = cleanup.enter_context(BridgeActorRunner(store))
+                    owner.adapt = lambda run: replace(run, phases=replace(run.phases, runner=lambda: runner))
+                owner.work(plan)
+        return taken.facts, facts_of(peer, plan)
+
+
+def test_an_owner_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
+    """google/adk-python#4751: two that went on at once spoilt the history for good."""
+    left, found = owner_that_was_taken_over(tmp_path, naive=False)
+    assert isinstance(left, tuple)
+    assert found == left
+
+
+def test_a_saver_that_ignores_the_fence_is_caught(tmp_path: Path) -> None:
+    left, found = owner_that_was_taken_over(tmp_path, naive=True)
+    assert isinstance(left, tuple)
+    assert found != left
+
+
+def test_an_owner_that_is_stopped_for_longer_than_its_lease_is_too_late(tmp_path: Path) -> None:
+    """The answer that it waited for is there when it wakes; by then the plan is done, by another."""
+    slow = {"reply": says("done", delay_seconds=2.5), "times": 1, "when": {"tool": "write"}}
+    rules = [slow, executes(answer(call("write", path="new.txt", content="new\n")), says("done"))]
+    lease = {"lease_seconds": 1.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.05}
+    script = read_script(json.dumps({"version": 1, "rules": rules}), "a script")
+    with ScriptedServer(script) as server:
+        models = {"base_url": server.base_url, "timeout_seconds": 60.0}
+        with actor_plan_bench(tmp_path, models=models, worker=lease) as bench:
+            plan = bench.goal("openai/scripted", cast=(None, "builtin/executor", None))
+            order = {"home": str(tmp_path), "plan": plan.id, "models": models, "worker": lease}
+            stopped = start_worker(order)
+            try:
+                server.wait_until(lambda seen: seen.requests == 2)
+                stopped.send_signal(signal.SIGSTOP)
+                worker = bench.container.worker(
+                    {kind_of_plan(plan.id): JobHandler(bench.handler())}, name="b"
+                )
+                worker.start()
+                until(lambda: bench.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE))
+                facts = facts_of(bench, plan)
+                stopped.send_signal(signal.SIGCONT)
+                assert stopped.wait(60) == 0
+            finally:
+                stopped.kill()
+                stopped.wait()
+            assert facts_of(bench, plan) == facts
+            assert bench.tools_of(plan) == ["write"]
+            assert bench.spent(plan).reserved.tokens == 0
+
+
+def start_worker(order: dict[str, Any]) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    program = [sys.executable, "-m", "tests.crash.programs.goal_worker"]
+    child = subprocess.Popen(program, cwd=ROOT, env=environment, stdin=subprocess.PIPE, text=True)
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(order))
+    child.stdin.close()
+    return child
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
