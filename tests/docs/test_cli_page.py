@@ -1,4 +1,4 @@
-"""The page on the command line has a word on every command, and on every check of the doctor."""
+"""The page on the command line has a word on every command, option of `run`, and check of the doctor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from cleveragents.interfaces.cli.commands import cli
 from tests.cli_bench import command_line, use_home
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
+PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
 
 
 def test_every_command_has_a_section() -> None:
@@ -27,6 +28,33 @@ def test_every_command_of_plans_is_in_the_table() -> None:
     named = re.findall(r"^\| `(\w+) PLAN|^\| `(\w+)`", PAGE, re.MULTILINE)
     known = {word for pair in named for word in pair} | set(re.findall(r"`(\w+) PLAN \[NUMBER\]`", PAGE))
     assert [name for name in plan.list_commands(click.Context(plan)) if name not in known] == []
+
+
+def test_every_option_of_run_is_explained() -> None:
+    run = cli.get_command(click.Context(cli), "run")
+    assert run is not None
+    options = [name for option in run.params for name in option.opts if not getattr(option, "hidden", False)]
+    spelt = re.findall(r"`(--?[a-z-]+)\b", _section("run"))
+    assert [name for name in options if name.startswith("-") and name not in {*spelt, "--format"}] == []
+
+
+@pytest.mark.parametrize("name", [name for name in cli.list_commands(click.Context(cli)) if name != "plan"])
+def test_every_command_of_a_group_is_named_in_its_section_or_where_it_leads(name: str) -> None:
+    group = cli.get_command(click.Context(cli), name)
+    if not isinstance(group, click.Group):
+        return
+    section = _section(name)
+    pages = [(DOCS / link).read_text(encoding="utf-8") for link in re.findall(r"\]\(([\w./-]+\.md)", section)]
+    text = re.sub(r"^```.*$", "", "\n".join([section, *pages]), flags=re.MULTILINE)
+    spelt = re.finditer(r"`[^`\n]+`|^(?:\$ )?agents .*$", text, re.MULTILINE)
+    said = " ".join(found[0] for found in spelt)
+    commands = group.list_commands(click.Context(group))
+    assert [each for each in commands if not re.search(rf"\b{each}\b", said)] == []
+
+
+def _section(name: str) -> str:
+    """What the page says of a command, up to the next heading."""
+    return PAGE.partition(f"`agents {name}`")[2].partition("\n## ")[0]
 
 
 def test_every_check_of_the_doctor_is_shown_and_explained(
