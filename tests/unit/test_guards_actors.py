@@ -6,12 +6,14 @@ from dataclasses import fields
 
 import pytest
 
+from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.application.services.actor_tools import ActorTools
 from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
-from cleveragents.domain.plan import PlanState
+from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import ToolCall
-from cleveragents.errors import PlanError
+from cleveragents.errors import NeedsHuman, PlanError
+from cleveragents.infrastructure.clock import SystemClock
 from tests.plan_bench import PlanBench, command, write
 
 
@@ -47,3 +49,16 @@ def test_an_answer_to_a_plan_whose_actors_ask_nothing_runs_nothing(plans: PlanBe
         with pytest.raises(PlanError, match="no actor of it asks a question"):
             plans.parts.lifecycle.reply(plan, "yes")
         assert plans.now(plan) == plan
+
+
+def test_an_answer_to_an_actor_waits_until_edits_are_taken_in(plans: PlanBench) -> None:
+    plan = plans.done(command("true"), profile="manual")
+    asked = PlanFacts(waiting_for={"for": "question", "question": "Which one?"})
+    for state in (PlanState.QUEUED, PlanState.PROCESSING, PlanState.WAITING):
+        plan = plans.parts.plans.move(plan, (Phase.EXECUTE, state), asked, now=SystemClock().now())
+    (plans.sandbox(plan).root / "a.txt").write_text("by hand\n")
+    with pytest.raises(NeedsHuman):
+        plans.parts.lifecycle.reply(plan, "this one")
+    assert plans.now(plan) == plan
+    plans.parts.rewriting.reread(plan)
+    assert plans.parts.lifecycle.reply(plan, "this one").state is PlanState.QUEUED
