@@ -16,6 +16,10 @@ _USER_GIT = "infrastructure/apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
+    ("application/services/model_calls.py", "given after the cancel"): (
+        "await asyncio.to_thread(self.budgets.release, reservation, now=self.clock.now())",
+        "...",
+    ),
     ("application/services/tool_execution.py", "what only reads leaves no trace"): (
         "self.files_in(self.sandbox.root, refuse)",
         "self.files_in(self.sandbox.root, _nothing)",
@@ -93,5 +97,9 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ("infrastructure/sandbox/private_clone.py", "a link would lead to what is not"): (
         'read_file(repository.common_dir, path) or b""',
         "file.read_bytes() if (file := repository.common_dir / path).exists() else b''",
+    ),
+    ("langgraph/llm_node.py", "half a thought is no answer"): (
+        '(None, "it was cut off at its longest; be brief") if reply.cut_off else (text, "")',
+        '(text, "")',
     ),
 }
