@@ -171,23 +171,24 @@ def test_a_list_that_cannot_be_right_is_refused_before_a_plan_is_made(
 # ── Interrupted ───────────────────────────────────────────────────────────────────────────────────
 
 DRIVER = """
-import os, signal, sys
+import os, re, signal, sys
 from cleveragents.interfaces.cli import main
 
 class Answering:
-    '''A stderr that answers certain words with a signal, each once, when they were written.'''
+    '''Answers certain words with a signal, each once, when they were written.'''
     def __init__(self, rest, words):
         self.rest, self.words = rest, words
     def write(self, text):
         written = self.rest.write(text)
         self.rest.flush()
-        if self.words and self.words[0][0] in text:
+        if self.words and re.search(self.words[0][0], text):
             os.kill(os.getpid(), self.words.pop(0)[1])
         return written
     def __getattr__(self, name):
         return getattr(self.rest, name)
 
-sys.stderr = Answering(sys.stderr, {words!r})
+words = {words!r}
+sys.stdout, sys.stderr = Answering(sys.stdout, words), Answering(sys.stderr, words)
 sys.argv = ["agents", *{arguments!r}]
 main.run()
 """
@@ -216,7 +217,7 @@ def test_the_end_of_the_process_leaves_them_to_be_resumed(
 ) -> None:
     file = goals(tmp_path, "Wait for it", "Wait in the queue")
     words = [("step 1 of 1: Do it", int(signal.SIGTERM))]
-    ran = answered(repository, words, "run", "-f", file, "--parallel", "1")
+    ran = answered(repository, words, "run", "-f", file, "--parallel", "1", "--format", "stream-json")
     assert ran.returncode == 143, ran.stderr
     assert ran.stderr.count("agents plan resume") == 2
     plans = json.loads(agents("plan", "list", "--here", "--format", "json").out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -51,24 +52,36 @@ class PlainBoard:
 
 
 class StreamBoard:
-    """JSON on stdout, for programs; what is about all plans is for people. Immutable, as are its views."""
+    """JSON on stdout, for programs; what is about all plans is for people.
 
-    def view_of(self, plan: Plan) -> LiveView:
+    Thread safety:
+        Owner: the command that runs the plans; any thread may tell its views.
+        Lock: `_lock` is that of all its views, each of which holds it while it writes.
+        Guarantee: every line is one whole object of one plan.
+    Cancel safety: nothing waits for anything but the reader.
+    """
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
         from cleveragents.interfaces.cli.stream_view import StreamView
 
-        return StreamView(plan.id)
+        self._lock = threading.Lock()
+        self._views = {plan.id: StreamView(plan.id, lock=self._lock) for plan in plans}
+
+    def view_of(self, plan: Plan) -> LiveView:
+        return self._views[plan.id]
 
     def say(self, message: str) -> None:
         progress(message)
 
     def close(self) -> None:
-        """Every view writes whole lines."""
+        for view in self._views.values():
+            view.close()
 
 
 def board_for(container: Container, plans: Sequence[Plan], output: Output) -> Board:
     """The board that fits where it is shown."""
     if output.format == "stream-json":
-        return StreamBoard()
+        return StreamBoard(plans)
     if not is_for_terminal(output):
         return PlainBoard(plans)
     from cleveragents.interfaces.cli.plan_meter import PlanMeter

@@ -51,7 +51,7 @@ def stop_plans(container: Container, plans: Sequence[Plan], worker: AsyncWorker 
 def give_back(worker: AsyncWorker | None) -> None:
     """Stops what the worker runs, for another to go on with; what its jobs use is closed afterwards."""
     if worker is not None:
-        worker.close()  # guard: an actor whose runner is closed under it fails, and its plan with it
+        worker.close()  # an actor whose runner is closed under it may fail, and its plan with it
 
 
 def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> None:

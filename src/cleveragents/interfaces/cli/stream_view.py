@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamView"]
 
-# Held by whoever writes, because views of several plans share one stdout.
-_STDOUT = threading.Lock()
-
 
 class StreamView:
     """One line for each thing: `event`, `plan`, and what belongs to it.
@@ -26,15 +23,17 @@ class StreamView:
     Thread safety:
         Owner: the command that runs the plan.
         Lock: `_lock` guards what is held back of output and answers; it is held while a line is written, so
-            that they come in order. `_STDOUT` keeps the lines of several plans apart.
+            that they come in order. Views of several plans share one, as they share one stdout.
         Guarantee: every line is one whole object; no piece of an answer comes after its `thought`.
     Cancel safety: nothing waits for anything but the reader.
     """
 
-    def __init__(self, plan_id: str, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, plan_id: str, stream: TextIO | None = None, *, lock: threading.Lock | None = None
+    ) -> None:
         self._plan_id = plan_id
         self._stream = stream
-        self._lock = threading.Lock()
+        self._lock = lock or threading.Lock()
         self._gone = False
         self._live = LiveOutput(lambda line: self._write("output", text=line.removeprefix("  ")))
         self._flows: dict[tuple[str, str], PieceFlow] = {}
@@ -76,8 +75,7 @@ class StreamView:
         line = json.dumps({"event": event, "plan": self._plan_id, **facts})
         stream = self._stream or sys.stdout
         try:
-            with _STDOUT:
-                stream.write(f"{line}\n")
-                stream.flush()
+            stream.write(f"{line}\n")
+            stream.flush()
         except OSError:
             self._gone = True
