@@ -79,7 +79,8 @@ def test_what_is_shipped_uses_tools_that_exist_and_reads_only_where_it_should(li
     for name, actor in found.items():
         (node,) = actor.nodes
         assert isinstance(node, LlmNode)
-        writes = {tool for tool in node.tools if registry.get(tool).spec.writes}
+        writes = {tool for tool in node.tools if "*" not in tool and registry.get(tool).spec.writes}
+        assert {tool for tool in node.tools if "*" in tool} == {"skill*", "mcp__*"}
         assert bool(writes) is (name == "builtin/executor")
         assert actor.read_only is (name != "builtin/executor")
         assert "${instructions}" in node.prompt

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from cleveragents.domain.plan import Phase
 from cleveragents.domain.policy import Capability, Verdict
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.persistence.database import Database
     from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
     from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
+    from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
 
 __all__ = ["ActorFoundations", "ActorParts", "PlanSide"]
 
@@ -122,7 +124,7 @@ class ActorParts:
 
         container = self._container
         return ActorPhases(
-            open_stage=lambda ground: self._stage(ground, on_output),
+            open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
             runner=lambda: container.actor_runner,
             decisions=self.decisions,
             checks=SqlCheckStore(container.database, container.identifiers),
@@ -161,13 +163,16 @@ class ActorParts:
         return budgets
 
     @contextmanager
-    def _stage(self, ground: ActorGround, on_output: Callable[[bytes], None] | None) -> Iterator[Stage]:
+    def _stage(
+        self, ground: ActorGround, on_output: Callable[[bytes], None] | None, say: Callable[[str], None]
+    ) -> Iterator[Stage]:
         from cleveragents.application.services.actor_naming import current_name
         from cleveragents.application.services.actor_phases import Stage
         from cleveragents.domain.policy import READ_ONLY
         from cleveragents.infrastructure.guidance.instructions import instructions_for, user_instructions
         from cleveragents.infrastructure.guidance.skill_tool import SkillTools
         from cleveragents.infrastructure.guidance.skills import load_skills, user_skills_directory
+        from cleveragents.infrastructure.tools.mcp.configuration import load_mcp, user_mcp_file
 
         plan = ground.plan
         # What a run that died had reserved.
@@ -180,7 +185,11 @@ class ActorParts:
             own=user_instructions(os.environ),
             skills=skills.found,
         )
-        with self._tools(ground, SkillTools(skills)) as tools:
+        configuration = load_mcp(user_mcp_file(os.environ), Path(plan.resource), self._plans.trust)
+        if plan.phase is Phase.STRATEGIZE:  # once is enough
+            for note in (*skills.notes, *configuration.notes):
+                say(note)
+        with self._tools(ground, SkillTools(skills), configuration) as tools:
             yield Stage(
                 actors=self._plans.actors(Path(plan.resource)),
                 host=self._hosts(ground, tools, on_output),
@@ -190,17 +199,16 @@ class ActorParts:
             )
 
     @contextmanager
-    def _tools(self, ground: ActorGround, skills: ToolSource) -> Iterator[ToolSource]:
+    def _tools(
+        self, ground: ActorGround, skills: ToolSource, configuration: McpConfiguration
+    ) -> Iterator[ToolSource]:
         """The plan's tools: our own, the one that reads skills, and those of MCP servers, which are started
         by whoever asks for them and gone with the stage."""
-        from cleveragents.domain.plan import Phase
         from cleveragents.infrastructure.tools.joined import JoinedTools
-        from cleveragents.infrastructure.tools.mcp.configuration import load_mcp, user_mcp_file
         from cleveragents.infrastructure.tools.mcp.opening import open_mcp
         from cleveragents.infrastructure.tools.mcp.place import ServerPlace
 
         resource, settings = Path(ground.plan.resource), self._container.settings
-        configuration = load_mcp(user_mcp_file(os.environ), resource, self._plans.trust)
         names = settings.plan.pass_environment.split(",")
         place = ServerPlace(
             root=ground.sandbox.root,
