@@ -22,13 +22,19 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from cleveragents.application.container import Container
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.infrastructure.models.script_document import read_script
+from cleveragents.infrastructure.persistence.actor_tables import model_calls
 from cleveragents.interfaces.demo.story import demo_settings
+from cleveragents.testing.scripted_server import ScriptedServer
+from tests.actor_plan_bench import answer, call, rule, says
 from tests.command_trees import alive
 from tests.plan_bench import plan_bench, write
 from tests.sandbox_resources import fingerprint, git, make_repository
@@ -583,3 +589,163 @@ def plan_begun(agents: Agents, process: subprocess.Popen[str]) -> str:
         assert process.poll() is None
         time.sleep(0.02)
     return plan_id
+
+
+# ── Models and what they cost ─────────────────────────────────────────────────────────────────────
+
+
+def scripted(agents: Agents, *rules: dict[str, Any], **facts: Any) -> tuple[str, str]:
+    """The option that names a model which answers so."""
+    path = agents.home / f"script-{secrets.token_hex(4)}.yaml"
+    path.write_text(json.dumps({"version": 1, "facts": facts, "rules": list(rules)}))
+    return "--model", f"scripted/{path}"
+
+
+def alone(*more: str) -> tuple[str, ...]:
+    """A goal for one actor."""
+    return ("run", "--actor", "builtin/executor", *more, "a goal")
+
+
+def test_a_model_whose_edit_does_not_fit_is_told_where_and_reverts_nothing(agents: Agents) -> None:
+    """griffinwork40/agent-afk#2028: an edit from an old view took back an earlier one, without a word.
+    holon-run/holon#2741: edits failed for a context that nobody was shown.
+    cardstack/boxel#6101: a model that is not told sends the same again; here it is told, and does not."""
+    stale = call("edit", path="a", old="line 4\nline 5\nline 6\n", new="line 4\nline 5\nsix\n")
+    mended = call("edit", path="a", old="five\nline 6\n", new="five\nsix\n")
+    model = scripted(
+        agents,
+        {
+            "when": {"answer": r"(?s)line 5.*five|five.*line 5"},
+            "reply": answer(mended, text="I see: line 5 is not what I took it for."),
+        },
+        rule(
+            answer(call("edit", path="a", old="line 5\n", new="five\n")),
+            answer(stale),
+            says("not told"),
+            says("done"),
+        ),
+    )
+    ran = agents(*alone("--review"), *model)
+    assert ran.code == 0, ran
+    shown = agents("plan", "show", ran.id, "--format", "json")
+    assert [made["state"] for made in json.loads(shown.out)["calls"]] == ["ended", "failed", "ended"]
+    text = (agents.sandbox(ran.id) / "a").read_text().splitlines()
+    assert text[4:7] == ["line 4", "five", "six"]
+
+
+def test_a_model_that_sends_the_same_failing_edit_again_and_again_is_stopped(agents: Agents) -> None:
+    """cardstack/boxel#6101: the same block was sent again and again. anthropics/claude-code#94013: nothing
+    would have ended that."""
+    model = scripted(agents, {"reply": answer(call("edit", path="a", old="nowhere\n", new="x\n"))})
+    ran = agents(*alone(), *model)
+    assert ran.code == 1, ran
+    assert "failed 3 times in the same way" in ran.err
+    shown = json.loads(agents("plan", "show", ran.id, "--format", "json").out)
+    assert [made["state"] for made in shown["calls"]] == ["failed"] * 3
+    assert shown["spending"]["model_calls"] == 3
+
+
+def test_a_conversation_that_outgrows_its_model_goes_on_though_no_summary_can_be_made(agents: Agents) -> None:
+    """anomalyco/opencode#15849, #17340: the request to shorten a conversation was itself too long, and was
+    made twenty times a minute. obra/lace#374: once it was too long, nothing succeeded any more."""
+    script = "echo mark {}; for n in $(seq {}); do echo a rather long line of output number $n; done"
+    reading = [
+        answer(call("command", script=script.format(n, 900 if n == 8 else 20)), text="I think aloud. " * 200)
+        for n in range(9)
+    ]
+    model = scripted(
+        agents,
+        {"when": {"system": "You summarise"}, "reply": {"text": "on and on ", "repeat": 4_000}},
+        {"when": {"tool": "write"}, "reply": says("done")},
+        {"when": {"answer": "mark 8"}, "reply": answer(call("write", path="b", content="done\n"))},
+        *[{"when": {"answer": f"mark {n - 1}"}, "reply": reading[n]} for n in range(1, 9)],
+        {"reply": reading[0]},
+        context_tokens=16_000,
+        output_tokens=1_000,
+    )
+    ran = agents(*alone("--review", "--max-steps", "40"), *model)
+    assert ran.code == 0, ran
+    assert (agents.sandbox(ran.id) / "b").read_text() == "done\n"
+    with agents.container() as container, container.database.read() as connection:
+        keys = list(connection.execute(select(model_calls.c.key)).scalars())
+    summaries = [key for key in keys if key.endswith("-summary")]
+    # It was tried, at most once for a call; what cannot be summarised is left out.
+    assert 0 < len(summaries) < len(reading)
+    assert len(set(keys)) == len(keys)
+    assert len(keys) - len(summaries) == len(reading) + 2
+
+
+def test_a_plan_that_has_spent_its_money_pauses_says_why_and_goes_on_with_more(agents: Agents) -> None:
+    """anthropics/claude-code#94013: a task had no bound at all. microsoft/agent-framework#6934: a bound ends
+    it in an orderly way, and says which one it was. nbramia/LifeOS#1176: a bound on tokens counts what is
+    sent again and again; one of money knows what is cheap, and should pause and ask."""
+    cheap = {"input": 4_000, "cached": 3_900, "output": 10}
+    turns = [answer(call("command", script=f"echo {n} >> b"), usage=cheap) for n in range(6)]
+    prices = {"input_price": 10.0, "cached_price": 0.1, "output_price": 10.0, "output_tokens": 1_000}
+    model = scripted(agents, rule(*turns, says("done", usage=cheap)), **prices)
+    # Each call may cost about five cents, and costs a fifth of one.
+    ran = agents(*alone("--review", "--max-usd", "0.06", "--format", "json"), *model)
+    assert ran.code == NEEDS_HUMAN, ran
+    paused = json.loads(ran.out)
+    assert paused["state"] == "waiting"
+    assert paused["waiting_for"]["for"] == "budget"
+    assert "--max-usd" in paused["waiting_for"]["remedy"]
+    done = (agents.sandbox(paused["id"]) / "b").read_text().splitlines()[len(LINES) :]
+    # Had the context counted each time it was sent, one call would have been all.
+    assert len(done) >= 2
+    assert paused["spending"]["usd"] <= 0.06
+    resumed = agents("plan", "resume", paused["id"], "--max-usd", "1", "--format", "json")
+    assert resumed.code == NEEDS_HUMAN, resumed
+    assert json.loads(resumed.out)["state"] == "complete"
+    lines = (agents.sandbox(paused["id"]) / "b").read_text().splitlines()[len(LINES) :]
+    assert lines == [str(n) for n in range(6)]
+
+
+def test_an_actor_that_runs_itself_is_refused_and_one_without_end_is_bounded(agents: Agents) -> None:
+    """anthropics/claude-code#72732, #69395, #68619: agents started agents, fifty levels deep."""
+    looking = {"reply": answer(call("read", path="a"))}
+    ran = agents(*alone("--max-steps", "5", "--format", "json"), *scripted(agents, looking))
+    assert ran.code == NEEDS_HUMAN, ran
+    paused = json.loads(ran.out)
+    assert paused["spending"]["model_calls"] == 5
+    assert paused["waiting_for"]["for"] == "budget"
+    folder = agents.home / ".config" / "cleveragents" / "actors"
+    for name, other in (("one", "two"), ("two", "one")):
+        write_files(folder, {f"{name}.yaml": SELF_RUNNING.format(name=name, other=other)})
+    refused = agents("run", "--actor", "mine/one", *scripted(agents, looking), "a goal")
+    assert refused.code in (1, REFUSED), refused
+    assert "mine/one" in refused.err
+    assert "mine/two" in refused.err
+
+
+SELF_RUNNING = """
+name: mine/{name}
+type: graph
+entry: below
+nodes:
+  below: {{type: subgraph, actor: mine/{other}, next: end}}
+"""
+
+
+def test_a_run_that_is_interrupted_while_its_model_speaks_is_cancelled_and_hangs_up(agents: Agents) -> None:
+    """langchain-ai/langgraph#5682, pydantic/pydantic-ai#3960: what was cancelled talked on to its model.
+    strands-agents/harness-sdk#4419: what was cancelled was reported as completed."""
+    rules = [{"reply": {"text": "word " * 500, "piece_seconds": 0.5}}]
+    script = read_script(json.dumps({"version": 1, "rules": rules}), "a script")
+    with ScriptedServer(script) as model:
+        line = ("--set", f"models.base_url={model.base_url}", *alone("--model", "openai/scripted"))
+        front = start_agents(agents, *line)
+        try:
+            model.wait_until(lambda seen: seen.requests == 1)
+            front.send_signal(signal.SIGINT)
+            _, said = front.communicate(timeout=60)
+        finally:
+            front.kill()
+            front.communicate()
+        assert front.returncode == 130, said
+        seen = model.wait_until(lambda seen: seen.open == 0)
+        assert (seen.requests, seen.abandoned) == (1, 1)
+    with agents.container() as container:
+        [plan] = container.plan_parts.plans.list()
+        assert plan.state is PlanState.CANCELLED
+        assert container.plan_parts.thinking.budgets.view(plan.id).reserved.tokens == 0
