@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,26 @@ def test_what_nobody_works_on_is_not_waited_for(agents: Agents, start: Start, st
     assert watched.code == 75
     assert "nobody works on it at present" in watched.err
     assert f"agents plan resume {told['plan']}" in watched.err
+    assert agents("plan", "cancel", told["plan"]).code == 0
+
+
+def test_an_interrupt_ends_the_watching_and_not_the_plan(
+    agents: Agents, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = start(*in_background(*COMMAND, "sleep", "1000"))
+
+    class Interrupting(StringIO):
+        def write(self, text: str) -> int:
+            if "execute/processing" in text:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().write(text)
+
+    stderr = Interrupting()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", stderr)
+        assert agents("plan", "watch", told["plan"]).code == 130
+    assert f"the plan goes on; `agents plan cancel {told['plan']}` stops it" in stderr.getvalue()
+    assert psutil.Process(told["process"]).status() != psutil.STATUS_ZOMBIE
     assert agents("plan", "cancel", told["plan"]).code == 0
 
 

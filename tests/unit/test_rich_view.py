@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -28,7 +29,8 @@ from cleveragents.domain.budget import PICODOLLARS, Limits, Spend
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.interfaces.cli.footer import Footer, terminal_size
-from cleveragents.interfaces.cli.plan_meter import Reading
+from cleveragents.interfaces.cli.plan_meter import Reading, spending_words
+from cleveragents.interfaces.cli.plan_outcome import joint_exit_code, short_ids
 from cleveragents.interfaces.cli.rich_board import RichBoard
 from cleveragents.interfaces.cli.rich_view import RichView, elapsed, styled
 from tests.cli_bench import COMMAND, paint_shop, use_home
@@ -291,6 +293,22 @@ def test_hours_are_told() -> None:
     assert [elapsed(seconds) for seconds in (0, 61.9, 3723)] == ["0:00", "1:01", "1:02:03"]
 
 
+def test_what_was_spent_is_told_as_far_as_it_is_known() -> None:
+    assert spending_words(Meter(plan(), Spend(0, 1200, 1)).last) == ["1,200 tokens"]
+    assert spending_words(Meter(plan(), Spend(PICODOLLARS, 5, 1)).last) == ["5 tokens", "$1.00"]
+
+
+def test_plans_are_named_by_ends_that_differ() -> None:
+    one, other = plan(number=1), plan(number=2)
+    assert short_ids([one, other]) == {one.id: "P37001", other.id: "P37002"}
+    alike = replace(one, id=f"X{one.id[1:10]}Y{one.id[11:]}")
+    assert len(set(short_ids([one, alike]).values())) == 2
+
+
+def test_one_that_failed_outweighs_one_that_needs_somebody() -> None:
+    assert [joint_exit_code(codes) for codes in ([0, 0], [0, 3], [3, 1, 0], [0, 130])] == [0, 3, 1, 1]
+
+
 def test_a_stream_without_a_terminal_has_a_size() -> None:
     assert min(terminal_size(StringIO())) > 0
 
@@ -514,3 +532,19 @@ def test_no_signal_leaves_the_terminal_without_a_cursor(
     assert shown.written.count("\x1b[?7l") == shown.written.count("\x1b[?7h")
     if signum is signal.SIGTERM:
         assert "agents plan resume" in shown.written
+
+
+def test_several_goals_have_a_table_and_a_summary(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, goals = tmp_path / "model.yaml", tmp_path / "goals.txt"
+    script.write_text("rules: [{reply: {fault: {hang: true}}}]\n")
+    goals.write_text("first\nsecond\n")
+    monkeypatch.setenv("CLEVERAGENTS_MODELS_DEFAULT", f"scripted/{script}")
+    with terminal(["run", "-f", str(goals), "--parallel", "2"], repository) as shown:
+        shown.wait_for("strategist is")
+        shown.process.send_signal(signal.SIGINT)
+        assert shown.end() == 130
+    assert "0 of 2 done" in shown.written
+    assert "Ctrl-C stops them all" in shown.written
+    assert shown.written.count("strategize/cancelled") == 2
