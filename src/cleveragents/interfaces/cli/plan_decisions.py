@@ -213,8 +213,7 @@ def resume_plan(session: Session, plan_id: str, limits: Limits, yes: bool, outpu
             told_plan(output, parts, parts.plans.get(plan.id))
         return
     if limits != Limits():
-        budgets, root = parts.thinking.budgets, plan.root_id or plan.id
-        budgets.raise_limits(root, limits, now=container.clock.now())
+        parts.thinking.raise_limits(plan, limits)
     worked_on(container, parts.lifecycle.resume(plan), output, yes=yes)
 
 
