@@ -26,6 +26,7 @@ def part_one(text: str) -> tuple[str, str, str]:
 
 def test_whoever_follows_the_first_part_sees_what_is_shown(tmp_path: Path) -> None:
     _, offline, _ = part_one(PAGE.read_text(encoding="utf-8"))
+    assert "error:" not in offline  # of what was written anew while something was broken
     retold = Reader(tmp_path).retold(offline)
     assert alike(retold) == alike(offline)
 
