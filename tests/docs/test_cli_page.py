@@ -10,7 +10,7 @@ import click
 import pytest
 
 from cleveragents.interfaces.cli.commands import cli
-from tests.cli_bench import command_line, use_home
+from tests.cli_bench import REPLACE, command_line, paint_shop, use_home
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = (DOCS / "cli.md").read_text(encoding="utf-8")
@@ -50,6 +50,19 @@ def test_every_command_of_a_group_is_named_in_its_section_or_where_it_leads(name
     said = " ".join(found[0] for found in spelt)
     commands = group.list_commands(click.Context(group))
     assert [each for each in commands if not re.search(rf"\b{each}\b", said)] == []
+
+
+def test_every_field_of_a_plan_for_programs_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    monkeypatch.chdir(paint_shop(tmp_path / "shop"))
+    with command_line(monkeypatch, capfd) as agents:
+        plan = agents(*REPLACE, "--review").id
+        shown = json.loads(agents("plan", "show", plan, "--format", "json").out)
+    table = PAGE.partition("gives programs the same object")[2].partition("\n\n`diff")[0]
+    named = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines() if "|" in row))
+    assert [name for name in shown if name not in named] == []
 
 
 def _section(name: str) -> str:
