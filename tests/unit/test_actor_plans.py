@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from tests.actor_plan_bench import (
     steps,
     strategizes,
 )
-from tests.plan_bench import check
+from tests.cli_bench import Agents, command_line, use_home
+from tests.plan_bench import check, new_repository
 
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 ONE = steps({"title": "the only step", "instructions": "write it"})
@@ -445,3 +447,60 @@ def test_a_model_that_is_cut_off_whatever_it_is_told_is_stopped(bench: ActorPlan
     assert plan.state is PlanState.ERRORED
     assert "it was cut off" in str(plan.error)
     assert len(bench.thoughts(plan)) == 4
+
+
+# ── From the command line ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    monkeypatch.chdir(new_repository(tmp_path / "repository"))
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def test_yes_does_not_apply_what_the_reviewer_does_not_accept(agents: Agents, tmp_path: Path) -> None:
+    rules = [
+        strategizes(ONE),
+        executes(answer(call("write", path="b.txt", content="new\n")), DONE),
+        reviews(revise("say it better")),
+    ]
+    script = tmp_path / "script.yaml"
+    script.write_text(json.dumps({"version": 1, "rules": rules}))
+    ran = agents("run", "--yes", "--model", f"scripted/{script}", "a goal")
+    assert ran.code == 3, ran
+    assert "the reviewer does not accept it: not good - say it better" in ran.err
+    assert (tmp_path / "repository" / "b.txt").read_text() == "alpha\n"
+    # It is for a person to say.
+    assert agents("plan", "apply", ran.id).code == 0
+    assert (tmp_path / "repository" / "b.txt").read_text() == "new\n"
+
+
+def test_a_question_is_answered_from_the_command_line(agents: Agents, tmp_path: Path) -> None:
+    actors = tmp_path / ".config" / "cleveragents" / "actors"
+    actors.mkdir(parents=True)
+    (actors / "asking.yaml").write_text(ASKING)
+    script = tmp_path / "script.yaml"
+    script.write_text(json.dumps({"version": 1, "rules": [rule(DONE)]}))
+    ran = agents("run", "--actor", "mine/asking", "--yes", "--model", f"scripted/{script}", "a goal")
+    assert ran.code == 3, ran
+    assert "Which colour?" in ran.err
+    answered = agents("plan", "answer", ran.id, "red")
+    assert answered.code == 3, answered
+    assert agents("plan", "apply", ran.id).code == 0
+    assert (tmp_path / "repository" / "told.txt").read_text() == "red"
+
+
+ASKING = """
+name: mine/asking
+type: graph
+state:
+  colour: {type: string}
+entry: ask
+nodes:
+  ask: {type: human, question: "Which colour?", output: colour, next: tell}
+  tell: {type: tool, tool: write, with: {path: told.txt, content: "${colour}"}, next: end}
+"""
