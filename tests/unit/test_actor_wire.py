@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from cleveragents.infrastructure.models.script_document import read_script
 from cleveragents.testing.scripted_server import ScriptedServer, ServerStatistics
 from tests.actor_bench import actor, thinker
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, call, rule, says
+from tests.command_trees import alive
 
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 MODEL = "openai/scripted"
@@ -197,6 +199,20 @@ def test_a_cancel_while_it_is_waited_between_tries_is_heeded(tmp_path: Path) -> 
         assert plan.state is PlanState.CANCELLED
         assert made.server.statistics().requests == 1
         assert made.bench.spent(plan).reserved.tokens == 0
+
+
+def test_a_cancel_ends_the_command_that_an_actor_has_started(tmp_path: Path) -> None:
+    """langchain-ai/langgraph#5682; pydantic/pydantic-ai#3960: a tool outlived the cancel."""
+    begun = tmp_path / "begun"
+    token = secrets.randbelow(10**9) + 10**9
+    script = f"echo half > half.txt; : {token}; mkfifo go; touch {begun}; read x < go"
+    with wire(tmp_path, rule(answer(call("command", script=script)), DONE)) as made:
+        plan = cancelled_when(made, made.goal(), lambda seen: begun.exists())
+        assert plan.state is PlanState.CANCELLED
+        assert alive(token) == []
+        assert made.bench.states_of(plan) == ["failed"]
+        assert "cancelled" in str(made.bench.calls(plan)[0].error)
+        assert made.server.statistics().requests == 1
 
 
 # ── Many ──────────────────────────────────────────────────────────────────────────────────────────
