@@ -20,6 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 ENGINE = (
     "unit/test_action_render",
     "unit/test_actor_plans",
+    "unit/test_actor_shutdown",
     "unit/test_actor_tools",
     "unit/test_actor_wire",
     "unit/test_apply_",

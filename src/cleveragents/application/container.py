@@ -124,7 +124,8 @@ class Container:
         self._processes = Part(self._scope, _build_processes)
         self._strategies = Part(self._scope, self._build_strategies, lambda executor: executor.close())
         self._models = Part(self._scope, self._build_models)
-        self._actor_runner = Part(self._scope, self._build_actor_runner, lambda runner: runner.close())
+        self._workers: list[AsyncWorker] = []
+        self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
 
     @property
     def database(self) -> Database:
@@ -278,7 +279,9 @@ class Container:
             cancel_grace_seconds=settings.cancel_grace_seconds,
         )
         self._relay.get()
-        return AsyncWorker(self.jobs, handlers, self.clock, self.processes, options, faults=self.faults)
+        worker = AsyncWorker(self.jobs, handlers, self.clock, self.processes, options, faults=self.faults)
+        self._workers.append(worker)
+        return worker
 
     def _build_bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
         from cleveragents.langgraph.bridge import RxPyLangGraphBridge
@@ -290,6 +293,12 @@ class Container:
         from cleveragents.infrastructure.models.catalogue import ModelCatalogue
 
         return ModelCatalogue(self.settings.models)
+
+    def _close_actor_runner(self, runner: BridgeActorRunner) -> None:
+        # It was built by a job, after the worker; a run that loses it would be taken for one that failed.
+        for worker in self._workers:
+            worker.close()
+        runner.close()
 
     def _build_actor_runner(self) -> BridgeActorRunner:
         from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore

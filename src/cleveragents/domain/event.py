@@ -31,7 +31,6 @@ class EventType(str, Enum):
     PLAN_CREATED = "plan.created"
     PLAN_MOVED = "plan.moved"
     PLAN_DELETED = "plan.deleted"
-    PLAN_CANCEL_REQUESTED = "plan.cancel_requested"
     TOOL_CALL_STARTED = "tool_call.started"
     TOOL_CALL_ENDED = "tool_call.ended"
     APPROVAL_REQUESTED = "approval.requested"

@@ -76,7 +76,7 @@ class PriceUnknown(InvalidRequest):
 
     message = (
         "the price of {model} is not known, so a limit of money cannot be kept; "
-        "use --max-tokens, or set its price: `agents config path` says where"
+        "use --max-tokens, or give its price in a file: `agents config set models.prices FILE`"
     )
     model: str
 

@@ -54,6 +54,7 @@ def cli(ctx: click.Context, overrides: tuple[str, ...]) -> None:
 
     \b
     Example:
+      agents run "Add a --json flag to the export command" --check "pytest -q"
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents demo
       agents --set log.level=debug doctor

@@ -21,6 +21,7 @@ Usage: agents [OPTIONS] COMMAND [ARGS]...
   Runs many AI agent plans at once on real repositories, and loses nothing.
 
   Example:
+    agents run "Add a --json flag to the export command" --check "pytest -q"
     agents run --action builtin/command -- sed -i s/colour/color/ README.md
     agents demo
     agents --set log.level=debug doctor

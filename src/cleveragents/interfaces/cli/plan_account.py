@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.check import CheckVerdict
-from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.json_value import JsonValue, freeze, thaw
 from cleveragents.domain.redaction import redact
 from cleveragents.errors import CheckFailed, PlanError, SandboxMissing
 from cleveragents.interfaces.cli.budget_options import spending_of
@@ -217,7 +218,11 @@ def spelt_arguments(arguments: JsonValue) -> str:
     argv = arguments.get("argv")
     if isinstance(argv, Sequence) and not isinstance(argv, str):
         return shlex.join(str(word) for word in argv)
-    return ", ".join(f"{name}={value}" for name, value in arguments.items())
+    return ", ".join(f"{name}={_spelt(value)}" for name, value in arguments.items())
+
+
+def _spelt(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)
 
 
 def _ignored(parts: PlanParts, plan: Plan) -> list[str]:
