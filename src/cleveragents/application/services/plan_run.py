@@ -25,7 +25,7 @@ from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.sandbox_setup import SandboxSetup
 from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.domain.check import CheckRun
-from cleveragents.domain.invariant import broken_by
+from cleveragents.domain.invariant import Invariant, broken_by
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact
@@ -155,6 +155,8 @@ class PlanRun:
         if held.plan.state is not PlanState.COMPLETE:
             plan = held.begin()
             strategy = self.make_strategy(plan)
+            for text in strategy.invariants:
+                self._say(f"invariant, {Invariant.parse(text).standing} ({text})")
             if strategy.casting is not None:
                 sandbox = self._sandbox(plan, strategy)
                 strategy = self.phases.strategize(self._ground(_Work(plan, strategy, sandbox, job)))

@@ -214,7 +214,7 @@ class ToolExecution:
         self.faults.reach("tool.work.before")
         result, error = self._work(tool, call, files, request.timeout_seconds)
         self.faults.reach("tool.work.after")
-        error = error or self._broken(tool)
+        error = error or self._broken(tool, before)
         call = self.calls.move(
             call, CallState.ENDING, now=self.clock.now(), result=result, error=_text(error)
         )
@@ -229,11 +229,12 @@ class ToolExecution:
         if path not in before:
             before[path] = self.sandbox.state_of(path)
 
-    def _broken(self, tool: Tool) -> CleverAgentsError | None:
-        """What a command did that no plan may do here; then all that it did is taken back."""
-        if not tool.spec.runs_commands or not self.invariants:
+    def _broken(self, tool: Tool, before: Mapping[str, FileState | None]) -> CleverAgentsError | None:
+        """What a call did that no plan may do here; then all that it did is taken back."""
+        if not self.invariants:
             return None
-        broken = broken_by(self.invariants, self._unrecorded())
+        found = self._unrecorded() if tool.spec.runs_commands else self._touched(before)
+        broken = broken_by(self.invariants, found)
         if broken is None:
             return None
         bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
