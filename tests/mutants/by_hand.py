@@ -17,8 +17,8 @@ _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child =
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ("application/services/model_calls.py", "given after the cancel"): (
-        "await asyncio.to_thread(self.budgets.release, reservation, now=self.clock.now())",
-        "...",
+        "reservation, _ = await reserving",
+        "raise",
     ),
     ("application/services/tool_execution.py", "what only reads leaves no trace"): (
         "self.files_in(self.sandbox.root, refuse)",
