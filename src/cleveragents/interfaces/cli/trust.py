@@ -108,7 +108,7 @@ def _preview(root: Path, pending: list[BroughtFile]) -> None:
         progress(f"  {file.path} ({len(file.content)} bytes)")
         for line in preview(file):
             progress(f"      {redact_text(line)}")
-    progress("Actions, actors, skills, .mcp.json and .worktreeinclude count once trusted; other files never do.")
+    progress("Actions, actors, skills, .mcp.json and .worktreeinclude count once trusted; others never do.")
 
 
 def _confirmed(root: Path, count: int) -> bool:
