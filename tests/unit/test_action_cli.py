@@ -34,7 +34,7 @@ execute:
 checks:
   - {name: tests, command: pytest -q}
   - {name: style, command: ruff check, required: false}
-invariants: ["The public API stays as it is."]
+invariants: ["The public API stays as it is.", "never touch uv.lock"]
 definition_of_done: Everything is formatted.
 profile: review
 sandbox: {setup: {command: pip install x, key: [r.txt], paths: [.venv]}}
@@ -107,6 +107,8 @@ def test_an_action_is_created_listed_shown_and_deleted(run: Run, root: Path) -> 
     made = run(action, "create", "format.yaml")
     assert made.code == 0
     assert "`agents run --action team/format --arg path=PATH -- FILES…` runs it" in made.err
+    assert "invariant, enforced: no change of uv.lock (never touch uv.lock)" in made.err
+    assert "invariant, only told to actors (The public API stays as it is.)" in made.err
     listed = json.loads(run(action, "list", "--format", "json").out)
     assert [(row["name"], row["origin"], row["trusted"]) for row in listed] == [
         ("builtin/command", "builtin", True),
@@ -123,7 +125,8 @@ def test_an_action_is_created_listed_shown_and_deleted(run: Run, root: Path) -> 
         "replace: pattern=a, replacement=b",
         "pytest -q",
         "ruff check (informational)",
-        "The public API stays as it is.",
+        "The public API stays as it is. (only told to actors)",
+        "never touch uv.lock (enforced: no change of uv.lock)",
         "Everything is formatted.",
         "pip install x",
         "review",
@@ -142,6 +145,7 @@ def test_programs_get_the_whole_action(run: Run) -> None:
     assert whole["steps"][0]["with"] == {"argv": ["ruff", "format", "${path}", "${files}"]}
     assert whole["setup"] == {"command": "pip install x", "key": ["r.txt"], "paths": [".venv"]}
     assert whole["arguments"][0]["required"] is True
+    assert whole["enforced"] == ["never touch uv.lock"]
     assert json.loads(run(action, "show", "builtin/command", "--format", "json").out)["setup"] is None
 
 

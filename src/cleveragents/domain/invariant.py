@@ -70,6 +70,11 @@ class Invariant:
         return cls(text, tuple(patterns), tuple(kept))
 
     @property
+    def enforced(self) -> bool:
+        """Whether a program sees to any of it."""
+        return bool(self.patterns or self.kept)
+
+    @property
     def standing(self) -> str:
         """Whether a program sees to it, and to what of it."""
         said = [f"no change of {', '.join(self.patterns)}"] if self.patterns else []

@@ -63,7 +63,7 @@ class ActionStrategist:
             ),
             limit_seconds=action.budget.seconds or _SECONDS,
             limit_steps=action.budget.steps or _STEPS,
-            invariants=action.invariants,
+            invariants=(*action.invariants, *_texts(request.get("invariants"))),
             directory=str(request.get("directory") or ""),
             casting=_casting(action, request),
             definition_of_done=action.definition_of_done,

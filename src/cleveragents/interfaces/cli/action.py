@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.domain.invariant import Invariant
 from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
@@ -60,6 +61,8 @@ def create_action(session: Session, file: Path, replace: bool, output: Output) -
         tell_problems(f"{error.source} is not a valid action; nothing was kept", error.problems)
         raise click.exceptions.Exit(error.exit_code) from None
     progress(f"{made.name} is kept; `{_usage(made)}` runs it")
+    for text in made.invariants:
+        progress(f"invariant, {Invariant.parse(text).standing} ({text})")
     output.record({"name": made.name, "description": made.description})
 
 
@@ -171,7 +174,7 @@ def _doing(action: Action) -> dict[str, JsonValue]:
     for check in action.checks:
         fields[f"check {check.name}"] = f"{check.command}{'' if check.required else ' (informational)'}"
     for number, invariant in enumerate(action.invariants, start=1):
-        fields[f"invariant {number}"] = invariant
+        fields[f"invariant {number}"] = f"{invariant} ({Invariant.parse(invariant).standing})"
     return fields
 
 
@@ -225,6 +228,7 @@ def _fields(action: Action) -> dict[str, JsonValue]:
             for check in action.checks
         ],
         "invariants": action.invariants,
+        "enforced": [text for text in action.invariants if Invariant.parse(text).enforced],
         "definition_of_done": action.definition_of_done,
         "profile": action.profile,
         "budget": asdict(action.budget),

@@ -22,6 +22,13 @@ __all__ = ["run"]
 @click.option(
     "--check", "checks", multiple=True, metavar="COMMAND", help="Must pass on the result; may be repeated."
 )
+@click.option(
+    "--invariant",
+    "invariants",
+    multiple=True,
+    metavar="TEXT",
+    help="Must hold: 'never touch migrations/'; may be repeated.",
+)
 @click.option("--profile", metavar="NAME", help="What the plan may do by itself (plan.profile).")
 @click.option(
     "--from",
@@ -48,6 +55,7 @@ def run(
     action: str | None,
     pairs: tuple[str, ...],
     checks: tuple[str, ...],
+    invariants: tuple[str, ...],
     profile: str | None,
     start: str,
     include: tuple[str, ...],
@@ -96,5 +104,6 @@ def run(
         actor=actor,
         model=model,
         limits=limits,
+        invariants=invariants,
     )
     run_new(session.container(), wanted, handling, output)

@@ -54,6 +54,7 @@ class Wanted:
     actor: str | None = None
     model: str | None = None
     limits: Limits = field(default_factory=Limits)
+    invariants: tuple[str, ...] = ()
 
 
 def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
@@ -62,6 +63,8 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
     from cleveragents.domain.policy import profile
     from cleveragents.infrastructure.sandbox.resources import find_resource
 
+    if not all(text.strip() for text in wanted.invariants):
+        raise click.UsageError('--invariant wants a sentence: --invariant "never touch migrations/"')
     if wanted.action is None:
         wanted = _goal_wanted(wanted)
     name = profile(wanted.profile or parts.default_profile).name
@@ -80,6 +83,7 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
             "from_head": wanted.from_head,
             "include": list(wanted.include),
             "directory": prefix,
+            "invariants": list(wanted.invariants),
             **_thinking(parts, action, wanted, root),
         }
     )
