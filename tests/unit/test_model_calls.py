@@ -28,6 +28,7 @@ from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+from cleveragents.testing.clock import FakeClock
 
 CHEAP = Price(1, 10)
 TOOK = Usage(80, 20)
@@ -45,6 +46,7 @@ class FakeModel:
     words: tuple[str, ...] = ("yes",)
     error: Exception | None = None
     hangs: asyncio.Event | None = None
+    go: asyncio.Event | None = None
     asked: list[ModelRequest] = field(default_factory=list)
 
     @property
@@ -61,7 +63,7 @@ class FakeModel:
                 on_token(word)
         if self.hangs is not None:
             self.hangs.set()
-            await asyncio.Event().wait()
+            await (self.go or asyncio.Event()).wait()
         if self.error is not None:
             raise self.error
         return ModelReply(Message(Role.ASSISTANT, "".join(self.words)), self.name, self.usage)
@@ -225,3 +227,174 @@ def test_a_call_that_is_cancelled_while_it_is_reserved_leaves_nothing_reserved(
     assert (view.spent, view.reserved) == (Spend(), Spend())
     assert [call.state for call in budgets.calls_of("plan")] == ["released"]
     assert not model.asked
+
+
+# ── What a failed call took ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "tokens"),
+    [
+        (ModelUnavailable("m/a", "no word in time", charged=True), 1_100),
+        (ModelRefused("m/a", "a filter stopped it", charged=True, took=(80, 20, 0)), 100),
+        (ModelUnavailable("m/a", "it broke off", charged=True, took=(90, 30, 10)), 120),
+    ],
+)
+def test_a_failure_that_the_provider_may_charge_for_is_counted(
+    budgets: SqlBudgetStore, error: CleverAgentsError, tokens: int
+) -> None:
+    with pytest.raises(type(error)):
+        ask(calls(budgets, FakeModel("m/a", words=(), error=error)))
+    view = budgets.view("plan")
+    assert (view.spent.tokens, view.reserved) == (tokens, Spend())
+
+
+def test_every_try_that_may_be_charged_for_is_reserved_and_counted(budgets: SqlBudgetStore) -> None:
+    limit(budgets, Limits(tokens=2_500))
+    paused: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        paused.append(seconds)
+
+    silent = FakeModel("m/a", words=(), error=ModelUnavailable("m/a", "no word", charged=True))
+    with pytest.raises(BudgetExhausted):
+        ask(replace(calls(budgets, silent), retries=5, sleep=pause))
+    assert len(silent.asked) == 2  # the third would not have fitted, not even a shorter one
+    assert (budgets.view("plan").spent.tokens, paused) == (2_200, [0.5, 1.0])
+
+
+def test_what_costs_nothing_is_left_to_the_model_to_try_again(budgets: SqlBudgetStore) -> None:
+    busy = FakeModel("m/a", words=(), error=ModelUnavailable("m/a", "busy"))
+    half = FakeModel("m/b", words=("half",), error=ModelUnavailable("m/b", "cut off", charged=True))
+    for model in (busy, half):
+        with pytest.raises(ModelUnavailable):
+            ask(replace(calls(budgets, model), retries=3), model.name)
+        assert len(model.asked) == 1
+
+
+def test_money_is_unknown_where_no_price_is_and_nothing_where_it_is_free(budgets: SqlBudgetStore) -> None:
+    ask(calls(budgets, FakeModel("m/a", price=None)))
+    ask(calls(budgets, FakeModel("m/b", price=Price(0, 0))), "m/b")
+    assert [call.picodollars for call in budgets.calls_of("plan")] == [None, 0]
+
+
+# ── Room that others may yet give back ────────────────────────────────────────────────────────────
+
+
+class Refusing(SqlBudgetStore):
+    """Tells when it had no room."""
+
+    def __init__(self, store: SqlBudgetStore) -> None:
+        super().__init__(store._database, UlidSource())
+        self.refused = threading.Event()
+
+    def reserve(self, *where: Any, **call: Any) -> Reservation:
+        try:
+            return super().reserve(*where, **call)
+        except BudgetExhausted:
+            self.refused.set()
+            raise
+
+
+async def two_at_once(of: ModelCalls, slow: FakeModel, store: Refusing) -> asyncio.Task[ModelReply]:
+    """The second of two calls, of which the first is under way and leaves no room for it. The first is told
+    to end, or cancelled, by whoever asked."""
+    request = ModelRequest(messages=QUESTION, max_output_tokens=1_000)
+    first = asyncio.create_task(of.reply("m/slow", request, NAME), name="first")
+    assert slow.hangs is not None
+    await slow.hangs.wait()
+    second = asyncio.create_task(of.reply("m/a", request, CallName("think.2", "a/b", "other")))
+    assert await asyncio.to_thread(store.refused.wait, 30)
+    first.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return second
+
+
+def slow_and_quick(budgets: SqlBudgetStore) -> tuple[ModelCalls, FakeModel, FakeModel, Refusing]:
+    limit(budgets, Limits(tokens=1_900))
+    store = Refusing(budgets)
+    slow = FakeModel("m/slow", hangs=asyncio.Event(), go=asyncio.Event())
+    quick = FakeModel("m/a")
+    return replace(calls(budgets, slow, quick), budgets=store), slow, quick, store
+
+
+def test_a_call_without_room_waits_for_those_under_way_and_is_made_in_full(budgets: SqlBudgetStore) -> None:
+    async def both() -> FakeModel:
+        of, slow, quick, store = slow_and_quick(budgets)
+        second = await two_at_once(of, slow, store)
+        assert slow.go is not None
+        slow.go.set()
+        await asyncio.wait_for(second, 30)
+        return quick
+
+    quick = asyncio.run(both())
+    assert [request.max_output_tokens for request in quick.asked] == [1_000]  # not shortened for want of room
+    assert [call.state for call in budgets.calls_of("plan")] == ["settled", "settled"]
+    assert budgets.view("plan").spent.tokens == 200
+
+
+def test_a_call_that_is_cancelled_while_it_waits_for_room_has_reserved_nothing(
+    budgets: SqlBudgetStore,
+) -> None:
+    async def both() -> None:
+        of, slow, quick, store = slow_and_quick(budgets)
+        second = await two_at_once(of, slow, store)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert budgets.view("plan").reserved.tokens == 1_100
+        assert not quick.asked
+        assert slow.go is not None
+        slow.go.set()
+        [first] = [task for task in asyncio.all_tasks() if task.get_name() == "first"]
+        await first
+
+    asyncio.run(both())
+    assert [call.state for call in budgets.calls_of("plan")] == ["settled"]
+
+
+def test_a_call_under_way_is_waited_for_only_so_long(budgets: SqlBudgetStore) -> None:
+    async def both() -> None:
+        of, slow, quick, store = slow_and_quick(budgets)
+        second = await two_at_once(replace(of, patience_seconds=0.0), slow, store)
+        await asyncio.wait_for(second, 30)
+        assert [request.max_output_tokens for request in quick.asked] == [700]  # what is left, and no wait
+        [first] = [task for task in asyncio.all_tasks() if task.get_name() == "first"]
+        first.cancel()
+        await asyncio.wait({first}, timeout=30)
+
+    asyncio.run(both())
+    assert budgets.view("plan").spent.tokens == 1_200
+
+
+def test_nobody_waits_where_nothing_is_under_way(budgets: SqlBudgetStore) -> None:
+    limit(budgets, Limits(tokens=500))
+
+    async def never(seconds: float) -> None:
+        raise AssertionError("it waits for nobody")
+
+    with pytest.raises(BudgetExhausted):
+        ask(replace(calls(budgets, FakeModel("m/a")), sleep=never))
+
+
+def test_a_call_of_another_process_is_waited_for_but_briefly(budgets: SqlBudgetStore) -> None:
+    limit(budgets, Limits(tokens=1_200))
+    clock = FakeClock()
+    other = budgets.reserve(
+        "plan", "peer", Spend(0, 1_000, 1), key="k", actor="a/b", node="n", model="m/x", now=clock.now()
+    )
+    waited: list[float] = []
+
+    async def pass_on(seconds: float) -> None:
+        waited.append(seconds)
+        clock.advance(seconds)
+
+    of = replace(calls(budgets, FakeModel("m/a")), clock=clock, sleep=pass_on)
+    with pytest.raises(BudgetExhausted):
+        ask(of)
+    assert 1.0 < sum(waited) < 10.0
+
+    async def end_it(seconds: float) -> None:
+        await asyncio.to_thread(budgets.settle, other, Spend(0, 10, 1), None, now=clock.now())
+
+    ask(replace(of, sleep=end_it))
+    assert budgets.view("plan").spent == Spend(80 + 200, 110, 2)

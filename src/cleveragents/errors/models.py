@@ -53,11 +53,15 @@ class UnknownModel(InvalidRequest):
 
 @dataclass(eq=False)
 class ModelRefused(InvalidRequest):
-    """The provider does not take the request: a wrong key, no credit, a model that it does not have."""
+    """The provider does not take the request: a wrong key, no credit, a model that it does not have.
+
+    `charged` and `took` as in `ModelUnavailable`."""
 
     message = "{model}: {problem}"
     model: str
     problem: str
+    charged: bool = False
+    took: tuple[int, int, int] | None = None
 
 
 @dataclass(eq=False)
@@ -83,12 +87,18 @@ class PriceUnknown(InvalidRequest):
 
 @dataclass(eq=False)
 class ModelUnavailable(Unavailable):
-    """It does not answer: too many requests, a timeout, a broken server, after all retries."""
+    """It does not answer: too many requests, a timeout, a broken server, after all retries.
+
+    `charged` says that the provider may charge for it all the same, because it had the request and did not
+    turn it down; `took` are the tokens that it says it took: input, output, and those of the input that it
+    had kept."""
 
     message = "{model} does not answer: {problem}; try again later, or choose another with --model"
     model: str
     problem: str
     retry_after_seconds: float | None = None
+    charged: bool = False
+    took: tuple[int, int, int] | None = None
 
 
 @dataclass(eq=False)

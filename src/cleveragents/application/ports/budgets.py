@@ -82,8 +82,17 @@ class BudgetStore(Protocol):
         """
         ...
 
-    def settle(self, reservation: Reservation, spent: Spend, usage: Usage | None, *, now: datetime) -> None:
-        """Once: counts what was really spent. Settling again changes nothing."""
+    def settle(
+        self,
+        reservation: Reservation,
+        spent: Spend,
+        usage: Usage | None,
+        *,
+        now: datetime,
+        priced: bool = True,
+    ) -> None:
+        """Once: counts what was really spent. Settling again changes nothing. Where nobody knows the price,
+        the call's money stays unknown, which is not nothing."""
         ...
 
     def release(self, reservation: Reservation, *, now: datetime) -> None:

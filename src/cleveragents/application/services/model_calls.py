@@ -1,27 +1,42 @@
 """The model calls of one plan: reserved at their worst case, made, settled at what they took.
 
-A call whose end nobody saw (cancelled, cut off after its first words) counts at its worst case: the provider
-may charge for it. One that never got an answer costs nothing.
+A call whose end nobody saw (cancelled, cut off, no word in time) counts at its worst case: the provider may
+charge for it. One that the provider turned down, or that never reached it, costs nothing.
+
+A call that does not fit waits for those of its run that are under way: they were reserved at their worst case
+and mostly take less. Giving up at once would end the run: they would be cancelled, and count at that worst.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cleveragents.application.ports.budgets import BudgetStore, Reservation
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.models import Model, ModelReply, ModelRequest, Models
+from cleveragents.application.services.open_calls import OpenCalls
 from cleveragents.domain.budget import Spend
 from cleveragents.domain.conversation import Usage
-from cleveragents.errors import BudgetExhausted, CleverAgentsError, ModelUnavailable, PriceUnknown
+from cleveragents.errors import (
+    BudgetExhausted,
+    CleverAgentsError,
+    ModelRefused,
+    ModelUnavailable,
+    PriceUnknown,
+)
 
 __all__ = ["CallName", "ModelCalls"]
 
 _LEAST_OUTPUT = 512
 """Tokens that an answer needs to be worth asking for, when the budget leaves no more."""
+_LOOK_SECONDS = 0.05
+_ELSEWHERE_SECONDS = 2.0
+"""How long calls of other processes are waited for: nobody here knows whether they are alive."""
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +52,11 @@ class CallName:
 class ModelCalls:
     """Calls on one budget. Any number may run at once, on one event loop.
 
-    Cancel safety: a cancelled call has closed its connection, and counts at its worst case.
+    A try that may have cost something is paid for before the next is made, up to `retries` times more; what
+    costs nothing the model itself tries again. `patience_seconds` bounds the wait for one call under way.
+
+    Cancel safety: a cancelled call has closed its connection, and counts at its worst case; one that still
+        waits for room has reserved nothing.
     """
 
     models: Models
@@ -46,6 +65,10 @@ class ModelCalls:
     plan_id: str
     root_id: str
     fallback: str | None = None
+    retries: int = 0
+    patience_seconds: float = 600.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    open_calls: OpenCalls = field(default_factory=OpenCalls)
 
     async def reply(
         self,
@@ -58,61 +81,111 @@ class ModelCalls:
         and what `Model.reply` raises."""
         heard = _Heard(on_token)
         try:
-            return await self._call(await self._opened(model), request, name, heard)
+            return await self._tried(await self._opened(model), request, name, heard)
         except ModelUnavailable:
             second = self.fallback
             if second is None or second == model or heard.anything:  # guard: no answer out of two halves
                 raise
             other = replace(name, key=f"{name.key}/fallback")
-            return await self._call(await self._opened(second), request, other, heard)
+            return await self._tried(await self._opened(second), request, other, heard)
 
     async def _opened(self, model: str) -> Model:
         # The first time a provider's library is imported, which may take seconds: not on the loop.
         return await asyncio.to_thread(self.models.get, model)
 
+    async def _tried(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
+        for number in range(self.retries):
+            try:
+                return await self._call(model, request, name, heard)
+            except ModelUnavailable as error:
+                if heard.anything or not error.charged:
+                    raise
+            await self.sleep(min(_FIRST_PAUSE_SECONDS * 2.0**number, _LONGEST_PAUSE_SECONDS))
+        return await self._call(model, request, name, heard)
+
     async def _call(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
         reservation, request = await self._leave(model, request, name)
+        priced = model.facts.price is not None
         try:
             reply = await model.reply(request, heard)
-        except CleverAgentsError:
-            spent = reservation.worst if heard.anything else Spend(steps=1)
-            await self._settled(reservation, spent, None)
+        except CleverAgentsError as error:
+            usage = _took(error)
+            if usage is not None:
+                spent = _spent(model, usage, reservation)
+            else:
+                spent = reservation.worst if heard.anything or _charged(error) else Spend(steps=1)
+            await self._settled(reservation, spent, usage, priced)
             raise
         except BaseException:
             # Cancelled, or worse: what the provider did meanwhile nobody knows.
-            await self._settled(reservation, reservation.worst, None)
+            await self._settled(reservation, reservation.worst, None, priced)
             raise
-        await self._settled(reservation, _spent(model, reply.usage, reservation), reply.usage)
+        await self._settled(reservation, _spent(model, reply.usage, reservation), reply.usage, priced)
         return reply
 
     async def _leave(
         self, model: Model, request: ModelRequest, name: CallName
     ) -> tuple[Reservation, ModelRequest]:
-        reserving = asyncio.ensure_future(asyncio.to_thread(self._reserved, model, request, name))
+        """Leave to make the call; a shorter answer is asked for where the budget leaves no room for more, and
+        nobody is under way who may yet give some back."""
+        while True:
+            ended = self.open_calls.look().ended
+            try:
+                return await self._asked(lambda: self._reserved(model, request, name))
+            except BudgetExhausted:
+                if not await self._wait_ended(ended):  # guard: siblings would be cancelled, at their worst
+                    break
+        return await self._asked(lambda: self._afforded(model, request, name))
+
+    async def _wait_ended(self, before: int) -> bool:
+        """Whether a call has ended since there were that many; False if none is under way, or none ends in
+        time."""
+        began = self.clock.monotonic()
+        while True:
+            traffic = self.open_calls.look()
+            if traffic.ended != before:
+                return True
+            patience = self.patience_seconds
+            if not traffic.open:
+                view = await asyncio.to_thread(self.budgets.view, self.root_id)
+                patience = min(patience, _ELSEWHERE_SECONDS) if view.reserved.steps else 0.0
+            if self.clock.monotonic() - began >= patience:  # guard: nobody waits for ever, nor for nobody
+                return False
+            await self.sleep(_LOOK_SECONDS)
+
+    async def _asked(
+        self, ask: Callable[[], tuple[Reservation, ModelRequest]]
+    ) -> tuple[Reservation, ModelRequest]:
+        reserving = asyncio.ensure_future(asyncio.to_thread(ask))
         try:
             return await asyncio.shield(reserving)
         except asyncio.CancelledError:
             with suppress(CleverAgentsError):
                 reservation, _ = await reserving  # guard: given after the cancel, it is still given back
-                await asyncio.to_thread(self.budgets.release, reservation, now=self.clock.now())
+                await asyncio.to_thread(self._released, reservation)
             raise
+
+    def _afforded(
+        self, model: Model, request: ModelRequest, name: CallName
+    ) -> tuple[Reservation, ModelRequest]:
+        try:
+            return self._reserved(model, request, name)
+        except BudgetExhausted:
+            shorter = replace(request, max_output_tokens=self._affordable(model, model.count_tokens(request)))
+            if not _LEAST_OUTPUT <= shorter.max_output_tokens < request.max_output_tokens:
+                raise
+            return self._reserved(model, shorter, name)
 
     def _reserved(
         self, model: Model, request: ModelRequest, name: CallName
     ) -> tuple[Reservation, ModelRequest]:
-        """Leave to make the call; a shorter answer is asked for where the budget leaves no room for more."""
         facts = model.facts
         limits = self.budgets.view(self.root_id).limits
         if limits.picodollars is not None and facts.price is None:  # guard: unknown is not nothing
             raise PriceUnknown(facts.name)
-        read = model.count_tokens(request)
-        try:
-            return self._reserve(model, request, read, name), request
-        except BudgetExhausted:
-            shorter = replace(request, max_output_tokens=self._affordable(model, read))
-            if not _LEAST_OUTPUT <= shorter.max_output_tokens < request.max_output_tokens:
-                raise
-            return self._reserve(model, shorter, read, name), shorter
+        reservation = self._reserve(model, request, model.count_tokens(request), name)
+        self.open_calls.begin()
+        return reservation, request
 
     def _reserve(self, model: Model, request: ModelRequest, read: int, name: CallName) -> Reservation:
         usage = Usage(read, request.max_output_tokens)
@@ -142,12 +215,23 @@ class ModelCalls:
             bounds.append(left // price.output)
         return min(bounds, default=0)
 
-    async def _settled(self, reservation: Reservation, spent: Spend, usage: Usage | None) -> None:
+    async def _settled(
+        self, reservation: Reservation, spent: Spend, usage: Usage | None, priced: bool
+    ) -> None:
         def settle() -> None:
-            self.budgets.settle(reservation, spent, usage, now=self.clock.now())
+            try:
+                self.budgets.settle(reservation, spent, usage, now=self.clock.now(), priced=priced)
+            finally:
+                self.open_calls.end()
 
         # Shielded: a cancel that comes now must not leave the reservation open.
         await asyncio.shield(asyncio.to_thread(settle))
+
+    def _released(self, reservation: Reservation) -> None:
+        try:
+            self.budgets.release(reservation, now=self.clock.now())
+        finally:
+            self.open_calls.end()
 
 
 class _Heard:
@@ -169,3 +253,14 @@ def _spent(model: Model, usage: Usage | None, reservation: Reservation) -> Spend
         return reservation.worst
     price = model.facts.price
     return Spend(0 if price is None else price.of(usage), usage.total, 1)
+
+
+def _charged(error: CleverAgentsError) -> bool:
+    return isinstance(error, ModelUnavailable | ModelRefused) and error.charged
+
+
+def _took(error: CleverAgentsError) -> Usage | None:
+    """What the provider says a failed call took."""
+    if not isinstance(error, ModelUnavailable | ModelRefused) or error.took is None:
+        return None
+    return Usage(*error.took)

@@ -95,8 +95,16 @@ class SqlBudgetStore:
 
         return self._database.write(unit)
 
-    def settle(self, reservation: Reservation, spent: Spend, usage: Usage | None, *, now: datetime) -> None:
-        tokens: dict[str, Any] = {"picodollars": spent.picodollars}
+    def settle(
+        self,
+        reservation: Reservation,
+        spent: Spend,
+        usage: Usage | None,
+        *,
+        now: datetime,
+        priced: bool = True,
+    ) -> None:
+        tokens: dict[str, Any] = {"picodollars": spent.picodollars if priced else None}
         if usage is not None:
             tokens["input_tokens"] = usage.input_tokens
             tokens["output_tokens"] = usage.output_tokens
@@ -252,7 +260,8 @@ def _forfeited(
         values = {
             "state": "forfeited",
             "ended_at": microseconds(now),
-            "picodollars": call["worst_picodollars"],
+            # Nothing at its worst is a price that nobody knew.
+            "picodollars": call["worst_picodollars"] or None,
         }
         connection.execute(lost.values(values))
     lost_spend = _sum(calls)

@@ -1,0 +1,45 @@
+"""How many calls on a budget are under way in this run, and how many have ended."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+__all__ = ["OpenCalls", "Traffic"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A moment: calls that are `open` now, and those that `ended` before."""
+
+    open: int
+    ended: int
+
+
+class OpenCalls:
+    """Counts calls that hold a part of a budget.
+
+    Thread safety:
+        Owner: the run whose calls it counts; any thread may begin and end one.
+        Lock: `_lock` guards both counts, for arithmetic only.
+        Guarantee: `open` is how many were begun and not ended, and no end goes uncounted.
+    Cancel safety: nothing here waits. Whoever began a call ends it, cancelled or not.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._ended = 0
+
+    def begin(self) -> None:
+        with self._lock:
+            self._open += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._open -= 1
+            self._ended += 1
+
+    def look(self) -> Traffic:
+        with self._lock:
+            return Traffic(self._open, self._ended)
