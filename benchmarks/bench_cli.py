@@ -1,7 +1,7 @@
 """How long a quick command takes, beside the floor: an interpreter that starts and does nothing.
 
-The aim for `agents --help` is at most 4 times `python -c pass`. Bytecode is compiled beforehand, as the
-Makefile does when it installs.
+The aims: `agents --help` at most 4 times `python -c pass`, twice `import click`; `agents plan list` at most
+1.3 times importing SQLAlchemy. Bytecode is compiled beforehand, as the Makefile does when it installs.
 """
 
 from __future__ import annotations
@@ -47,6 +47,14 @@ class CommandLine:
         """`agents config get log.level`: all layers read and checked."""
         return ratio(self._agents("config", "get", "log.level"), self._nothing(), rounds=_ROUNDS)
 
+    def track_help_by_click_ratio(self) -> float:
+        """`agents --help`, beside `import click`."""
+        return ratio(self._agents("--help"), self._python("import click"), rounds=_ROUNDS)
+
+    def track_plan_list_ratio(self) -> float:
+        """`agents plan list`, beside `import sqlalchemy`."""
+        return ratio(self._agents("plan", "list"), self._python("import sqlalchemy"), rounds=_ROUNDS)
+
     def _agents(self, *arguments: str) -> Callable[[], object]:
         return self._python("from cleveragents.interfaces.cli.main import run; run()", *arguments)
 
@@ -60,3 +68,5 @@ class CommandLine:
     track_help_ratio.unit = "ratio"
     track_version_ratio.unit = "ratio"
     track_config_get_ratio.unit = "ratio"
+    track_help_by_click_ratio.unit = "ratio"
+    track_plan_list_ratio.unit = "ratio"

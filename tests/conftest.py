@@ -30,6 +30,7 @@ ENGINE = (
     "unit/test_cli_plans",
     "unit/test_cli_run_",
     "unit/test_commands_",
+    "unit/test_guards_",
     "unit/test_invariants",
     "unit/test_mcp_actor_tools",
     "unit/test_mcp_cli",

@@ -21,7 +21,7 @@ from tests.mutants.sites import Mutant, mutants_of, unjudged_marks
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "cleveragents"
 REQUIRED = 0.95
-SECONDS_PER_MUTANT = 180
+SECONDS_PER_MUTANT = 900
 
 UNIT, RACES, CONTRACTS = "tests/unit/test_", "tests/races/test_", "tests/contracts/test_"
 TOKEN = [f"{UNIT}cancellation.py", f"{RACES}cancellation.py"]
