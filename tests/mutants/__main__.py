@@ -246,6 +246,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/sandbox/setup_cache.py": [f"{UNIT}guards_sandbox.py", f"{UNIT}sandbox_setup_cache.py"],
     "infrastructure/tools/descent.py": TOOLS,
     "infrastructure/tools/exact_edit.py": TOOLS,
+    "infrastructure/tools/mask_guard.py": [f"{UNIT}tools_mask.py"],
     "infrastructure/tools/matchers.py": TOOLS,
     "infrastructure/tools/mcp/arguments.py": MCP,
     "infrastructure/tools/mcp/configuration.py": MCP,

@@ -80,6 +80,11 @@ def test_a_private_key_whose_end_is_not_shown_is_masked_too(cut_after: int) -> N
     assert "c3D4" not in redact_content_text(shown)
 
 
+def test_a_private_key_with_numbers_before_its_lines_is_masked_too() -> None:
+    shown = "".join(f"{n}\t{line}\n" for n, line in enumerate(PEM.splitlines()[:6], start=1))
+    assert "A1b2" not in redact_content_text(shown)
+
+
 def test_a_private_key_in_a_string_is_masked_and_what_follows_it_is_not() -> None:
     text = f"key = {PEM!r}\nother = 1\n"
     masked = redact_content_text(text)

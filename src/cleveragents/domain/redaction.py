@@ -118,8 +118,8 @@ _CONTENT_SHAPES = (
 )
 
 # A private key in full, or as much of it as there is. A line may end as it does within a string: `\n`; and it
-# may begin as in a diff.
-_GAP = r"(?:\\[nr]|[\s\"',+]|(?<=[\r\n])-(?!-))"
+# may begin as in a diff, or with its number.
+_GAP = r"(?:\\[nr]|[\s\"',+]|(?<=[\r\n])(?:-(?!-)|[0-9]{1,7}\t))"
 _KEY_BLOCK = re.compile(
     rf"""
     ( -----BEGIN\ [A-Z ]{{0,30}}PRIVATE\ KEY----- (?= [ \t]{{0,4}}+[\r\n] | \\[nr] ) {_GAP}{{1,40}}+ )

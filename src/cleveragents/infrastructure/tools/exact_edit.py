@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cleveragents.domain.redaction import MASK, redact_content_text, redact_text
 from cleveragents.errors import EditMismatch
 from cleveragents.infrastructure.tools.edit_diagnosis import diagnose
+from cleveragents.infrastructure.tools.mask_guard import HIDDEN
 from cleveragents.infrastructure.tools.text_files import line_at, uses_crlf
 
 __all__ = ["Edited", "ExactEdit"]
@@ -42,7 +44,7 @@ class ExactEdit:
         if old == new:
             raise EditMismatch(path, "`old` and `new` are the same")
         if old not in text:
-            raise EditMismatch(path, diagnose(text, old, new))
+            raise EditMismatch(path, HIDDEN if _is_masked(old, text) else diagnose(text, old, new))
         if self.count == 1:
             # Occurrences may overlap: each could be the one that is meant.
             places = _places(text, old, step=1)
@@ -61,6 +63,11 @@ class ExactEdit:
         if uses_crlf(text):
             return plain.replace("\n", "\r\n")
         return given if "\r\n" in text else plain
+
+
+def _is_masked(old: str, text: str) -> bool:
+    """Whether it is not the text that `old` was taken from, but what was shown of it."""
+    return MASK in old and (old in redact_content_text(text) or old in redact_text(text))
 
 
 def _places(text: str, old: str, *, step: int) -> list[int]:

@@ -9,6 +9,7 @@ from pydantic import Field
 from cleveragents.application.ports.tools import Workplace
 from cleveragents.domain.policy import Capability
 from cleveragents.infrastructure.tools.exact_edit import ExactEdit
+from cleveragents.infrastructure.tools.mask_guard import ensure_no_mask
 from cleveragents.infrastructure.tools.text_files import ensure_unchanged, fingerprint, read_text
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
 
@@ -52,6 +53,7 @@ class EditTool(TypedTool[EditArguments, EditResult]):
         ensure_unchanged(path, data, arguments.expected_sha256)
         edit = ExactEdit(arguments.old, arguments.new, arguments.count, arguments.line_endings)
         edited = edit.apply(path, text)
+        ensure_no_mask(path, text, edited.text)
         after = edited.text.encode("utf-8")
         workplace.files.write(path, after)
         return EditResult(

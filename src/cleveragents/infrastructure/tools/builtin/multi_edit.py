@@ -10,6 +10,7 @@ from cleveragents.application.ports.tools import Workplace
 from cleveragents.domain.policy import Capability
 from cleveragents.errors import EditMismatch
 from cleveragents.infrastructure.tools.exact_edit import Edited, ExactEdit
+from cleveragents.infrastructure.tools.mask_guard import ensure_no_mask
 from cleveragents.infrastructure.tools.text_files import ensure_unchanged, fingerprint, read_text
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
 
@@ -57,7 +58,8 @@ class MultiEditTool(TypedTool[MultiEditArguments, MultiEditResult]):
 
     def run(self, arguments: MultiEditArguments, workplace: Workplace) -> MultiEditResult:
         path = arguments.path
-        text, data = read_text(workplace.files, path)
+        before, data = read_text(workplace.files, path)
+        text = before
         ensure_unchanged(path, data, arguments.expected_sha256)
         replacements = []
         for number, one in enumerate(arguments.edits, start=1):
@@ -66,6 +68,7 @@ class MultiEditTool(TypedTool[MultiEditArguments, MultiEditResult]):
             edited = _made(edit, path, text, f"edit {number} of {len(arguments.edits)}")
             replacements.append(edited.replacements)
             text = edited.text
+        ensure_no_mask(path, before, text)
         after = text.encode("utf-8")
         workplace.files.write(path, after)
         return MultiEditResult(path=path, replacements=replacements, sha256=fingerprint(after))

@@ -11,6 +11,7 @@ from cleveragents.domain.policy import Capability
 from cleveragents.errors import CleverAgentsError, ToolRefused
 from cleveragents.infrastructure.tools.confined_files import FILE_LIMIT_BYTES
 from cleveragents.infrastructure.tools.file_search import Skipped, batches_of
+from cleveragents.infrastructure.tools.mask_guard import ensure_no_mask
 from cleveragents.infrastructure.tools.matchers import Matcher, matcher_for
 from cleveragents.infrastructure.tools.path_pattern import Glob
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
@@ -86,6 +87,7 @@ def _planned(
             after, count = replaced
             if after == text:
                 continue
+            ensure_no_mask(path, text, after)
             change = (path, text.encode("utf-8"), after.encode("utf-8"), count)
             total += len(change[1]) + len(change[2])
             if len(change[2]) > FILE_LIMIT_BYTES or total > _TOTAL_LIMIT_BYTES:

@@ -6,7 +6,9 @@ from pydantic import Field
 
 from cleveragents.application.ports.tools import SandboxFiles, Workplace
 from cleveragents.domain.policy import Capability
+from cleveragents.domain.redaction import MASK
 from cleveragents.errors import ToolRefused
+from cleveragents.infrastructure.tools.mask_guard import ensure_no_mask
 from cleveragents.infrastructure.tools.text_files import ensure_unchanged, fingerprint
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
 
@@ -48,6 +50,8 @@ class WriteTool(TypedTool[WriteArguments, WriteResult]):
             ensure_unchanged(path, None if created else files.read(path), arguments.expected_sha256)
         if path.endswith("/"):
             raise ToolRefused(self.name, f"{path!r} names a directory; give the file's name, too")
+        if not created and MASK in arguments.content:
+            ensure_no_mask(path, files.read(path).decode("utf-8", "replace"), arguments.content)
         files.write(path, data, executable=arguments.executable)
         return WriteResult(path=path, created=created, size_bytes=len(data), sha256=fingerprint(data))
 
