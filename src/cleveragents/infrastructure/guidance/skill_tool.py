@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from posixpath import normpath
 
 from pydantic import Field
 
@@ -49,19 +50,33 @@ class SkillTool(TypedTool[SkillArguments, SkillResult]):
             near = get_close_matches(arguments.name, [*self._skills], n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._skills)}"
             raise ToolRefused(self.name, f"there is no skill {arguments.name!r}; {hint}")
-        text = self._file(skill, arguments.file, workplace.files) if arguments.file else skill.text
+        text = self._file(skill, arguments.file) if arguments.file else skill.text
         return SkillResult(name=skill.name, folder="" if skill.own else skill.folder, text=text)
 
-    def _file(self, skill: Skill, name: str, files: SandboxFiles) -> str:
-        if not skill.own:
-            return files.read(f"{skill.folder}/{name}", limit_bytes=_LARGEST_BYTES).decode("utf-8", "replace")
+    def _file(self, skill: Skill, name: str) -> str:
         try:
-            content = read_inside(Path(skill.folder), name)  # guard: nothing of the user's but the skill's
+            if skill.own:
+                content = read_inside(
+                    Path(skill.folder), name
+                )  # guard: nothing of the user's but the skill's
+            else:
+                content = self._brought(skill, name)
         except ConfigurationError as error:
             raise ToolRefused(self.name, f"{name!r} {error.problem}") from None
         if content is None:
             raise ToolRefused(self.name, f"the skill {skill.name!r} has no file {name!r}")
         return content[:_LARGEST_BYTES].decode("utf-8", "replace")
+
+    def _brought(self, skill: Skill, name: str) -> bytes | None:
+        """The repository's file, as it was trusted."""
+        path = normpath(f"{skill.folder}/{name}")
+        if skill.look is None or not path.startswith(f"{skill.folder}/"):  # guard: the skill's files alone
+            return None
+        file = skill.look(path)
+        if file is not None and not file.trusted:  # guard: a skill is followed, all of it
+            hint = f"the user may read it, then say `agents trust {skill.root}/{path}`"
+            raise ToolRefused(self.name, f"{name!r} of the skill {skill.name!r} is not trusted; {hint}")
+        return None if file is None else file.content
 
 
 class SkillTools:

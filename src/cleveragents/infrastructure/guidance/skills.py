@@ -2,19 +2,21 @@
 
 The user's are in `~/.config/cleveragents/skills`; a repository's in `.cleveragents/skills` and `skills`, and
 they count once they are trusted: unlike general instructions a skill is there to be followed step by step,
-with commands to run. What was trusted is what is read: the text comes from the trust store, not from the
-sandbox, in which a plan can write.
+with commands to run. What was trusted is what is read: the text, and that of its other files, comes from the
+trust store, not from the sandbox, in which a plan can write.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from cleveragents.application.ports.trust import TrustStore
+from cleveragents.application.ports.trust import BroughtFile, TrustStore
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.configuration.loading import user_file_path
 from cleveragents.infrastructure.trust.repository_files import read_inside
@@ -44,6 +46,9 @@ _KIND = DocumentKind(
 )
 
 
+LookAt: TypeAlias = Callable[[str], BroughtFile | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Skill:
     """One skill: `text` is what its file says after the head. `folder` is where its other files are: in the
@@ -54,6 +59,9 @@ class Skill:
     text: str
     folder: str
     own: bool
+    look: LookAt | None = field(default=None, compare=False)
+    root: str = ""
+    """Of a repository's: how its other files are seen, with whether they are trusted; and where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,7 @@ def load_skills(resource: Path, trust: TrustStore, user_directory: Path) -> Skil
     out, with a note: it is no reason to do nothing."""
     found: dict[str, Skill] = {}
     notes: list[str] = []
+    look = partial(trust.look, resource)
     for name in _names(user_directory, ""):
         path = user_directory / name / SKILL_FILE
         try:
@@ -92,7 +101,7 @@ def load_skills(resource: Path, trust: TrustStore, user_directory: Path) -> Skil
                 notes.append(f"the skill {path} is not trusted; read it, then say `agents trust {path}`")
                 continue
             skill = parse_skill(brought.content, str(resource / brought.path), folder, own=False)
-            found.setdefault(skill.name, skill)
+            found.setdefault(skill.name, replace(skill, look=look, root=str(resource)))
         except ConfigurationError as error:
             notes.append(str(error))
     return Skills(tuple(found[name] for name in sorted(found)), tuple(notes))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,8 @@ PROMPT_ENDINGS = (".md", ".txt")
 _OURS = ".cleveragents"
 _SINGLE_FILES = (".cleveragents.toml", ".mcp.json", ".worktreeinclude")
 _SKILL = "SKILL.md"
+# Where skills are used from; what else is in such a folder is read with the skill.
+_IN_A_SKILL = re.compile(r"(?:\.cleveragents/)?skills/[^/]+/")
 
 _FILE_LIMIT_BYTES = 1 << 20
 _FILES_LIMIT = 200
@@ -150,12 +153,17 @@ def _listed(root: Path, folder: str) -> list[str]:
 
 def _skills(root: Path, limit: int) -> tuple[list[str], list[tuple[str, str]]]:
     found: list[str] = []
+    others: list[str] = []
     for number, (folder, names) in enumerate(_walk(root)):
         if number >= limit:
-            return found, [(".", f"has more than {limit} directories; skills in the rest do not count")]
+            return found + others, [
+                (".", f"has more than {limit} directories; skills in the rest do not count")
+            ]
         if _SKILL in names:
             found.append(os.path.normpath(f"{folder}/{_SKILL}"))
-    return sorted(found), []
+        if _IN_A_SKILL.match(f"{folder}/"):
+            others += [f"{folder}/{name}" for name in names if name != _SKILL]
+    return sorted(found) + sorted(others), []
 
 
 def _walk(root: Path) -> Iterator[tuple[str, list[str]]]:
