@@ -22,6 +22,8 @@ SAMPLES: dict[str, Any] = {
     "float | None": 2.5,
     "str | None": "text",
     "tuple[str, ...]": ("a", "b"),
+    "bool": True,
+    "tuple[int, int, int] | None": (7, 8, 9),
 }
 
 

@@ -265,3 +265,54 @@ def test_a_filter_refuses() -> None:
 def test_whatever_a_library_raises_is_translated() -> None:
     with pytest.raises(ModelUnavailable, match="not understood"):
         heard(piece("a"), KeyError("choices"))
+
+
+# ── what a failure costs ──────────────────────────────────────────────────────────────────────────
+
+
+class ConnectError(Theirs):
+    """As they call it when nobody is there."""
+
+
+def caused_by(cause: Exception) -> Exception:
+    error = APIConnectionError()
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("chunks", "charged"),
+    [
+        ((Theirs(status_code=429),), False),
+        ((Theirs(status_code=401),), False),
+        ((caused_by(ConnectError()),), False),
+        ((caused_by(ConnectionRefusedError()),), False),
+        ((caused_by(ConnectionResetError()),), True),
+        ((caused_by(ReadTimeout()),), True),
+        ((KeyError("choices"),), True),
+        ((), True),
+        ((piece(),), True),
+        ((piece(usage=5),), True),  # thoughts, and no word
+        ((piece(usage=5), Theirs(status_code=529)), True),
+        ((piece("half"), Theirs(status_code=400)), True),
+    ],
+)
+def test_what_reached_the_provider_and_was_not_turned_down_may_be_charged_for(
+    chunks: tuple[object, ...], charged: bool
+) -> None:
+    with pytest.raises((ModelUnavailable, ModelRefused)) as failed:
+        heard(*chunks)
+    assert failed.value.charged is charged
+    assert failed.value.took is None  # what was said so far is not all of it
+
+
+@pytest.mark.parametrize("ended", ["content_filter", "malformed_function_call"])
+def test_what_a_broken_answer_took_is_told_once_it_has_ended(ended: str) -> None:
+    with pytest.raises((ModelUnavailable, ModelRefused)) as failed:
+        heard(piece(usage=5), piece(ended=ended, usage=7))
+    assert (failed.value.charged, failed.value.took) == (True, (12, 2, 0))
+
+
+def test_a_conversation_that_is_too_long_costs_nothing() -> None:
+    with pytest.raises(ContextTooLong):
+        heard(APIError("maximum context length"))

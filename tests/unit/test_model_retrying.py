@@ -105,6 +105,13 @@ def test_it_has_begun_though_nobody_listens(time: Time) -> None:
     assert model.calls == 1
 
 
+def test_what_may_be_charged_for_is_not_tried_again_on_one_reservation(time: Time) -> None:
+    model = EndingModel([ModelUnavailable("m", "no word", charged=True)])
+    with pytest.raises(ModelUnavailable):
+        asyncio.run(RetryingModel(model, time.patience()).reply(REQUEST))
+    assert model.calls == 1
+
+
 def test_pieces_of_a_later_try_are_heard(time: Time) -> None:
     heard: list[str] = []
     model = EndingModel([unavailable(), ["a", "b"]])

@@ -33,4 +33,5 @@ class DeadlineModel:
             if not bound.expired():  # guard: a timeout of somebody else's is not ours to explain
                 raise
             problem = f"no answer within {self._seconds:g} s (models.timeout_seconds)"
-            raise ModelUnavailable(self._model.facts.name, problem) from None
+            # It has the request, and may be at it still.
+            raise ModelUnavailable(self._model.facts.name, problem, charged=True) from None

@@ -17,7 +17,7 @@ from typing import Any
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError, ContextTooLong, ModelRefused, ModelUnavailable
 
-__all__ = ["Subject", "failure_of_status", "translated"]
+__all__ = ["Subject", "failure_of_status", "may_be_charged", "translated"]
 
 _LONGEST = 400
 _AGAIN = frozenset({408, 409, 425, 429})
@@ -36,6 +36,20 @@ _REMEDIES = {
     403: "the key does not allow this; check {keys}",
     404: "the provider has no such model, or the address is wrong",
 }
+_NOT_SENT = (
+    "ClientConnector",
+    "ConnectError",
+    "ConnectTimeout",
+    "ConnectionRefused",
+    "gaierror",
+    "InvalidURL",
+    "LocalProtocol",
+    "PoolTimeout",
+    "SSL",
+    "UnsupportedProtocol",
+    "Write",
+)
+"""How the errors begin of what never reached the provider."""
 _TRANSPORTS = ("httpx", "httpcore", "aiohttp", "requests", "ssl", "socket", "anyio", "h11")
 
 
@@ -65,6 +79,14 @@ def translated(error: Exception, subject: Subject) -> CleverAgentsError:
         deepest = [*_causes(error)][-1]
         return ModelUnavailable(subject.model, f"the connection failed ({_brief(deepest)})")
     return ModelUnavailable(subject.model, f"its answer is not understood ({said})")
+
+
+def may_be_charged(error: Exception) -> bool:
+    """Whether the provider had the whole request and did not turn it down: then it may have worked at it."""
+    if _status(error) is not None:
+        return False
+    names = {type(cause).__name__ for cause in _causes(error)}
+    return not any(name.startswith(_NOT_SENT) for name in names)
 
 
 def failure_of_status(

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.domain.conversation import Message, Role, Usage
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
-from cleveragents.errors import ModelRefused, ModelUnavailable
-from cleveragents.infrastructure.models.failures import Subject, translated
+from cleveragents.errors import CleverAgentsError, ModelRefused, ModelUnavailable
+from cleveragents.infrastructure.models.failures import Subject, may_be_charged, translated
 from cleveragents.infrastructure.models.langchain_messages import (
     ToolNames,
     lc_messages,
@@ -80,7 +80,8 @@ class LangChainModel:
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
         """As `Model.reply`, without retries. `on_token` gets an empty text when a tool call begins: from then
-        on the answer has begun, and the provider charges for it."""
+        on the answer has begun. A failure says whether the provider may charge for it: for all that comes
+        after the first piece, thoughts that nobody is told among it."""
         names = ToolNames([tool.name for tool in request.tools])
         heard = _Heard(names, request.max_output_tokens, self._sums_usage)
         tell = on_token or _nobody
@@ -91,7 +92,7 @@ class LangChainModel:
                     chunk = await anext(chunks, None)
                     piece = None if chunk is None else heard.take(chunk)
                 except Exception as error:
-                    raise translated(error, self._subject(request)) from error
+                    raise heard.charged(translated(error, self._subject(request)), error) from error
                 if chunk is None:
                     break
                 if piece is not None:
@@ -153,6 +154,7 @@ class _Heard:
     usage: Usage | None = None
     ended: str | None = None
     length: int = 0
+    begun: bool = False
 
     @property
     def endless(self) -> bool:
@@ -161,6 +163,7 @@ class _Heard:
 
     def take(self, chunk: AIMessageChunk) -> str | None:
         """Adds a piece; what a listener gets of it, if anything."""
+        self.begun = True
         metadata = chunk.response_metadata
         ended = metadata.get("finish_reason") or metadata.get("stop_reason")
         if ended:
@@ -174,6 +177,21 @@ class _Heard:
         if text:
             return text
         return "" if any(began) else None
+
+    @property
+    def took(self) -> tuple[int, int, int] | None:
+        """What the provider says it took, once it has said all: before, there is more to come."""
+        if self.usage is None or self.ended is None:
+            return None
+        return self.usage.input_tokens, self.usage.output_tokens, self.usage.cached_tokens
+
+    def charged(self, failure: CleverAgentsError, error: Exception) -> CleverAgentsError:
+        """The failure, with what it costs."""
+        if not isinstance(failure, ModelUnavailable | ModelRefused):
+            return failure
+        if not self.begun and not (isinstance(failure, ModelUnavailable) and may_be_charged(error)):
+            return failure
+        return replace(failure, charged=True, took=self.took)
 
     def _take_usage(self, chunk: AIMessageChunk) -> None:
         said = chunk.usage_metadata
@@ -208,12 +226,15 @@ class _Heard:
         stopped it."""
         cut_off = self.endless or self.ended in _CUT_OFF
         if self.ended is None and not self.endless:  # guard: half an answer is not an answer
-            raise ModelUnavailable(model, "the connection was lost in the middle of the answer")
+            lost = "the connection was lost in the middle of the answer"
+            raise ModelUnavailable(model, lost, charged=True)
         text = well_formed("".join(self.text))
         if self.ended in _FILTERED:
-            raise ModelRefused(model, f"the provider stopped the answer ({self.ended}); say it otherwise")
+            stopped = f"the provider stopped the answer ({self.ended}); say it otherwise"
+            raise ModelRefused(model, stopped, charged=True, took=self.took)
         if self.ended in _BROKEN and not self.calls:
-            raise ModelUnavailable(model, f"the answer broke off ({self.ended})")
+            broken = f"the answer broke off ({self.ended})"
+            raise ModelUnavailable(model, broken, charged=True, took=self.took)
         requests = tuple(
             tool_request(
                 call.id or f"call_{number}",

@@ -1,7 +1,8 @@
 """Tries again what failed for want of an answer: with growing waits, drawn by lot, or as long as told to.
 
-Nothing is tried again once an answer has begun: its pieces were handed out, somebody has read them, and the
-provider charges for them. The caller hears `ModelUnavailable`, and decides with its budget in hand.
+Nothing is tried again once an answer has begun, or may have: its pieces were handed out, somebody has read
+them, and the provider charges for them. The caller hears `ModelUnavailable`, and decides with its budget in
+hand: it has reserved one answer, not several.
 """
 
 from __future__ import annotations
@@ -63,8 +64,10 @@ class RetryingModel:
         began = patience.clock()
 
         def is_worth_it(error: BaseException) -> bool:
-            # guard: an answer that has begun was heard and is charged for
-            return isinstance(error, ModelUnavailable) and not listening.heard
+            if not isinstance(error, ModelUnavailable):
+                return False
+            # guard: an answer that has begun was heard, and what may be charged for was reserved once
+            return not listening.heard and not error.charged
 
         def is_over(state: RetryCallState) -> bool:
             if state.attempt_number > patience.retries:
