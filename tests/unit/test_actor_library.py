@@ -211,6 +211,19 @@ def test_broken_files_are_listed_with_what_is_wrong_and_spoil_nothing_else(
         ActorLibrary(root, trust, user_directory=tmp_path / "none").get("outside")
 
 
+@pytest.mark.parametrize(
+    "text", ["name: me/bad\ntype: lmm\n", "type: llm\nname: 'me/bad'  # mine\nprompt: [\n"]
+)
+def test_a_broken_actor_is_found_by_the_name_in_its_file_with_what_is_wrong(
+    library: ActorLibrary, root: Path, mine: Path, trust: SqlTrustStore, text: str
+) -> None:
+    write(mine / "draft.yaml", text)
+    write(root / OURS / "bad.yaml", simple("me/bad", "theirs"))
+    trust_all(trust, root)
+    with pytest.raises(InvalidActor, match=r"draft\.yaml is not a valid actor: line"):
+        library.get("me/bad")
+
+
 def test_an_actor_that_nobody_knows_is_told_with_the_nearest(
     library: ActorLibrary, trust: SqlTrustStore
 ) -> None:

@@ -8,6 +8,7 @@ prompts that stand in files of their own count with the actor.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
@@ -26,6 +27,9 @@ from cleveragents.infrastructure.trust.repository_files import ACTORS_DIRECTORY,
 from cleveragents.infrastructure.yaml.document import SIZE_LIMIT_BYTES
 
 __all__ = ["ActorLibrary", "ActorListing", "ActorOrigin", "user_actors_directory"]
+
+# A file with a mistake anywhere is no YAML perhaps, but mostly says its name.
+_NAMED = re.compile(rb"^name:[ \t]*[\"']?([A-Za-z0-9_./-]+)", re.MULTILINE)
 
 ActorOrigin: TypeAlias = Literal["builtin", "user", "repository"]
 
@@ -132,7 +136,9 @@ class ActorLibrary:
         try:
             actor = load_actor(content, listing.source, tools=self._tools, prompts=prompts)
         except InvalidActor as error:
-            return changed(listing, problem="; ".join(error.problems))
+            named = _NAMED.search(content)  # whoever asks for it by name is told what is wrong with it
+            name = named[1].decode() if named else listing.name
+            return changed(listing, name=name, problem="; ".join(error.problems))
         if actor.name.startswith(f"{BUILTIN_NAMESPACE}/"):  # guard: what is shipped means the same everywhere
             problem = f"the namespace {BUILTIN_NAMESPACE!r} is for what is shipped; choose another"
             return changed(listing, problem=problem)
