@@ -150,7 +150,10 @@ TESTS: dict[str, list[str]] = {
     "application/services/service_thread.py": WORKER,
     "application/services/strategy_execution.py": PIPELINE,
     "application/services/strategy_threads.py": PIPELINE,
-    "application/services/tool_execution.py": [f"{UNIT}guards_actors.py", f"{UNIT}invariants.py", *RUNNING],
+    "application/services/tool_execution.py": [
+        *(f"{UNIT}{part}.py" for part in ("guards_actors", "invariants", "actor_plans_secrets")),
+        *RUNNING,
+    ],
     "domain/action.py": ACTIONS,
     "domain/action_arguments.py": ACTIONS,
     "domain/change.py": CHANGESETS,

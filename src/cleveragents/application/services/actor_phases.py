@@ -28,6 +28,7 @@ from cleveragents.domain.decision import Alternative, NewDecision
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.progress import Progress
+from cleveragents.domain.redaction import redact_content, redact_content_text, redact_text
 from cleveragents.domain.strategy import Casting, Strategy, Task
 from cleveragents.errors import ActorAsks, ActorStopped, BudgetExhausted, DeadlineExceeded
 
@@ -117,7 +118,7 @@ class ActorPhases:
         left: Mapping[str, JsonValue] = {}
         with self.open_stage(ground) as stage:
             for place, (number, task) in enumerate(tasks, start=1):
-                self.say(f"step {place} of {len(tasks)}: {task.name}")
+                self.say(redact_text(f"step {place} of {len(tasks)}: {task.name}"))
                 words = _task_words(ground.strategy, number, task)
                 left = self._run(ground, stage, actor, str(number), task=words)
             for number in range(1, _ROUNDS + 1):
@@ -131,9 +132,9 @@ class ActorPhases:
 
     def _show(self, made: Sequence[NewDecision], tasks: Sequence[Task]) -> None:
         for decision in made:
-            self.say(f"decided: {decision.question} {decision.choice}")
+            self.say(redact_text(f"decided: {decision.question} {decision.choice}"))
         for number, task in enumerate(tasks, start=1):
-            self.say(f"planned: {number}. {task.name}")
+            self.say(redact_text(f"planned: {number}. {task.name}"))
 
     def _findings(self, ground: ActorGround, stage: Stage) -> str:
         """What is wrong with the result, in words for who mends it; nothing, if nothing is."""
@@ -152,12 +153,15 @@ class ActorPhases:
         self.say(f"{actor.rpartition('/')[2]} reads the changes")
         # Named by what is read: other changes get another verdict, and the same ones none that costs again.
         part = f"review-{hashlib.sha256(diff.encode()).hexdigest()[:16]}"
-        shown = _legible(diff, stage.actors.get(actor), stage.host(part, reads=True))
+        shown = _legible(redact_content_text(diff), stage.actors.get(actor), stage.host(part, reads=True))
         values = self._run(ground, stage, actor, part, task=shown, reads=True)
-        findings = "\n".join(f"- {finding}" for finding in _texts(values.get("findings")))
+        findings = redact_content_text(
+            "\n".join(f"- {finding}" for finding in _texts(values.get("findings")))
+        )
         accepted = values.get("verdict") == "accept"
         verdict = CheckVerdict.PASSED if accepted else CheckVerdict.FAILED
-        details = "\n".join(filter(None, [str(values.get("summary") or ""), findings]))
+        summary = redact_content_text(str(values.get("summary") or ""))
+        details = "\n".join(filter(None, [summary, findings]))
         run = CheckRun(ground.plan.id, REVIEW, actor, False, verdict, details, "", self.clock.now())
         self.checks.record(run)
         return "" if accepted else f"The reviewer sends it back:\n{findings or details}"
@@ -198,7 +202,9 @@ class ActorPhases:
         if asked is not None:
             choices = f" ({', '.join(asked.choices)})" if asked.choices else ""
             remedy = f"`agents plan answer {plan.id} TEXT`"
-            raise ActorAsks(plan.id, f"{asked.text}{choices}", remedy, asked.id, asked.choices)
+            raise ActorAsks(
+                plan.id, redact_content_text(f"{asked.text}{choices}"), remedy, asked.id, asked.choices
+            )
         return outcome.values
 
 
@@ -286,7 +292,9 @@ def _tasks(kept: JsonValue) -> tuple[Task, ...]:
 
 
 def _objects(kept: JsonValue) -> list[Mapping[str, Any]]:
-    many = kept if isinstance(kept, Sequence) and not isinstance(kept, str) else ()
+    """What a model said, without keys; its words may be about code, which stays as it is."""
+    shown = redact_content(kept)
+    many = shown if isinstance(shown, Sequence) and not isinstance(shown, str) else ()
     return [entry for entry in many if isinstance(entry, Mapping)]
 
 

@@ -29,7 +29,7 @@ from cleveragents.domain.file_state import Difference, FileState, entries_betwee
 from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.policy import Capability, Policy, Verdict
-from cleveragents.domain.redaction import redact
+from cleveragents.domain.redaction import redact, redact_content
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import (
     CallDenied,
@@ -47,6 +47,8 @@ FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
 
 DONE = (CallState.ENDED, CallState.FAILED)
 """Where a call is over, however it ended."""
+
+_OF_FILES = (Capability.READ, Capability.EDIT, Capability.CREATE, Capability.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +286,7 @@ class ToolExecution:
             raise  # the call stays open: another attempt makes it again, or `abandon` ends it
         except CleverAgentsError as error:
             return None, error
-        return freeze(redact(result)), None
+        return freeze(_masked(result, tool)), None
 
     def _run(self, argv: tuple[str, ...], directory: str, timeout_seconds: float) -> CommandResult:
         command = Command(
@@ -302,6 +304,13 @@ class ToolExecution:
 
 def _nothing(path: str) -> None:
     """Nobody needs to hear of it."""
+
+
+def _masked(result: JsonValue, tool: Tool) -> object:
+    """What may be kept of it and told to a model: files must not come back other than they are, so there the
+    names of secrets say nothing; in what a program prints they do."""
+    of_files = tool.spec.capability in _OF_FILES and not tool.spec.runs_commands
+    return redact_content(result) if of_files else redact(result)  # guard: `env` prints its secrets by name
 
 
 def _text(error: CleverAgentsError | None) -> str | None:

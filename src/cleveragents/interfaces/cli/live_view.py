@@ -68,7 +68,7 @@ class PlainView:
     def say(self, message: str) -> None:
         with self._lock:
             self._live.finish()
-            self._write(message)
+            self._write(redact_text(message))
 
     def seen(self, seen: Progress) -> None:
         for line in lines_of(seen):

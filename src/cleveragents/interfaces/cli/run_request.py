@@ -19,6 +19,7 @@ import click
 
 from cleveragents.domain.budget import PICODOLLARS, Limits
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
+from cleveragents.domain.redaction import redact
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
         _ensure_sound(parts, action, step, root)
     request = freeze(
         {
-            "arguments": thaw(arguments),
+            "arguments": _kept(action, arguments),
             "checks": list(wanted.checks),
             "profile": name,
             "from_head": wanted.from_head,
@@ -91,6 +92,14 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
     goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), given]))
     assert isinstance(request, Mapping)
     return NewPlan(goal, action.name, str(root), request)
+
+
+def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+    """The arguments as the plan holds them: those of steps as they are, since the steps may be made again;
+    those of actors are words for a model, which gets no secret."""
+    if action.execute_actor is None:
+        return {name: thaw(value) for name, value in arguments.items()}
+    return {name: redact(thaw(value)) for name, value in arguments.items()}
 
 
 def _goal_wanted(wanted: Wanted) -> Wanted:
