@@ -34,6 +34,7 @@ ENGINE = (
     "unit/test_invariants",
     "unit/test_mcp_actor_tools",
     "unit/test_mcp_cli",
+    "unit/test_mcp_plans",
     "unit/test_plan_checking",
     "unit/test_plan_decisions",
     "unit/test_plan_rewriting",

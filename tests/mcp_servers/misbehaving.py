@@ -119,6 +119,15 @@ def forks(number: Any) -> None:
     answer(number)
 
 
+def leaves_a_child(number: Any) -> None:
+    """In a session of its own; but it ends when it is told to."""
+    if os.fork() == 0:
+        os.setsid()
+        announce()
+        for_ever()
+    answer(number)
+
+
 def main(way: str) -> None:
     if way == "silent":
         announce()
@@ -130,10 +139,12 @@ def main(way: str) -> None:
     if way == "gone":
         sys.stderr.write(f"I cannot start with {os.environ.get('GIVEN_TOKEN')}\n")
         sys.exit(3)
-    ways = (dies, never_answers, floods, babbles, answers_wrongly, says_no, tells, forks)
+    ways = (dies, never_answers, floods, babbles, answers_wrongly, says_no, tells, forks, leaves_a_child)
     on_call = {found.__name__: found for found in ways}.get(way, answer)
     if way == "forks":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        announce()
+    if way == "leaves_a_child":
         announce()
     serve(on_call)
     if way == "forks":

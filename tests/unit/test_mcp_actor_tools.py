@@ -92,6 +92,24 @@ def test_one_that_nobody_trusts_asks_a_person_when_it_is_named(plans: PlanBench)
             names(actor, "mcp__theirs__work")
 
 
+def test_a_pattern_that_means_no_server_starts_none(tmp_path: Path) -> None:
+    said: list[str] = []
+    with open_mcp(configured(misbehaving("gone")), place(tmp_path), say=said.append) as mcp:
+        for pattern in ("skill*", "read", "mcpx*"):
+            assert mcp.select(pattern) == ()
+        assert said == []
+
+
+def test_a_server_that_cannot_be_used_is_said_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    servers = configured(misbehaving("gone"), replace(OWN, name="good"))
+    with open_mcp(servers, place(tmp_path), say=said.append) as mcp:
+        for pattern in ("mcp__*", "*__work", "m?p__*"):
+            assert mcp.select(pattern) == ("mcp__good__work",)
+    assert len(said) == 1
+    assert "MCP server bad" in said[0]
+
+
 def test_joined_tools_speak_for_all_and_the_first_of_a_name_wins(tmp_path: Path) -> None:
     registry = ToolRegistry()
     with open_mcp(configured(misbehaving("gone")), place(tmp_path)) as mcp:

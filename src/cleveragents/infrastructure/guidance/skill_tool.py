@@ -55,12 +55,7 @@ class SkillTool(TypedTool[SkillArguments, SkillResult]):
 
     def _file(self, skill: Skill, name: str) -> str:
         try:
-            if skill.own:
-                content = read_inside(
-                    Path(skill.folder), name
-                )  # guard: nothing of the user's but the skill's
-            else:
-                content = self._brought(skill, name)
+            content = read_inside(Path(skill.folder), name) if skill.own else self._brought(skill, name)
         except ConfigurationError as error:
             raise ToolRefused(self.name, f"{name!r} {error.problem}") from None
         if content is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from cleveragents.application.ports.commands import StopSignal
@@ -22,11 +22,13 @@ def open_mcp(
     stop: StopSignal | None = None,
     *,
     patience: Patience | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Iterator[McpTools]:
     """The tools of those servers, for as long as the context lasts.
 
     Entering starts nothing, not even a thread. When it is left, no server is alive, nor any process that one
-    started. `stop` ends a start or a listing that is under way; a call watches its own.
+    started. `stop` ends a start or a listing that is under way; a call watches its own. What
+    cannot be used is said, once, when all tools are listed.
     """
     with McpServers(configuration.servers, place, patience) as servers:
-        yield McpTools(servers, configuration, stop)
+        yield McpTools(servers, configuration, stop, say)

@@ -7,7 +7,8 @@ a server that the user added themselves is it believed that a tool merely reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -27,6 +28,7 @@ from cleveragents.infrastructure.tools.mcp.servers import McpServers
 
 __all__ = ["McpTool", "McpTools"]
 
+_WILD = re.compile(r"[*?\[]")
 _OUTPUT = FrozenObject(
     {
         "type": "object",
@@ -93,11 +95,17 @@ class McpTools:
     that it needs, as far as they are configured and trusted, and waits for them."""
 
     def __init__(
-        self, servers: McpServers, configuration: McpConfiguration, stop: StopSignal | None = None
+        self,
+        servers: McpServers,
+        configuration: McpConfiguration,
+        stop: StopSignal | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
         self._servers = servers
         self._configuration = configuration
         self._stop = stop
+        self._say = say
+        self._said: dict[str, object] = {}
 
     def get(self, name: str) -> Tool:
         """`UnknownTool`, `NotTrusted`, `ToolRefused` if its server cannot be used."""
@@ -129,9 +137,10 @@ class McpTools:
         A server that is named and cannot be used is an error: whoever names it relies on it.
         """
         server, separator, _ = pattern.removeprefix(PREFIX).partition(SEPARATOR)
-        if not pattern.startswith(PREFIX):
-            return tuple(name for name in self.names() if fnmatchcase(name, pattern))
-        if not separator or "*" in server:
+        fixed = _WILD.split(pattern, maxsplit=1)[0]
+        if not fixed.startswith(PREFIX) and not PREFIX.startswith(fixed):
+            return ()  # guard: what means none of ours starts no server
+        if not pattern.startswith(PREFIX) or not separator or _WILD.search(server):
             return tuple(name for name in self.names() if fnmatchcase(name, pattern))
         found = self._tools(self._server(pattern))
         return tuple(
@@ -158,10 +167,21 @@ class McpTools:
         found: dict[str, McpTool] = {}
         for server in self._configuration.servers.values():
             try:
-                found |= self._tools(server)
-            except ToolRefused:
-                continue  # `problems` tells
+                tools = self._tools(server)
+            except ToolRefused as refusal:
+                self._tell(server.name, str(refusal))
+                continue
+            for name, tool in tools.items():
+                if tool.listed.problem:
+                    self._tell(name, f"{name} cannot be used: {tool.listed.problem}")
+            found |= tools
         return found
+
+    def _tell(self, name: str, what: str) -> None:
+        mine = object()
+        # One step, so that of two threads one says it.
+        if self._say is not None and self._said.setdefault(name, mine) is mine:
+            self._say(what)
 
     def _tools(self, server: McpServer) -> dict[str, McpTool]:
         listing = self._servers.tools(server.name, self._stop)
