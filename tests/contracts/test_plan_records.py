@@ -139,7 +139,7 @@ def test_a_call_keeps_what_a_move_does_not_name(stand: PlanStand) -> None:
     call = stand.call(stand.plan())
     changeset = stand.changesets.start(call.plan_id)
     started = stand.calls.move(call, CallState.STARTED, now=LATER, changeset_id=changeset)
-    assert started == replace(call, changeset_id=changeset)
+    assert started == replace(call, changeset_id=changeset, started_at=LATER)  # it begins anew
     ending = stand.calls.move(started, CallState.ENDING, now=LATER, result={"n": 1}, error="half")
     assert ending == replace(started, state=CallState.ENDING, result=FrozenObject({"n": 1}), error="half")
     ended = stand.calls.move(ending, CallState.ENDED, now=LATER)

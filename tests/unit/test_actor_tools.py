@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -12,7 +13,8 @@ from cleveragents.application.services.tool_answers import MOST_CHARACTERS, cut,
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.policy import READ_ONLY, Policy, profile
 from cleveragents.domain.strategy import Strategy
-from cleveragents.errors import Cancelled, NeedsHuman, UnknownTool
+from cleveragents.domain.tool import CallState
+from cleveragents.errors import BudgetExhausted, Cancelled, NeedsHuman, UnknownTool
 from tests.plan_bench import PlanBench, command
 
 
@@ -81,6 +83,42 @@ def test_a_cancel_leaves_the_run(plans: PlanBench) -> None:
     token.cancel("enough")
     with pytest.raises(Cancelled):
         worker.use("read", {"path": "a.txt"}, step="1.1")
+
+
+def test_a_command_runs_no_longer_than_the_plan_may_when_its_turn_comes(plans: PlanBench) -> None:
+    worker, plan = tools(plans, profile("full-auto"))
+    turns: list[bool] = []
+
+    def seconds_left() -> float:
+        turns.append(worker._lock.locked())
+        return 0.2
+
+    worker = replace(worker, seconds_left=seconds_left)
+    answer = worker.use("command", {"script": "sleep 600"}, step="1.1")
+    assert "timed_out: true" in answer.text.lower(), answer.text
+    assert turns == [True]
+    assert plans.parts.history.calls(plan.id)[-1].ended_at is not None
+
+
+def test_no_call_is_begun_without_time(plans: PlanBench) -> None:
+    worker, plan = tools(plans, profile("full-auto"))
+    before = plans.parts.history.calls(plan.id)
+    with pytest.raises(BudgetExhausted, match="--timeout MORE"):
+        replace(worker, seconds_left=lambda: 0.0).use("read", {"path": "a.txt"}, step="1.1")
+    assert plans.parts.history.calls(plan.id) == before
+
+
+def test_a_call_that_was_cut_off_begins_anew(plans: PlanBench) -> None:
+    """What lies between is the time in which nobody worked."""
+    worker, plan = tools(plans, profile("full-auto"))
+    now = plans.container.clock.now()
+    for step, tool in (("1.1", "read"), ("1.2", "write")):
+        arguments = {"path": "a.txt"} if tool == "read" else {"path": "n.txt", "content": "n"}
+        plans.parts.calls.add(
+            plan.id, tool, arguments, step=step, state=CallState.STARTED, now=now - timedelta(days=3)
+        )
+        assert not worker.use(tool, arguments, step=step).failed
+        assert plans.parts.history.calls(plan.id)[-1].started_at >= now
 
 
 def test_a_result_is_spelt_for_readers_with_its_long_text_raw() -> None:

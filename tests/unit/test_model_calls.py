@@ -263,6 +263,13 @@ def test_every_try_that_may_be_charged_for_is_reserved_and_counted(budgets: SqlB
     assert (budgets.view("plan").spent.tokens, paused) == (2_200, [0.5, 1.0])
 
 
+def test_nothing_is_tried_again_once_an_answer_would_be_late(budgets: SqlBudgetStore) -> None:
+    silent = FakeModel("m/a", words=(), error=ModelUnavailable("m/a", "no word in time", charged=True))
+    with pytest.raises(ModelUnavailable):
+        ask(replace(calls(budgets, silent), retries=5, patience_seconds=0.1))
+    assert len(silent.asked) == 1
+
+
 def test_what_costs_nothing_is_left_to_the_model_to_try_again(budgets: SqlBudgetStore) -> None:
     busy = FakeModel("m/a", words=(), error=ModelUnavailable("m/a", "busy"))
     half = FakeModel("m/b", words=("half",), error=ModelUnavailable("m/b", "cut off", charged=True))

@@ -7,7 +7,7 @@ decide, and a cancel, leaves the run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
@@ -18,7 +18,7 @@ from cleveragents.application.services.tool_execution import CallRequest, ToolEx
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Verdict
 from cleveragents.domain.tool import CallState, ToolSpec
-from cleveragents.errors import CallDenied, PolicyDenied
+from cleveragents.errors import BudgetExhausted, CallDenied, PolicyDenied
 
 __all__ = ["EVERY_TOOL", "ActorTools", "SelectingTools"]
 
@@ -38,7 +38,8 @@ class SelectingTools(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ActorTools:
-    """The tools that a run's policy does not deny.
+    """The tools that a run's policy does not deny. No command runs longer than `seconds_left` says that the
+    plan may go on.
 
     Thread safety:
         Owner: the run that made it.
@@ -50,6 +51,7 @@ class ActorTools:
     """
 
     execution: ToolExecution
+    seconds_left: Callable[[], float] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     def specs(self, names: Sequence[str]) -> Sequence[ToolSpec]:
@@ -76,16 +78,33 @@ class ActorTools:
         return tuple(wanted)
 
     def use(self, tool: str, arguments: Mapping[str, JsonValue], *, step: str) -> ToolAnswer:
-        """What came of the call. `NeedsHuman`, `Cancelled`."""
-        request = CallRequest(step, tool, arguments)
+        """What came of the call. `NeedsHuman`, `Cancelled`; `BudgetExhausted` when no time is left."""
         try:
             with self._lock:
-                call = self.execution.call(request)
+                # Asked here, and not before: the call of another branch may have taken its time.
+                left = self._time()
+                self._begin_anew(step)
+                call = self.execution.call(CallRequest(step, tool, arguments, timeout_seconds=left))
         except (PolicyDenied, CallDenied) as denied:
             return ToolAnswer(str(denied), failed=True)
         if call.state is CallState.FAILED:
             return ToolAnswer(cut(call.error or "it failed"), failed=True)
         return ToolAnswer(spelt_result(call.result), value=call.result)
+
+    def _time(self) -> float | None:
+        left = None if self.seconds_left is None else self.seconds_left()
+        if left is not None and left <= 0:  # guard: what has no time is not begun
+            plan_id = self.execution.sandbox.plan_id
+            raise BudgetExhausted(plan_id, "the time it may take is over", "--timeout MORE")
+        return left
+
+    def _begin_anew(self, step: str) -> None:
+        """A call that was cut off and only reads is made again as it stands: it begins now, not when whoever
+        died began it."""
+        execution = self.execution
+        earlier = execution.earlier(step)
+        if earlier is not None and earlier.state is CallState.STARTED:
+            execution.calls.move(earlier, CallState.STARTED, now=execution.clock.now())
 
     def _may_be_used(self, spec: ToolSpec) -> bool:
         return self.execution.policy.verdict(spec.capability) is not Verdict.DENY

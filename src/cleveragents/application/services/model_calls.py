@@ -53,7 +53,8 @@ class ModelCalls:
     """Calls on one budget. Any number may run at once, on one event loop.
 
     A try that may have cost something is paid for before the next is made, up to `retries` times more; what
-    costs nothing the model itself tries again. `patience_seconds` bounds the wait for one call under way.
+    costs nothing the model itself tries again. `patience_seconds` is how long an answer may take: after it
+    nothing is tried again, and no call under way is waited for any longer.
 
     Cancel safety: a cancelled call has closed its connection, and counts at its worst case; one that still
         waits for room has reserved nothing.
@@ -94,13 +95,16 @@ class ModelCalls:
         return await asyncio.to_thread(self.models.get, model)
 
     async def _tried(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
+        give_up = self.clock.monotonic() + self.patience_seconds
         for number in range(self.retries):
+            pause = min(_FIRST_PAUSE_SECONDS * 2.0**number, _LONGEST_PAUSE_SECONDS)
             try:
                 return await self._call(model, request, name, heard)
             except ModelUnavailable as error:
-                if heard.anything or not error.charged:
+                late = self.clock.monotonic() + pause > give_up
+                if late or heard.anything or not error.charged:
                     raise
-            await self.sleep(min(_FIRST_PAUSE_SECONDS * 2.0**number, _LONGEST_PAUSE_SECONDS))
+            await self.sleep(pause)
         return await self._call(model, request, name, heard)
 
     async def _call(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:

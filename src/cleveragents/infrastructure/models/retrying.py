@@ -64,10 +64,10 @@ class RetryingModel:
         began = patience.clock()
 
         def is_worth_it(error: BaseException) -> bool:
-            if not isinstance(error, ModelUnavailable):
+            if isinstance(error, ModelUnavailable) and error.charged:  # guard: one answer is reserved
                 return False
-            # guard: an answer that has begun was heard, and what may be charged for was reserved once
-            return not listening.heard and not error.charged
+            # guard: an answer that has begun was heard and is charged for
+            return isinstance(error, ModelUnavailable) and not listening.heard
 
         def is_over(state: RetryCallState) -> bool:
             if state.attempt_number > patience.retries:

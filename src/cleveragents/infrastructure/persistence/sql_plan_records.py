@@ -103,6 +103,8 @@ class SqlCallStore:
             wanted = replace(
                 held,
                 state=state,
+                # Taken up again, it begins anew: in the time since whoever had it died, nobody worked.
+                started_at=now if held.state is state is CallState.STARTED else held.started_at,
                 changeset_id=changeset_id or held.changeset_id,
                 result=held.result if result is None else result,
                 error=held.error if error is None else error,
