@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from cleveragents.application.services.actor_phases import REVIEW
 from cleveragents.domain.actor import Actor, ActorLimits, HumanNode, StateKey, ToolNode
-from cleveragents.domain.budget import Limits, exceeded
+from cleveragents.domain.budget import Limits, Spend, exceeded
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import PlanError
@@ -353,6 +354,18 @@ def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, pha
     plan = bench.resume(plan)
     assert plan.standing == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["write"]
+
+
+def test_the_time_in_which_nobody_worked_is_not_the_plans(bench: ActorPlanBench) -> None:
+    plan = bench.goal(bench.script(*WORKED), cast=ALONE, limits=Limits(seconds=100.0))
+    budgets, now = bench.parts.thinking.budgets, bench.container.clock.now()
+    named = {"actor": "a/b", "node": "n", "model": "m/x"}
+    budgets.open(plan.id, Limits(seconds=100.0), now=now)
+    ended = budgets.reserve(plan.id, plan.id, Spend(steps=1), key="1", now=now, **named)
+    budgets.settle(ended, Spend(steps=1), None, now=now + timedelta(seconds=30))
+    budgets.reserve(plan.id, plan.id, Spend(steps=1), key="2", now=now, **named)
+    budgets.forfeit(plan.id, now=now + timedelta(days=3))
+    assert bench.parts.thinking.time_left(plan, bench.strategies[plan.id]) == pytest.approx(70.0)
 
 
 def test_a_larger_budget_for_a_plan_that_has_not_begun_keeps_its_other_limits(bench: ActorPlanBench) -> None:

@@ -142,7 +142,8 @@ class ActorParts:
         thought = sum(
             (call.ended_at - call.started_at).total_seconds()
             for call in budgets.calls_of(plan.id)
-            if call.ended_at is not None
+            # What was forfeited ended when somebody noticed: the time until then nobody worked.
+            if call.ended_at is not None and call.state != "forfeited"
         )
         limit = budgets.view(plan.root_id or plan.id).limits.seconds
         return (limit or strategy.limit_seconds) - spent - thought
@@ -189,7 +190,7 @@ class ActorParts:
         if plan.phase is Phase.STRATEGIZE:  # once is enough
             for note in (*skills.notes, *configuration.notes):
                 say(note)
-        with self._tools(ground, SkillTools(skills), configuration) as tools:
+        with self._tools(ground, SkillTools(skills), configuration, say) as tools:
             yield Stage(
                 actors=self._plans.actors(Path(plan.resource)),
                 host=self._hosts(ground, tools, on_output),
@@ -200,10 +201,15 @@ class ActorParts:
 
     @contextmanager
     def _tools(
-        self, ground: ActorGround, skills: ToolSource, configuration: McpConfiguration
+        self,
+        ground: ActorGround,
+        skills: ToolSource,
+        configuration: McpConfiguration,
+        say: Callable[[str], None],
     ) -> Iterator[ToolSource]:
         """The plan's tools: our own, the one that reads skills, and those of MCP servers, which are started
         by whoever asks for them and gone with the stage."""
+        from cleveragents.application.services.timed_tools import TimedTools
         from cleveragents.infrastructure.tools.joined import JoinedTools
         from cleveragents.infrastructure.tools.mcp.opening import open_mcp
         from cleveragents.infrastructure.tools.mcp.place import ServerPlace
@@ -221,8 +227,8 @@ class ActorParts:
             hidden=(resource, self._container.state_directory),
             allowed_names=tuple(name.strip() for name in names if name.strip()),
         )
-        with open_mcp(configuration, place, ground.job.token) as servers:
-            yield JoinedTools(self._plans.tools, skills, servers)
+        with open_mcp(configuration, place, ground.job.token, say=say) as servers:
+            yield JoinedTools(self._plans.tools, skills, TimedTools(servers, ground.seconds_left))
 
     def _hosts(
         self, ground: ActorGround, tools: ToolSource, on_output: Callable[[bytes], None] | None
@@ -240,6 +246,8 @@ class ActorParts:
             plan_id=plan.id,
             root_id=plan.root_id or plan.id,
             fallback=settings.fallback or None,
+            retries=settings.retries,
+            patience_seconds=settings.timeout_seconds,
         )
         model = ground.casting.model or settings.default
 
@@ -247,7 +255,7 @@ class ActorParts:
             self.models.get(model)  # here, where it may take its time, and not on the loop
             policy = READ_ONLY if reads else ground.strategy.policy
             execution = self._plans.execution(ground, policy, tools, on_output)
-            return PlanActorHost(part, model, calls, ActorTools(execution))
+            return PlanActorHost(part, model, calls, ActorTools(execution, ground.seconds_left))
 
         return host
 
