@@ -49,10 +49,11 @@ class PlanLifecycle:
         plan = self.plans.create(new, now=self.clock.now())
         return self._queue(plan)
 
-    def resume(self, plan: Plan) -> Plan:
+    def resume(self, plan: Plan, *, model: str | None = None) -> Plan:
         """Queues a plan that failed or was interrupted, to go on where it stands. Of one that failed at a
         call, that call is made again; what was done before it is not. A job that nobody works at any more
-        goes on with its plan: a second one would get in its way.
+        goes on with its plan: a second one would get in its way. With `model`, its actors go on with that
+        one, also when it is resumed or answered again.
 
         `PlanError` for one that runs, waits for an answer or has ended; `NeedsHuman` when files in its
         sandbox were edited by hand and not taken in.
@@ -64,14 +65,14 @@ class PlanLifecycle:
             again = f"apply it again: `agents plan apply {plan.id}`"
             raise PlanError(plan.id, f"it is {plan.state.value}; {again}")
         if is_to_be_run(plan):
-            return self._taken_up(plan)
+            return self._taken_up(plan, model)
         if plan.state is PlanState.WAITING and self.asking(plan) is not None:
             raise PlanError(plan.id, "it waits for your answer; `agents plan approve` or `agents plan deny`")
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         if plan.standing == (Phase.EXECUTE, PlanState.ERRORED):
             with suppress(SandboxMissing):
                 self.rewriting.take_back_failure(plan)
-        return self._queue(plan)
+        return self._queue(plan, _going_on_with(model))
 
     def is_worked_on(self, plan: Plan) -> bool:
         """Whether a living process runs it; one that is not known to be dead counts as alive."""
@@ -168,7 +169,7 @@ class PlanLifecycle:
         except StalePlan:
             return self.plans.get(plan.id)  # it has moved since, and not by us
 
-    def _taken_up(self, plan: Plan) -> Plan:
+    def _taken_up(self, plan: Plan, model: str | None) -> Plan:
         """A plan that should be running, with a job that can be claimed. `PlanError` if it does run."""
         job = self._job(plan)
         if job is not None:
@@ -176,9 +177,14 @@ class PlanLifecycle:
             plan = self.reconciled(self.plans.get(plan.id))
             job = self._job(plan)
         if job is None or job.state.ended:
-            return self._queue(plan)
+            return self._queue(plan, _going_on_with(model))
         if self.is_worked_on(plan):  # guard: one owner at a time
             raise PlanError(plan.id, "it is running already")
+        if model is None:
+            return plan
+        # The plan leaves its job first: whoever claims that one meanwhile finds that it is not its plan's.
+        plan = self._queue(plan, _going_on_with(model))
+        self._let_go(job)
         return plan
 
     def _queue(self, plan: Plan, more: Mapping[str, JsonValue] | None = None) -> Plan:
@@ -186,7 +192,9 @@ class PlanLifecycle:
         wanted = _queued(plan)
         ensure_plan_move(plan.id, plan.standing, wanted)
         kind, key = kind_of_plan(plan.id), f"{plan.id}@{plan.version}"
-        new = NewJob(kind, {"plan_id": plan.id, **(more or {})}, max_attempts=ATTEMPTS, key=key)
+        last = self._job(plan)
+        kept = {} if last is None else _going_on_with(last.payload.get("model"))
+        new = NewJob(kind, {"plan_id": plan.id, **kept, **(more or {})}, max_attempts=ATTEMPTS, key=key)
         job = self.jobs.submit(new, now=self.clock.now())
         return self.plans.move(plan, wanted, PlanFacts(job_id=job.id), now=self.clock.now())
 
@@ -221,6 +229,11 @@ class PlanLifecycle:
             self.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=self.clock.now())
         except StaleFence:
             return  # a peer was faster
+
+
+def _going_on_with(model: JsonValue) -> Mapping[str, JsonValue]:
+    """What a job is told of the model that was named at a resume."""
+    return {} if model is None else {"model": model}
 
 
 def _queued(plan: Plan) -> Standing:
