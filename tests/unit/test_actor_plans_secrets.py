@@ -106,3 +106,10 @@ def test_the_reviewer_sees_the_changes_without_keys(bench: ActorPlanBench) -> No
     )
     assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), plan.error
     assert [run.verdict for run in bench.parts.check_runs.of_plan(plan.id)] == [CheckVerdict.PASSED]
+
+
+def test_what_a_repository_tells_actors_is_told_without_keys(bench: ActorPlanBench) -> None:
+    model = bench.script(executes(says("done"), when={"user": r"The key is \*\*\*\."}))
+    alone = (None, "builtin/executor", None)
+    plan = bench.work(bench.goal(model, cast=alone, invariants=(f"The key is {KEY}.",)))
+    assert plan.standing == (Phase.EXECUTE, PlanState.COMPLETE), plan.error

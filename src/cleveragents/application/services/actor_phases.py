@@ -182,7 +182,9 @@ class ActorPhases:
                 "goal": plan.goal,
                 "task": task,
                 "definition_of_done": strategy.definition_of_done,
-                "instructions": _with_invariants(stage.instructions, strategy.invariants),
+                "instructions": redact_content_text(
+                    _with_invariants(stage.instructions, strategy.invariants)
+                ),
             },
             host=stage.host(part, reads=reads or who.read_only),
             stop=job.token,
