@@ -119,6 +119,7 @@ ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 
 # Quick ones first: a mutant is over at its first failure.
 TESTS: dict[str, list[str]] = {
+    "application/actor_parts.py": [f"{UNIT}cli_goals.py"],
     "application/container.py": [f"{UNIT}container.py", f"{RACES}container.py"],
     "application/services/acms_pipeline.py": PIPELINE,
     "application/services/actor_tools.py": [f"{UNIT}guards_actors.py", f"{UNIT}actor_tools.py"],
@@ -273,6 +274,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/live_output.py": [f"{UNIT}cli_plans.py", f"{UNIT}live_view.py"],
     "interfaces/cli/live_view.py": [f"{UNIT}live_view.py"],
     "interfaces/cli/plan_account.py": [f"{UNIT}cli_plans.py"],
+    "interfaces/cli/budget_options.py": [f"{UNIT}cli_goals.py"],
     "interfaces/cli/plan_decisions.py": [f"{UNIT}guards_cli.py"],
     "interfaces/cli/plan_work.py": [f"{UNIT}cli_plans.py", f"{UNIT}cli_plans_told.py"],
     "interfaces/cli/run_request.py": [f"{UNIT}guards_cli.py"],

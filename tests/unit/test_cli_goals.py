@@ -142,6 +142,73 @@ def test_a_limit_of_money_needs_a_price(agents: Agents, tmp_path: Path) -> None:
     assert (wrong.code, "is not known, so a limit of money cannot be kept" in wrong.err) == (2, True)
 
 
+OUTER = """\
+name: me/outer
+type: graph
+entry: inner
+state: {said: {type: string}}
+nodes: {inner: {type: subgraph, actor: me/inner, inputs: {goal: "${goal}"}, outputs: {said: said}}}
+"""
+INNER = """\
+name: me/inner
+type: graph
+entry: ask
+state: {said: {type: string}}
+nodes: {ask: {type: llm, prompt: "Say ${goal}.", model: "MODEL", output: said}}
+"""
+
+
+def test_a_limit_of_money_needs_the_price_of_every_model_that_may_be_asked(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a node in a subgraph, and of the fallback; for a run and for a resume."""
+    (tmp_path / "free.yaml").write_text("rules:\n  - reply: {text: hello}\n")
+    free = f"scripted/{tmp_path}/free.yaml"
+    actors = tmp_path / "home" / ".config" / "cleveragents" / "actors"
+    (actors / "outer.yaml").write_text(OUTER)
+    (actors / "inner.yaml").write_text(INNER.replace("MODEL", free))
+    unknown = "is not known, so a limit of money cannot be kept"
+    wrong = agents("run", "Do it", "--actor", "me/outer", "--max-usd", "1")
+    assert (wrong.code, f"the price of {free} {unknown}" in wrong.err) == (2, True), wrong.err
+    monkeypatch.setenv("CLEVERAGENTS_MODELS_FALLBACK", free)
+    wrong = agents("run", "Do it", "--max-usd", "1")
+    assert (wrong.code, unknown in wrong.err) == (2, True), wrong.err
+    assert json.loads(agents("plan", "list", "--format", "json").out) == []
+    monkeypatch.delenv("CLEVERAGENTS_MODELS_FALLBACK")
+    waits = agents("run", "Do it", "--actor", "me/outer", "--max-tokens", "1")
+    assert waits.code == 3, waits.err
+    wrong = agents("plan", "resume", waits.id, "--max-usd", "1", "--max-tokens", "90000")
+    assert (wrong.code, unknown in wrong.err) == (2, True), wrong.err
+    done = agents("plan", "resume", waits.id, "--max-tokens", "90000")
+    assert done.code == 0, done.err
+    spending = json.loads(agents("plan", "show", waits.id, "--format", "json").out)["spending"]
+    assert (spending["usd"], spending["limits"]["picodollars"]) == (None, None)
+
+
+def test_a_resume_that_is_refused_raises_no_limit(agents: Agents) -> None:
+    waits = agents("run", "Say color", "--max-steps", "1", "--max-tokens", "50000")
+    assert waits.code == 3, waits.err
+
+    def limits() -> dict[str, int]:
+        spending: dict[str, dict[str, int]] = json.loads(
+            agents("plan", "show", waits.id, "--format", "json").out
+        )["spending"]
+        return spending["limits"]
+
+    assert agents("plan", "resume", waits.id, "--max-steps", "2").code == 3
+    kept = limits()
+    assert (kept["steps"], kept["tokens"]) == (2, 50_000)
+    assert agents("plan", "cancel", waits.id).code == 0
+    assert agents("plan", "resume", waits.id, "--max-steps", "9").code == 2
+    assert limits() == kept
+
+
+def test_limits_are_for_plans_with_actors(agents: Agents) -> None:
+    failed = agents("run", "--action", "builtin/command", "--", "false")
+    wrong = agents("plan", "resume", failed.id, "--max-tokens", "5")
+    assert (wrong.code, "is for plans with actors" in wrong.err) == (2, True), wrong.err
+
+
 def test_without_a_model_the_remedy_is_told(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLEVERAGENTS_MODELS_DEFAULT")
     wrong = agents("run", "Do it")

@@ -7,7 +7,7 @@ the rest holds nothing but stores and is made anew when it is asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -148,6 +148,17 @@ class ActorParts:
         limit = budgets.view(plan.root_id or plan.id).limits.seconds
         return (limit or strategy.limit_seconds) - spent - thought
 
+    def ensure_priced(self, resource: Path, cast: Iterable[str], model: str) -> None:
+        """`PriceUnknown` unless money can be counted whichever model is asked, the fallback among them."""
+        from cleveragents.application.services.cast_models import models_of_cast
+        from cleveragents.errors import PriceUnknown
+
+        settings = self._container.settings.models
+        asked = models_of_cast(self._plans.actors(resource), cast, model or settings.default)
+        for name in filter(None, (*asked, settings.fallback)):
+            if self.models.facts(name).price is None:  # guard: refused before the start
+                raise PriceUnknown(name)
+
     def raise_limits(self, plan: Plan, limits: Limits) -> None:
         """More for the plan, and all that share its budget; what is None there stays as it is."""
         root = plan.root_id or plan.id
@@ -249,7 +260,7 @@ class ActorParts:
             retries=settings.retries,
             patience_seconds=settings.timeout_seconds,
         )
-        model = ground.casting.model or settings.default
+        model = str(ground.job.payload.get("model") or ground.casting.model or settings.default)
 
         def host(part: str, *, reads: bool) -> ActorHost:
             self.models.get(model)  # here, where it may take its time, and not on the loop

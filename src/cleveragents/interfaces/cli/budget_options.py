@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,8 +14,9 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.json_value import JsonValue
     from cleveragents.domain.plan import Plan
+    from cleveragents.domain.strategy import Casting
 
-__all__ = ["budget_options", "spending_of", "spent_in_words"]
+__all__ = ["budget_options", "raise_limits", "spending_of", "spent_in_words"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -43,6 +45,49 @@ def budget_options(command: _Command) -> _Command:
     return command
 
 
+def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None = None) -> None:
+    """More for a plan that is about to be resumed, with that model if one is named: before it is queued, or
+    whoever takes it finds the old limits. Of one that cannot be resumed nothing is changed: `resume` says
+    why.
+
+    `PriceUnknown` where money cannot be counted; `NeedsHuman` for edits by hand that were not taken in.
+    """
+    plan = parts.lifecycle.reconciled(plan)
+    if not _is_resumable(parts, plan):  # guard: a command that fails has changed nothing
+        return
+    casting = _casting(parts, plan)
+    if casting is None:
+        raise click.UsageError(f"--max-… is for plans with actors, and plan {plan.id} has none")
+    if limits.picodollars is not None:
+        cast = filter(None, (casting.strategize, casting.execute, casting.review))
+        parts.thinking.ensure_priced(Path(plan.resource), cast, model or casting.model)
+    parts.thinking.raise_limits(plan, limits)
+
+
+def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
+    from cleveragents.application.services.plan_run import is_to_be_run
+    from cleveragents.domain.plan import Phase, PlanState
+
+    if is_to_be_run(plan):
+        return not parts.lifecycle.is_worked_on(plan)
+    if plan.phase is Phase.APPLY or plan.state not in (PlanState.WAITING, PlanState.ERRORED):
+        return False
+    if parts.lifecycle.asking(plan) is not None:
+        return False
+    parts.rewriting.ensure_taken_in(plan)
+    return True
+
+
+def _casting(parts: PlanParts, plan: Plan) -> Casting | None:
+    """Who does it: as its strategy says, or as it will."""
+    from cleveragents.application.services.plan_strategy import ActionStrategist
+    from cleveragents.domain.strategy import Strategy
+
+    if plan.strategy is not None:
+        return Strategy.from_json(plan.strategy).casting
+    return ActionStrategist(parts.action_named, parts.brought_along)(plan).casting
+
+
 def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
     """What the plan's models took, and what they may take; nothing for a plan that asked none."""
     budgets = parts.thinking.budgets
@@ -50,7 +95,8 @@ def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
     if not calls:
         return {}
     view = budgets.view(plan.root_id or plan.id)
-    known = all(call.picodollars is not None for call in calls) and view.spent.picodollars > 0
+    # Of a call under way nobody knows yet; what it takes is not among what is spent.
+    known = all(call.picodollars is not None for call in calls if call.ended_at is not None)
     return {
         "model_calls": len(calls),
         "tokens": view.spent.tokens,

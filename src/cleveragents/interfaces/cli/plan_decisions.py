@@ -12,7 +12,7 @@ import click
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.redaction import redact_text
-from cleveragents.interfaces.cli.budget_options import budget_options
+from cleveragents.interfaces.cli.budget_options import budget_options, raise_limits
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_ignored, told_plan
@@ -183,11 +183,14 @@ def deny_plan(session: Session, plan_id: str, number: int | None, output: Output
 
 @click.command("resume")
 @plan_argument
+@click.option("--model", metavar="PROVIDER/NAME", help="Go on with another model, from now on.")
 @budget_options
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @format_option
 @pass_session
-def resume_plan(session: Session, plan_id: str, limits: Limits, yes: bool, output: Output) -> None:
+def resume_plan(
+    session: Session, plan_id: str, model: str | None, limits: Limits, yes: bool, output: Output
+) -> None:
     """Go on with a plan that failed or was interrupted, where it stands: finished calls are not repeated.
 
     A plan that has spent its budget goes on with a larger one.
@@ -196,8 +199,10 @@ def resume_plan(session: Session, plan_id: str, limits: Limits, yes: bool, outpu
     Example:
       agents plan resume 7QX2
       agents plan resume 7QX2 --max-tokens 500000
+      agents plan resume 7QX2 --model openai/gpt-4.1
     """
     from cleveragents.interfaces.cli.plan_work import apply_now
+    from cleveragents.interfaces.cli.resume_model import ensure_model_fits
 
     container = session.container()
     parts = container.plan_parts
@@ -212,9 +217,11 @@ def resume_plan(session: Session, plan_id: str, limits: Limits, yes: bool, outpu
         finally:
             told_plan(output, parts, parts.plans.get(plan.id))
         return
+    if model is not None:
+        ensure_model_fits(parts, plan, model, limits)
     if limits != Limits():
-        parts.thinking.raise_limits(plan, limits)
-    worked_on(container, parts.lifecycle.resume(plan), output, yes=yes)
+        raise_limits(parts, plan, limits, model)
+    worked_on(container, parts.lifecycle.resume(plan, model=model), output, yes=yes)
 
 
 @click.command("cancel")

@@ -118,15 +118,17 @@ def _goal_wanted(wanted: Wanted) -> Wanted:
 
 def _thinking(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> dict[str, Any]:
     """Who does it, with which model, for how much; nothing for plain steps."""
-    from cleveragents.errors import ConfigurationError, PriceUnknown
+    from cleveragents.errors import ConfigurationError
 
     if wanted.actor is None and action.execute_actor is None:
         for flag, given in (("--model", wanted.model), ("--max-…", wanted.limits != Limits())):
             if given:
                 raise click.UsageError(f"{flag} is for plans with actors, and {action.name} has none")
         return {}
-    cast = [wanted.actor] if wanted.actor else [action.strategize_actor, action.execute_actor]
-    for name in filter(None, [*cast, None if wanted.actor else action.review_actor]):
+    its_own = (action.strategize_actor, action.execute_actor, action.review_actor)
+    every = (wanted.actor,) if wanted.actor else its_own
+    cast = [name for name in every if name]
+    for name in cast:
         parts.actors(root).get(name)
     model = wanted.model or parts.default_model
     if not model:
@@ -135,10 +137,9 @@ def _thinking(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> d
             "(`agents model list` shows what is known)"
         )
         raise ConfigurationError("models.default", problem)
-    facts = parts.thinking.models.facts(model)
     limits = _joined(wanted.limits, action.budget)
-    if limits.picodollars is not None and facts.price is None:  # guard: refused before the start
-        raise PriceUnknown(model)
+    if limits.picodollars is not None:
+        parts.thinking.ensure_priced(root, cast, model)
     parts.thinking.models.get(model)
     return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json())}
 
