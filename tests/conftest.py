@@ -37,6 +37,7 @@ ENGINE = (
     "unit/test_mcp_plans",
     "unit/test_plan_checking",
     "unit/test_plan_decisions",
+    "unit/test_plan_resume_model",
     "unit/test_plan_rewriting",
     "unit/test_plan_running",
     "unit/test_rich_view",

@@ -138,8 +138,9 @@ class McpTools:
         """
         server, separator, _ = pattern.removeprefix(PREFIX).partition(SEPARATOR)
         fixed = _WILD.split(pattern, maxsplit=1)[0]
+        # guard: what means none of ours starts no server
         if not fixed.startswith(PREFIX) and not PREFIX.startswith(fixed):
-            return ()  # guard: what means none of ours starts no server
+            return ()
         if not pattern.startswith(PREFIX) or not separator or _WILD.search(server):
             return tuple(name for name in self.names() if fnmatchcase(name, pattern))
         found = self._tools(self._server(pattern))
