@@ -55,6 +55,7 @@ class SkillTool(TypedTool[SkillArguments, SkillResult]):
 
     def _file(self, skill: Skill, name: str) -> str:
         try:
+            # guard: nothing of the user's but the skill's
             content = read_inside(Path(skill.folder), name) if skill.own else self._brought(skill, name)
         except ConfigurationError as error:
             raise ToolRefused(self.name, f"{name!r} {error.problem}") from None
