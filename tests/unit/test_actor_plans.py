@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -354,6 +354,29 @@ def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, pha
     plan = bench.resume(plan)
     assert plan.standing == COMPLETE, plan.error
     assert bench.tools_of(plan) == ["write"]
+
+
+def test_branches_that_do_not_fit_at_once_take_turns_and_none_is_lost(bench: ActorPlanBench) -> None:
+    names = ("north", "east", "south", "west")
+    branches = [thinker(name=name) for name in names]
+    bench.actors["tests/wide"] = actor(thinker(name="first", next=names), *branches, name="tests/wide")
+    cheap = says("so", delay_seconds=0.1, usage={"input": 20, "output": 10})
+    model = bench.script(rule(cheap), output_tokens=1_500)
+    plan = bench.work(bench.goal(model, cast=(None, "tests/wide", None), limits=Limits(tokens=4_000)))
+    assert plan.standing == COMPLETE, plan.error
+    assert (len(bench.thoughts(plan)), bench.spent(plan).spent.tokens) == (5, 150)
+
+
+def test_a_command_ends_with_the_plans_time(bench: ActorPlanBench) -> None:
+    bench.actors["tests/worker"] = actor(thinker(tools=("command",)), name="tests/worker")
+    model = bench.script(rule(answer(call("command", script="sleep 600")), says("done")))
+    plan = bench.work(bench.goal(model, cast=(None, "tests/worker", None), limits=Limits(seconds=1.0)))
+    assert "--timeout MORE" in str(bench.waited(plan)["remedy"])
+    [made] = bench.calls(plan)
+    assert isinstance(made.result, Mapping)
+    assert made.result["timed_out"] is True
+    bench.raise_limits(plan, Limits(seconds=600.0))
+    assert bench.resume(plan).standing == COMPLETE
 
 
 def test_the_time_in_which_nobody_worked_is_not_the_plans(bench: ActorPlanBench) -> None:
