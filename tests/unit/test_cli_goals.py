@@ -203,6 +203,15 @@ def test_a_resume_that_is_refused_raises_no_limit(agents: Agents) -> None:
     assert limits() == kept
 
 
+def test_a_plan_that_waits_for_leave_gets_no_larger_budget_instead(agents: Agents) -> None:
+    asks = agents("run", "Say color", "--profile", "manual", "--max-steps", "8")
+    assert asks.code == 3, asks.err
+    wrong = agents("plan", "resume", asks.id, "--max-steps", "9")
+    assert (wrong.code, "agents plan approve" in wrong.err) == (2, True), wrong.err
+    shown = json.loads(agents("plan", "show", asks.id, "--format", "json").out)
+    assert shown["spending"]["limits"]["steps"] == 8
+
+
 def test_limits_are_for_plans_with_actors(agents: Agents) -> None:
     failed = agents("run", "--action", "builtin/command", "--", "false")
     wrong = agents("plan", "resume", failed.id, "--max-tokens", "5")
