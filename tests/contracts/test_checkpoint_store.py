@@ -151,6 +151,40 @@ def test_a_checkpoint_put_twice_is_there_once_as_it_was_last(
     assert rows(database) == [1, 0, 0]
 
 
+def test_what_a_checkpoint_supersedes_is_gone_and_nothing_else(
+    store: SqlCheckpointStore, database: Database
+) -> None:
+    def version(number: int) -> str:
+        return f"{number:010}.ab"
+
+    other = checkpoint(1, thread="other", talk=(version(1), ("bytes", b"other")))
+    store.put(other)
+    kept: Blob = ("bytes", b"kept")
+    for number in range(1, 8):
+        said = (version(number), ("bytes", b"%d" % number))
+        aside = (version(1), kept if number == 1 else KEPT)
+        one = checkpoint(number, number - 1 or None, talk=said, aside=aside)
+        store.put(replace(one, supersedes=True))
+        store.put_writes("t", "", one.checkpoint_id, [write("task", 0)], replace=False)
+        for namespace in (f"sub:{number}", f"sub:{number}|inner:1", "sub"):
+            below = replace(checkpoint(1, a=(version(1), kept)), namespace=namespace)
+            store.put(replace(below, supersedes=True))
+            store.put_writes("t", namespace, below.checkpoint_id, [write("task", 0)], replace=False)
+    assert {(each.namespace, each.checkpoint_id) for each in store.list("t")} == {
+        *(("", f"{number:06}") for number in (6, 7)),
+        *((namespace, "000001") for namespace in ("sub:7", "sub:7|inner:1", "sub")),
+    }
+    newest = store.get("t")
+    assert newest is not None
+    assert newest.values == {"talk": (version(7), ("bytes", b"7")), "aside": (version(1), kept)}
+    assert store.get("t", "", newest.parent_id) is not None, "what it follows can be gone on from"
+    assert store.get("other") == other
+    assert rows(database) == [6, 7, 5]
+    inner = replace(checkpoint(2, 1, a=(version(2), kept)), namespace="sub:7", supersedes=True)
+    store.put(inner)
+    assert {each.namespace for each in store.list("t")} == {"", "sub:7", "sub"}, "only what is below it"
+
+
 def test_a_write_that_is_there_is_replaced_or_left_as_asked(store: SqlCheckpointStore) -> None:
     store.put(checkpoint(1))
     for value, again in ((b"first", False), (b"second", False), (b"third", True)):

@@ -230,7 +230,7 @@ def facts_of(bench: ActorPlanBench, plan: Plan) -> object:
 
 
 class FenceIgnored:
-    """What a saver would be that does not ask whose the run is."""
+    """What a saver would be that asks neither whose the run is nor whether what it follows still stands."""
 
     def __init__(self, store: SqlCheckpointStore) -> None:
         self._store = store
@@ -239,7 +239,7 @@ class FenceIgnored:
         return getattr(self._store, name)
 
     def put(self, checkpoint: Any, *, fence: Any = None) -> None:
-        self._store.put(checkpoint)
+        self._store.put(replace(checkpoint, parent_id=None))
 
     def put_writes(self, *where: Any, fence: Any = None, **facts: Any) -> None:
         self._store.put_writes(*where, **facts)

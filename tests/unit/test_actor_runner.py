@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cleveragents.application.ports.actors import ActorOutcome, ActorRequest, Answer, ToolAnswer
 from cleveragents.application.ports.checkpoints import Fence
-from cleveragents.application.ports.models import ModelRequest
+from cleveragents.application.ports.models import ModelFacts, ModelRequest
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.domain.actor import ActorLimits, StateKey, SubgraphNode, ToolNode
 from cleveragents.domain.conversation import Message, Role
@@ -24,10 +25,12 @@ from cleveragents.errors import (
     Closed,
     DeadlineExceeded,
     GraphFailed,
+    ModelRefused,
     StaleFence,
     UnknownActor,
     UnknownTool,
 )
+from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.testing.actor_host import ScriptedHost, asks_for
 from tests.actor_bench import LIMIT, Bench, KnownActors, actor, open_bench, thinker
 
@@ -124,6 +127,46 @@ def test_time_ends_a_run(bench: Bench, where: str) -> None:
     with pytest.raises(DeadlineExceeded):
         bench.run(actor(thinker(), limits=limits), host, seconds=0.05 if where == "request" else LIMIT)
     assert host.cancelled == len(host.thoughts), "nothing of it goes on"
+
+
+# ── what is kept ──
+
+
+def kept_bytes(store: SqlCheckpointStore) -> int:
+    return sum(
+        len(row.checkpoint[1])
+        + sum(len(blob[1]) for _, blob in row.values.values())
+        + sum(len(write.value[1]) for write in row.writes)
+        for row in store.list(None)
+    )
+
+
+def test_what_is_kept_of_a_run_grows_with_its_calls_and_no_faster(tmp_path: Path) -> None:
+    replies = [*(asks_for(("look", {"n": n})) for n in range(60)), "done"]
+    host = ScriptedHost(replies, {"look": lambda n: str(n) * 30_000}, facts=ModelFacts("m", 10**7, 1000))
+    with open_bench(tmp_path) as bench:
+        inner = actor(thinker(tools=("look",)), name="local/inner", limits=ActorLimits(steps=200))
+        outer = actor(SubgraphNode(name="sub", actor="local/inner"), limits=ActorLimits(steps=200))
+        bench.run(inner, host)
+        assert len(host.uses) == 60
+        assert kept_bytes(bench.store) < 3 * 60 * 60_000
+        assert sum(file.stat().st_size for file in tmp_path.glob("store.db")) < 5 * 60 * 60_000
+        before = kept_bytes(bench.store)
+        replies = [asks_for(("look", {"n": 1})), "done"]
+        bench.run(outer, ScriptedHost(replies, {"look": lambda n: "x" * 30_000}), actors=KnownActors(inner))
+        assert kept_bytes(bench.store) - before < 10_000, "a subgraph that has ended leaves nothing"
+
+
+def test_a_run_that_failed_goes_on_without_a_warning(
+    bench: Bench, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    host = ScriptedHost([ModelRefused("m", "no credit"), "fine"])
+    request = bench.request(actor(thinker(output="text"), state=(TEXT,)), host)
+    with pytest.raises(ModelRefused):
+        bench.runner.run(request)
+    assert bench.again().run(request).values["text"] == "fine"
+    assert "deserialization" not in caplog.text
+    assert not recwarn.list
 
 
 # ── what is seen ──

@@ -328,6 +328,10 @@ def test_the_marks_of_langgraph_are_kept() -> None:
         assert serializer.loads_typed(serializer.dumps_typed(mark)) == mark
     told = serializer.loads_typed(serializer.dumps_typed([RuntimeError("no"), {"a": ("b",)}]))
     assert told == ["RuntimeError('no')", {"a": ["b"]}]
+    ours = UnknownPlan("p")
+    for failure, words in ((ours, repr(ours)), ([ours], [repr(ours)])):
+        kept = serializer.dumps_typed(failure)
+        assert serializer.loads_typed(kept) == words, "an error of ours names its class"
 
 
 @pytest.mark.parametrize(

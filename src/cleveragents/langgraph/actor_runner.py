@@ -81,7 +81,7 @@ class BridgeActorRunner:
         standing = Standing(
             request=request,
             graph=self._graph.compiled(request.actor, request.actors or _NoActors()),
-            saver=DatabaseCheckpointSaver(self._store, fence=request.fence),
+            saver=DatabaseCheckpointSaver(self._store, fence=request.fence, history=False),
             tell=lambda progress: listen(message.seen(progress)),
         )
         self._graph.enter(standing)

@@ -49,17 +49,19 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
 
     Without a fence anybody may write; with one, a worker that lost its job gets `StaleFence`. Values are
     plain (`PlainSerializer`); anything else is `InvalidPayload`. Deleting a thread deletes those below it,
-    too (`id/…`). It keeps no state, so any thread and any loop may share it.
+    too (`id/…`). Without `history` each checkpoint takes the place of those before its parent: a thread can
+    then go on where it stands, and nowhere else. It keeps no state, so any thread and any loop may share it.
 
     The asynchronous methods put values into bytes at once, so that nobody changes them meanwhile, and go to
     the database on the loop's default executor: a loop that waits for a busy database would wait with all
     its runs. A cancelled call may still be carried out.
     """
 
-    def __init__(self, store: CheckpointStore, *, fence: Fence | None = None) -> None:
+    def __init__(self, store: CheckpointStore, *, fence: Fence | None = None, history: bool = True) -> None:
         super().__init__(serde=PlainSerializer())
         self._store = store
         self._fence = fence
+        self._history = history
 
     # ── reading ──
 
@@ -184,6 +186,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
             self.serde.dumps_typed({**checkpoint, "channel_values": short}),
             json.dumps(about).encode(),
             long,
+            supersedes=not self._history,
         )
 
     def _stored_writes(

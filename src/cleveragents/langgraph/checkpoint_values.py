@@ -30,7 +30,10 @@ _STRICT = (
 
 
 class PlainSerializer(JsonPlusSerializer):
-    """LangGraph's serialiser, for what JSON knows, bytes, and LangGraph's own marks. `InvalidPayload`."""
+    """LangGraph's serialiser, for what JSON knows, bytes, and LangGraph's own marks. `InvalidPayload`.
+
+    An error is kept in words: nobody goes on from what a task failed with, it is only looked at.
+    """
 
     def __init__(self) -> None:
         super().__init__(pickle_fallback=False, allowed_json_modules=None, allowed_msgpack_modules=None)
@@ -38,7 +41,7 @@ class PlainSerializer(JsonPlusSerializer):
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         if obj is not None and not isinstance(obj, bytes | bytearray):
             try:
-                return "msgpack", ormsgpack.packb(obj, option=_STRICT)
+                return "msgpack", ormsgpack.packb(obj, default=_told, option=_STRICT)
             except ormsgpack.MsgpackEncodeError:
                 _ensure_plain(obj)
         try:
@@ -51,6 +54,13 @@ class PlainSerializer(JsonPlusSerializer):
         if data[0] not in _KINDS:  # guard: other kinds revive objects
             raise InvalidPayload("a value of a graph", f"it was written as {data[0]!r}")
         return super().loads_typed(data)
+
+
+def _told(value: object) -> str:
+    """Errors in words, and nothing else."""
+    if isinstance(value, BaseException):
+        return repr(value)
+    raise TypeError(type(value).__qualname__)
 
 
 def _ensure_plain(value: object) -> None:
@@ -66,5 +76,5 @@ def _ensure_plain(value: object) -> None:
         _ensure_plain(value.arg)
     elif isinstance(value, Interrupt | Overwrite):
         _ensure_plain(value.value)
-    elif type(value) not in _PLAIN and not isinstance(value, BaseException):  # guard: nothing names a class
+    elif type(value) not in _PLAIN:  # guard: nothing names a class
         raise InvalidPayload("a value of a graph", f"{type(value).__qualname__} is not a plain value")

@@ -33,7 +33,8 @@ class StoredWrite:
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A checkpoint. `values` are the channels' values by name, each at its version."""
+    """A checkpoint. `values` are the channels' values by name, each at its version. One that `supersedes` is,
+    with its parent, all that is needed from now on."""
 
     thread_id: str
     namespace: str
@@ -43,6 +44,7 @@ class StoredCheckpoint:
     metadata: bytes
     values: Mapping[str, tuple[str, Blob]]
     writes: Sequence[StoredWrite] = ()
+    supersedes: bool = False
 
 
 class CheckpointStore(Protocol):
@@ -69,7 +71,11 @@ class CheckpointStore(Protocol):
         ...
 
     def put(self, checkpoint: StoredCheckpoint, *, fence: Fence | None = None) -> None:
-        """Keeps the checkpoint and those of its values that are new; `writes` is not looked at."""
+        """Keeps the checkpoint and those of its values that are new; `writes` is not looked at.
+
+        One that supersedes is the end of all that came before its parent in its namespace, and of the
+        namespaces below it (`namespace|…`): graphs that the step before it ran.
+        """
         ...
 
     def put_writes(

@@ -35,8 +35,10 @@ from cleveragents.infrastructure.persistence.checkpoint_rows import (
     checkpoint_row,
     filled,
     value_rows,
+    versions_of,
     write_rows,
 )
+from cleveragents.infrastructure.persistence.checkpoint_thinning import CheckpointThinning
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import RUNS
 from cleveragents.infrastructure.persistence.prepared_statement import PreparedStatement
@@ -51,7 +53,7 @@ _IN_NAMESPACE = (
 )
 # Held until the transaction is over: nobody deletes the parent meanwhile.
 _STANDS = (
-    select(graph_checkpoints.c.parent_id)
+    select(graph_checkpoints.c.versions)
     .where(*_IN_NAMESPACE, graph_checkpoints.c.checkpoint_id == bindparam("checkpoint_id"))
     .with_for_update(read=True, key_share=True)
 )
@@ -79,6 +81,7 @@ class SqlCheckpointStore:
         self._stands = PreparedStatement(_STANDS, database.dialect)
         self._put = _inserting(graph_checkpoints, database.dialect, replace=True)
         self._put_values = _inserting(graph_values, database.dialect, replace=False)
+        self._thinning = CheckpointThinning(database.dialect)
         self._put_writes = {
             replace: _inserting(graph_writes, database.dialect, replace=replace) for replace in (True, False)
         }
@@ -122,10 +125,12 @@ class SqlCheckpointStore:
 
         def unit(connection: Connection) -> None:
             self._ensure_owned(connection, fence)
-            self._ensure_parent(connection, checkpoint)
+            before = self._parent(connection, checkpoint)
             self._put.run(connection, row)
             if values:
                 self._put_values.run_each(connection, values)
+            if checkpoint.supersedes and before is not None:
+                self._thinning.run(connection, checkpoint, versions_of(before))
 
         self._database.write(unit)
 
@@ -171,16 +176,18 @@ class SqlCheckpointStore:
         if running is None:  # guard: whoever lost the job writes nothing more
             raise StaleFence(fence.job_id, fence.token)
 
-    def _ensure_parent(self, connection: Connection, checkpoint: StoredCheckpoint) -> None:
+    def _parent(self, connection: Connection, checkpoint: StoredCheckpoint) -> Row[Any] | None:
         if checkpoint.parent_id is None:
-            return
-        parent = {
+            return None
+        place = {
             "thread_id": checkpoint.thread_id,
             "namespace": checkpoint.namespace,
             "checkpoint_id": checkpoint.parent_id,
         }
-        if self._stands.run(connection, parent).first() is None:  # guard: a late write brings nothing back
+        parent = self._stands.run(connection, place).first()
+        if parent is None:  # guard: a late write brings nothing back
             raise UnknownPlan(checkpoint.thread_id.partition("/")[0])
+        return parent
 
 
 def _inserting(table: Table, dialect: str, *, replace: bool) -> PreparedStatement:
