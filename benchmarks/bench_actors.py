@@ -137,7 +137,7 @@ class _Bare:
         from cleveragents.langgraph.state import first_state
 
         context = RunContext(self._host, "plan/execute/1", lambda progress: None)
-        begun = first_state(self._actor, input_, path="", steps=100)
+        begun = first_state(self._actor, input_, path="")
         return await self._graph.ainvoke(begun, {"recursion_limit": 200}, context=context)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cleveragents.application.ports.actors import Answer, ToolAnswer
+from cleveragents.application.ports.models import ModelFacts
 from cleveragents.domain.actor import (
     ActorLimits,
     HumanNode,
@@ -18,6 +19,7 @@ from cleveragents.domain.actor import (
     SubgraphNode,
     ToolNode,
 )
+from cleveragents.domain.budget import Price
 from cleveragents.domain.conversation import Usage
 from cleveragents.errors import (
     ActorStopped,
@@ -335,9 +337,23 @@ def test_a_subgraph_that_is_visited_again_names_its_calls_anew(bench: Bench) -> 
     assert [step for _, _, step in host.uses] == [
         "7.again.sub.look.1",
         "7.again.note.1",
-        "7.again.sub-2.look.1",
+        "7.again.sub#2.look.1",
         "7.again.note.2",
     ]
+
+
+def test_a_second_visit_is_never_taken_for_a_node_of_another_name(bench: Bench) -> None:
+    inner = actor(ToolNode(name="look", tool="look"), name="local/inner")
+    outer = actor(
+        SubgraphNode(name="sub-2", actor="local/inner", next=("sub",)),
+        SubgraphNode(name="sub", actor="local/inner", next=("note",)),
+        ToolNode(name="note", tool="look", output="notes", next=("more",)),
+        RouterNode(name="more", routes=(Route("end", "len(notes) == 2"), Route("sub"))),
+        state=(NOTES,),
+    )
+    host = ScriptedHost([], {"look": lambda: "x"})
+    bench.run(outer, host, actors=KnownActors(inner))
+    assert len(host.uses) == 5, "a call was passed over as if it had been made"
 
 
 def test_an_actor_that_changed_is_compiled_anew(bench: Bench) -> None:
@@ -392,9 +408,55 @@ def test_a_subgraph_has_no_more_steps_than_are_left(bench: Bench) -> None:
         thinker(next=("sub",)), SubgraphNode(name="sub", actor="local/inner"), limits=ActorLimits(steps=4)
     )
     host = ScriptedHost(lambda _: "again")
-    with pytest.raises(ActorStopped, match="3 model and tool calls"):
+    with pytest.raises(ActorStopped, match="4 model and tool calls"):
         bench.run(outer, host, actors=KnownActors(inner))
     assert len(host.thoughts) == 4
+
+
+def test_branches_together_make_no_more_calls_than_are_allowed(bench: Bench) -> None:
+    branches = tuple(thinker(name) for name in "abcd")
+    which = actor(thinker(next=tuple("abcd")), *branches, limits=ActorLimits(steps=3))
+    host = ScriptedHost(lambda _: "x")
+    request = bench.request(which, host)
+    for _ in range(3):
+        with pytest.raises(ActorStopped, match="3 model and tool calls"):
+            bench.again().run(request)
+    assert len({thought.key for thought in host.thoughts}) == 3, (
+        "what a branch has spent counts after a resume"
+    )
+
+
+def test_branches_wait_for_each_other_where_only_their_worst_case_is_too_much(bench: Bench) -> None:
+    branches = tuple(thinker(name, max_output_tokens=1000) for name in "abcd")
+    which = actor(ToolNode(name="fork", tool="look", next=tuple("abcd")), *branches)
+    which = replace(which, limits=ActorLimits(tokens=2500))
+    host = ScriptedHost(lambda _: says("x", usage=Usage(5, 5)), {"look": lambda: "x"})
+    bench.run(which, host)
+    assert len(host.thoughts) == 4
+
+
+@pytest.mark.parametrize("limits", [ActorLimits(usd=0.01), ActorLimits(tokens=5000)])
+def test_a_subgraph_spends_no_more_than_is_left(bench: Bench, limits: ActorLimits) -> None:
+    inner = endless(ActorLimits(steps=50))
+    inner = actor(*inner.nodes, name="local/inner")
+    outer = actor(thinker(next=("sub",)), SubgraphNode(name="sub", actor="local/inner"), limits=limits)
+    priced = ModelFacts("m", 100_000, 1_000, Price(10**6, 2 * 10**6))
+    host = ScriptedHost(lambda _: says("x", usage=Usage(0, 1000)), facts=priced)
+    request = bench.request(outer, host, actors=KnownActors(inner))
+    for _ in range(2):
+        with pytest.raises(ActorStopped, match=r"local/test .*might exceed its limit"):
+            bench.again().run(request)
+        assert len(host.thoughts) == 4, "what a subgraph has spent counts after a resume"
+
+
+def test_a_larger_limit_of_steps_counts_when_a_run_goes_on(bench: Bench) -> None:
+    nodes = (thinker("a", next=("b",)), thinker("b"))
+    host = ScriptedHost(lambda _: "x")
+    request = bench.request(actor(*nodes, limits=ActorLimits(steps=1)), host)
+    with pytest.raises(ActorStopped):
+        bench.runner.run(request)
+    bench.again().run(replace(request, actor=actor(*nodes, limits=ActorLimits(steps=2))))
+    assert len(host.thoughts) == 2
 
 
 def test_time_ends_a_subgraph(bench: Bench) -> None:

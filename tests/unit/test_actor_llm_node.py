@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cleveragents.application.ports.actors import ToolAnswer
-from cleveragents.application.ports.models import ModelFacts, ModelReply
+from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.domain.actor import ActorLimits, LlmNode, StateKey
 from cleveragents.domain.budget import Price
 from cleveragents.domain.conversation import Role, ToolRequest, Usage
@@ -33,8 +35,8 @@ def worker(**facts: Any) -> LlmNode:
     return thinker(**{"tools": ("look",), "output": "text", **facts})
 
 
-def one(node: LlmNode, **facts: Any) -> Any:
-    return actor(node, **{"state": (StateKey("text"), StateKey("n", "integer")), **facts})
+def one(*nodes: LlmNode, **facts: Any) -> Any:
+    return actor(*nodes, **{"state": (StateKey("text"), StateKey("n", "integer")), **facts})
 
 
 def roles(thought: Thought) -> str:
@@ -154,6 +156,22 @@ def test_the_same_failing_call_thrice_stops_with_the_reason(bench: Bench) -> Non
     assert len(host.uses) == 3
 
 
+def test_a_run_that_was_stopped_for_its_failures_asks_its_model_when_it_goes_on(bench: Bench) -> None:
+    again = asks_for(("look", {"at": "x"}))
+    other = asks_for(("look", {"at": "x"}), ("look", {"at": "good"}))
+    host = ScriptedHost(
+        [again, again, other, "I see"],
+        {"look": lambda at: ToolAnswer("no such file", failed=at == "x")},
+    )
+    request = bench.request(one(worker()), host)
+    with pytest.raises(ActorStopped, match="look failed 3 times"):
+        bench.runner.run(request)
+    assert [arguments["at"] for _, arguments, _ in host.uses] == ["x", "x", "x"], "nothing more is called"
+    assert bench.again().run(request).values["text"] == "I see"
+    assert [arguments["at"] for _, arguments, _ in host.uses] == ["x", "x", "x", "good"]
+    assert whole(host.thoughts[-1])
+
+
 def test_malformed_calls_are_failing_calls_too(bench: Bench) -> None:
     host = ScriptedHost(lambda _: asks_for(("nothing", {})), {"look": lambda: "x"})
     with pytest.raises(ActorStopped, match="nothing failed 3 times"):
@@ -187,6 +205,65 @@ def test_money_is_counted_and_needs_a_price(bench: Bench) -> None:
     assert len(host.thoughts) == 2
     with pytest.raises(PriceUnknown):
         bench.run(one(worker(), limits=ActorLimits(usd=1.0)), ScriptedHost(["x"], {"look": str}))
+
+
+DEAR = ModelFacts("dear", 100_000, 1_000, Price(10**8, 10**8))
+CHEAP = ModelFacts("cheap", 100_000, 1_000, Price(10**6, 10**6))
+
+
+def test_money_is_enough_for_the_model_that_stands_in(bench: Bench) -> None:
+    host = ScriptedHost(["x"], facts=CHEAP, stand_in=DEAR)
+    with pytest.raises(ActorStopped, match=r"limit of \$0.05"):
+        bench.run(one(worker(tools=()), limits=ActorLimits(usd=0.05)), host)
+    unpriced = ScriptedHost(["x"], facts=CHEAP, stand_in=ModelFacts("unpriced", 100_000, 1_000))
+    with pytest.raises(PriceUnknown, match="unpriced"):
+        bench.run(one(worker(tools=()), limits=ActorLimits(usd=0.05)), unpriced)
+
+
+@pytest.mark.parametrize(("answering", "calls"), [("cheap", 4), ("dear", 2)])
+def test_what_is_booked_is_the_price_of_the_model_that_answered(
+    bench: Bench, answering: str, calls: int
+) -> None:
+    host = ScriptedHost(
+        lambda t: (
+            "done"
+            if len(host.thoughts) == 4
+            else replace(asks_for(("look", {})), usage=Usage(0, 1000), model=answering)
+        ),
+        {"look": lambda: "x"},
+        facts=CHEAP,
+        stand_in=DEAR,
+    )
+    with suppress(ActorStopped):
+        bench.run(one(worker(), limits=ActorLimits(usd=0.25)), host)
+    assert len(host.thoughts) == calls
+
+
+def test_nothing_that_may_take_its_time_is_asked_on_the_loop(bench: Bench) -> None:
+    threads: dict[str | None, list[str]] = {}
+
+    class Slow(ScriptedHost):
+        def models(self, model: str | None) -> Sequence[ModelFacts]:
+            threads.setdefault(model, []).append(threading.current_thread().name)
+            return super().models(model)
+
+        def facts(self, model: str | None) -> ModelFacts:
+            raise AssertionError("this may ask a keyring")
+
+        def count_tokens(self, model: str | None, request: ModelRequest) -> int:
+            assert model in threads, "counting opens the model, which may import a library"
+            return super().count_tokens(model, request)
+
+        async def think(self, *call: Any, **facts: Any) -> ModelReply:
+            threads.setdefault("loop", []).append(threading.current_thread().name)
+            return await super().think(*call, **facts)
+
+    nodes = (worker(tools=(), next=("other",)), thinker("other", model="b/b", next=("third",)))
+    host = Slow(["x", "y", "z"])
+    bench.run(one(*nodes, thinker("third", model="b/b")), host)
+    (loop,) = set(threads.pop("loop"))
+    assert {model: len(asked) for model, asked in threads.items()} == {None: 1, "b/b": 1}
+    assert all(loop not in asked for asked in threads.values())
 
 
 # ── answers ──
@@ -299,6 +376,37 @@ def test_a_model_that_cannot_read_what_it_should_summarise_is_not_needed(bench: 
 
     host = ScriptedHost(script, {"look": lambda n: f"{n}" * 300}, facts=SMALL)
     assert bench.run(one(worker()), host).values["text"] == "done"
+
+
+def test_a_conversation_that_the_provider_finds_too_long_is_shortened(bench: Bench) -> None:
+    """The list says 100,000 tokens; the server was started with fewer."""
+    refused: list[int] = []
+
+    def script(thought: Thought) -> str | ModelReply | Exception:
+        size = host.count_tokens(None, thought.request)
+        if size > 700:
+            refused.append(size)
+            return ContextTooLong("scripted", size, 700)
+        if "summary" in thought.key:
+            return "SUMMARY"
+        made = len(host.uses)
+        return "done" if made >= 12 else asks_for(("look", {"n": made}))
+
+    host = ScriptedHost(script, {"look": lambda n: f"{n}: {'x' * 600}"})
+    assert bench.run(one(worker()), host).values["text"] == "done"
+    assert len(host.uses) == 12
+    assert len(refused) == 1, "the limit is remembered"
+    assert all(whole(thought) for thought in host.thoughts)
+
+
+@pytest.mark.parametrize("limit", [10**6, 900, 0])
+def test_a_provider_that_finds_everything_too_long_is_not_asked_for_ever(bench: Bench, limit: int) -> None:
+    host = ScriptedHost(lambda _: ContextTooLong("scripted", 1000, limit))
+    with pytest.raises(ContextTooLong):
+        bench.run(one(worker(tools=())), host)
+    rooms = [thought.request.max_output_tokens for thought in host.thoughts]
+    assert len(rooms) == 4
+    assert rooms == sorted(set(rooms), reverse=True), "each time less is asked of it"
 
 
 def test_a_single_huge_answer_is_cut(bench: Bench) -> None:

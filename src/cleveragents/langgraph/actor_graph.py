@@ -20,6 +20,7 @@ from cleveragents.errors import ActorStopped, ThreadBusy
 from cleveragents.langgraph.compiler import compile_actor
 from cleveragents.langgraph.deadline import within
 from cleveragents.langgraph.human_node import asked_by
+from cleveragents.langgraph.run_account import RunAccount, spent_so_far
 from cleveragents.langgraph.run_context import RunContext
 from cleveragents.langgraph.state import first_state, public_values
 from cleveragents.langgraph.subgraph_node import supersteps
@@ -110,14 +111,14 @@ class _Run:
 
     async def outcome(self, inputs: dict[str, Any]) -> dict[str, Any]:
         request = self.standing.request
-        steps = request.actor.limits.steps
         config: RunnableConfig = {
             "configurable": {"thread_id": request.thread_id},
-            "recursion_limit": supersteps(self.graph, steps),
+            "recursion_limit": supersteps(self.graph, request.actor.limits.steps),
         }
         begun: Any = None
+        account = RunAccount()
         if await self.standing.saver.aget_tuple(config) is None:
-            begun = first_state(request.actor, inputs, path="", steps=steps)
+            begun = first_state(request.actor, inputs, path="")
         else:
             state = await self.graph.aget_state(config)
             # Not `next`: that leaves out nodes whose writes are kept, though nothing has followed them yet.
@@ -127,7 +128,8 @@ class _Run:
                 begun = self._answered(state.interrupts)
                 if begun is None:
                     return self._told(state.values, state.interrupts)
-        context = RunContext(request.host, request.thread_id, self.standing.tell)
+            account = RunAccount(await spent_so_far(self.standing.saver, request.thread_id))
+        context = RunContext(request.host, request.thread_id, self.standing.tell, account)
         ended = await self.graph.ainvoke(begun, config, context=context, durability="sync")
         return self._told(ended, ended.get("__interrupt__", ()))
 

@@ -7,7 +7,6 @@ they name the calls for good.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,7 @@ from cleveragents.application.ports.models import ModelReply
 from cleveragents.domain.actor import Actor, LlmNode
 from cleveragents.domain.conversation import Message, Role
 from cleveragents.domain.progress import ProgressKind
-from cleveragents.errors import ActorStopped
+from cleveragents.errors import ActorStopped, ContextTooLong
 from cleveragents.langgraph.compaction import fitted
 from cleveragents.langgraph.model_call import ModelCall
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
@@ -33,6 +32,7 @@ TOOLS = "tools"
 ONWARD = "onward"
 
 _MOST_CORRECTIONS = 3
+_MOST_REFUSALS = 3
 
 
 @dataclass(slots=True)
@@ -56,9 +56,29 @@ class LlmStep:
         """Makes one model call: the next answer, or a summary of what has become too long. What it writes to
         the state, and where the conversation goes next: MODEL, TOOLS or ONWARD."""
         place = NodePlace(runtime.context, self._actor.name, path_in(state, self._node.name))
+        place.ensure_not_stopped()
         talk = self._talk(state, place)
         number = talk.counters["thoughts"] = talk.counters.get("thoughts", 0) + 1
-        call = await self._call(place, state)
+        call = await ModelCall.at(self._actor, self._node, place, state)
+        for refusals in range(_MOST_REFUSALS + 1):
+            account, asked_model = await self._fit(talk, call, number)
+            if asked_model:
+                return {**account, **self._kept(talk)}, MODEL
+            # A name of its own for each, because each asks something else.
+            name = f"{number}-{refusals}" if refusals else f"{number}"
+            try:
+                reply, cost = await call.reply(talk.messages, name)
+                break
+            except ContextTooLong:
+                if refusals == _MOST_REFUSALS:  # guard: not for ever
+                    raise
+        update = {**cost, **self._heard(talk, reply, place), **self._kept(talk)}
+        if reply.message.requests:
+            return update, TOOLS
+        return update, MODEL if talk.counters["open"] else ONWARD
+
+    async def _fit(self, talk: _Talk, call: ModelCall, number: int) -> tuple[dict[str, Any], bool]:
+        """Shortens the conversation to what the model reads. What that cost, and whether it was asked."""
         account: dict[str, Any] = {}
 
         async def summarise(old: Any) -> str | None:
@@ -69,19 +89,7 @@ class LlmStep:
         fit = await fitted(talk.messages, call.window, summarise)
         if fit.messages is not talk.messages:
             talk.messages, talk.kept = fit.messages, 0
-        if fit.asked_model:
-            return {**account, **self._kept(talk)}, MODEL
-        reply, cost = await call.reply(talk.messages, number)
-        update = {**cost, **self._heard(talk, reply, place), **self._kept(talk)}
-        if reply.message.requests:
-            return update, TOOLS
-        return update, MODEL if talk.counters["open"] else ONWARD
-
-    async def _call(self, place: NodePlace, state: State) -> ModelCall:
-        if not self._node.tools:
-            return ModelCall.at(self._actor, self._node, place, state)
-        # On a thread, because tools may have to be started before they can be listed.
-        return await asyncio.to_thread(ModelCall.at, self._actor, self._node, place, state)
+        return account, fit.asked_model
 
     def _talk(self, state: State, place: NodePlace) -> _Talk:
         name = self._node.name

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from cleveragents.application.ports.actors import ActorHost
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.domain.actor import Actor, LlmNode
 from cleveragents.domain.conversation import Message, Role, Usage
@@ -14,7 +16,7 @@ from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import ContextTooLong
 from cleveragents.langgraph.compaction import SUMMARY_SYSTEM, Window, transcript
 from cleveragents.langgraph.run_context import NodePlace
-from cleveragents.langgraph.spending import CallCost, ensure_a_step_is_left
+from cleveragents.langgraph.spending import CallCost, written
 from cleveragents.langgraph.state import State
 
 __all__ = ["ModelCall"]
@@ -32,15 +34,28 @@ class ModelCall:
     node: LlmNode
     place: NodePlace
     state: State
-    facts: ModelFacts
+    models: Sequence[ModelFacts]
     specs: Sequence[ToolSpec]
 
     @classmethod
-    def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> ModelCall:
-        """Asks the host what the model is, and which tools there are."""
-        host = place.context.host
-        facts = host.facts(node.model or actor.model)
-        return cls(actor, node, place, state, facts, host.specs(node.tools) if node.tools else ())
+    async def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> ModelCall:
+        """Asks the host what the model is, once in a run, and which tools there are."""
+        context, name = place.context, node.model or actor.model
+        specs: Sequence[ToolSpec] = ()
+        if name not in context.models or node.tools:
+            # On a thread: a model may have to be imported, tools to be started before they can be listed.
+            known = context.models.get(name)
+            context.models[name], specs = await asyncio.to_thread(
+                _asked, context.host, name, known, node.tools
+            )
+        return cls(actor, node, place, state, context.models[name], specs)
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Of the model that is asked; it may read less than it is known for."""
+        facts = self.models[0]
+        room = self.place.context.rooms.get(facts.name)
+        return facts if room is None else replace(facts, context_tokens=min(room, facts.context_tokens))
 
     @property
     def window(self) -> Window:
@@ -49,9 +64,17 @@ class ModelCall:
         comfortable = int(context * _COMFORT) - self._max_output
         return Window(self.facts.name, self._count, comfortable, context - self._max_output)
 
-    async def reply(self, messages: Sequence[Message], number: int) -> tuple[ModelReply, dict[str, Any]]:
-        """The answer, and what it adds to the run's account."""
-        return await self._make(self._request(messages), str(number), streamed=True)
+    async def reply(self, messages: Sequence[Message], call: str) -> tuple[ModelReply, dict[str, Any]]:
+        """The answer, and what it adds to the run's account. After a `ContextTooLong` the model's window is
+        smaller, for the rest of the run."""
+        request = self._request(messages)
+        try:
+            return await self._make(request, call, streamed=True)
+        except ContextTooLong as refused:
+            read = self._count(messages)
+            room = _room(read, read + request.max_output_tokens, refused)
+            self.place.context.rooms[self.models[0].name] = room
+            raise
 
     async def summary(self, old: Sequence[Message], number: int) -> tuple[str | None, dict[str, Any]]:
         """A summary, and what it adds to the account; None where the model cannot even read that."""
@@ -69,19 +92,20 @@ class ModelCall:
     ) -> tuple[ModelReply, dict[str, Any]]:
         place = self.place
         counted = place.context.host.count_tokens(self._model, request)
-        cost = CallCost(self.facts, Usage(counted, request.max_output_tokens))
-        ensure_a_step_is_left(self.actor, self.state)
-        cost.ensure_allowed(self.actor, self.state)
-        place.tell(ProgressKind.THINKING, self.facts.name)
-        reply = await place.context.host.think(
-            self._model,
-            request,
-            key=place.context.model_key(place.path, call),
-            actor=self.actor.name,
-            node=place.path,
-            on_token=(lambda piece: place.tell(ProgressKind.PIECE, piece)) if streamed else None,
-        )
-        return reply, cost.written(reply)
+        cost = CallCost(self.models, Usage(counted, request.max_output_tokens))
+        purse = place.context.account.purse(self.actor, self.state)
+        async with purse.reserved(cost.worst(priced=purse.counts_money)) as booking:
+            place.tell(ProgressKind.THINKING, self.models[0].name)
+            reply = await place.context.host.think(
+                self._model,
+                request,
+                key=place.context.model_key(place.path, call),
+                actor=self.actor.name,
+                node=place.path,
+                on_token=(lambda piece: place.tell(ProgressKind.PIECE, piece)) if streamed else None,
+            )
+            booking.spent = cost.of(reply)
+        return reply, written(booking.spent)
 
     def _request(self, messages: Sequence[Message]) -> ModelRequest:
         return ModelRequest(
@@ -116,6 +140,21 @@ class ModelCall:
         if wanted is None:
             return max(1, min(facts.output_tokens, facts.context_tokens // 4))
         return max(1, min(wanted, facts.output_tokens, facts.context_tokens // 2))
+
+
+def _asked(
+    host: ActorHost, name: str | None, models: Sequence[ModelFacts] | None, tools: Sequence[str]
+) -> tuple[Sequence[ModelFacts], Sequence[ToolSpec]]:
+    return models or host.models(name), host.specs(tools) if tools else ()
+
+
+def _room(read: int, asked: int, refused: ContextTooLong) -> int:
+    """What the model reads, as we count: less than was asked of it, by the provider's numbers if they are of
+    any use, and never so little that a wrong number would leave nothing."""
+    room = refused.limit * min(asked, refused.needed) // max(1, refused.needed)
+    if not 0 < room < asked:  # guard: each refusal makes it smaller
+        room = asked * 3 // 4
+    return max(1, room, read // 4)
 
 
 def _middle_cut(text: str, characters: int) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from cleveragents.application.ports.actors import ActorHost
+from cleveragents.application.ports.models import ModelFacts
 from cleveragents.domain.progress import Progress, ProgressKind
+from cleveragents.errors import ActorStopped
+from cleveragents.langgraph.run_account import RunAccount
 from cleveragents.langgraph.state import ACCOUNT, State
 
 __all__ = ["NodePlace", "RunContext", "path_in"]
@@ -14,11 +17,20 @@ __all__ = ["NodePlace", "RunContext", "path_in"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunContext:
-    """Given to every node as LangGraph's context; subgraphs inherit it."""
+    """Given to every node as LangGraph's context; subgraphs inherit it. It is the loop's own, and ends with
+    the run: a run that is resumed begins with a new one.
+
+    `models` are those that may answer for a name, as the host said; `rooms` what a provider said its model
+    reads, where that is less than is known of it; `stopped` the nodes that got nowhere, and why.
+    """
 
     host: ActorHost
     thread_id: str
     tell: Callable[[Progress], None]
+    account: RunAccount = field(default_factory=RunAccount)
+    models: dict[str | None, Sequence[ModelFacts]] = field(default_factory=dict)
+    rooms: dict[str, int] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
 
     def model_key(self, path: str, call: str) -> str:
         """Names a model call within its plan: the thread, the node, which one."""
@@ -41,6 +53,12 @@ class NodePlace:
     context: RunContext
     actor: str
     path: str
+
+    def ensure_not_stopped(self) -> None:
+        """`ActorStopped` when the node got nowhere in this run."""
+        reason = self.context.stopped.get(self.path)
+        if reason is not None:  # guard: a model that learns nothing is stopped
+            raise ActorStopped(self.actor, reason)
 
     def tell(self, kind: ProgressKind, text: str = "", *, failed: bool = False) -> None:
         """Lets it be seen."""

@@ -1,49 +1,50 @@
-"""How far one run of an actor may go: its state says what it has spent, so a resumed run goes on counting."""
+"""What one call takes of the limits of a run, and what it writes to the state's account."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cleveragents.application.ports.models import ModelFacts, ModelReply
-from cleveragents.domain.actor import Actor
-from cleveragents.domain.budget import PICODOLLARS
+from cleveragents.domain.budget import Spend
 from cleveragents.domain.conversation import Usage
-from cleveragents.errors import ActorStopped, PriceUnknown
-from cleveragents.langgraph.state import ACCOUNT, State
+from cleveragents.errors import PriceUnknown
+from cleveragents.langgraph.state import ACCOUNT
 
-__all__ = ["CallCost", "ensure_a_step_is_left"]
+__all__ = ["A_STEP", "CallCost", "written"]
 
-
-def ensure_a_step_is_left(actor: Actor, state: State) -> None:
-    """`ActorStopped` when as many calls were made as it may make."""
-    allowed = state[ACCOUNT]["limit"]
-    if state[ACCOUNT]["steps"] >= allowed:  # guard: a loop ends
-        raise ActorStopped(actor.name, f"it has made {allowed} model and tool calls, which is its limit")
+A_STEP = Spend(steps=1)
+"""What a tool call takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallCost:
-    """What one model call may take at worst, and what it took."""
+    """Of one model call. `models` are those that may answer: the one that is asked, and who stands in."""
 
-    facts: ModelFacts
-    worst: Usage
+    models: Sequence[ModelFacts]
+    usage: Usage
 
-    def ensure_allowed(self, actor: Actor, state: State) -> None:
-        """`ActorStopped` when the call might break a limit of the actor's own; `PriceUnknown`."""
-        limits, spent = actor.limits, state[ACCOUNT]
-        if limits.tokens is not None and spent["tokens"] + self.worst.total > limits.tokens:  # guard: tokens
-            raise ActorStopped(actor.name, f"the next call might exceed its limit of {limits.tokens} tokens")
-        if limits.usd is None:
-            return
-        if self.facts.price is None:  # guard: a limit that nobody can keep is refused
-            raise PriceUnknown(self.facts.name)
-        if spent["money"] + self.facts.price.of(self.worst) > limits.usd * PICODOLLARS:  # guard: money
-            raise ActorStopped(actor.name, f"the next call might exceed its limit of ${limits.usd:g}")
+    def worst(self, *, priced: bool) -> Spend:
+        """Whoever answers. `PriceUnknown` when it is to be `priced` and one of them has no price."""
+        unpriced = [facts for facts in self.models if facts.price is None]
+        if priced and unpriced:  # guard: a limit that nobody can keep is refused
+            raise PriceUnknown(unpriced[0].name)
+        # guard: the dearest, for it may be the one that answers
+        money = max(_price(facts, self.usage) for facts in self.models)
+        return Spend(money, self.usage.total, 1)
 
-    def written(self, reply: ModelReply) -> dict[str, Any]:
-        """One step, its tokens and its price; at worst where the provider did not say."""
-        usage = reply.usage or self.worst
-        price = self.facts.price
-        money = 0 if price is None else price.of(usage)
-        return {ACCOUNT: {"steps": 1, "tokens": usage.total, "money": money}}
+    def of(self, reply: ModelReply) -> Spend:
+        """At the price of the model that answered; at worst where its provider did not say."""
+        usage = reply.usage or self.usage
+        answering = [facts for facts in self.models if facts.name == reply.model] or self.models
+        return Spend(_price(answering[0], usage), usage.total, 1)
+
+
+def written(spent: Spend) -> dict[str, Any]:
+    """A write to the account."""
+    return {ACCOUNT: {"steps": spent.steps, "tokens": spent.tokens, "money": spent.picodollars}}
+
+
+def _price(facts: ModelFacts, usage: Usage) -> int:
+    return 0 if facts.price is None else facts.price.of(usage)

@@ -36,8 +36,8 @@ State = Mapping[str, Any]
 # A colon keeps them apart from keys, and from nodes: LangGraph allows none in a node's name.
 ACCOUNT = ":account"
 """What the run has spent, its subgraphs included: `steps` (model and tool calls), `tokens`, `money` (in
-picodollars); how often each node was left, in `visits`, because its calls are named by that; and what it
-began with: the `path` of subgraphs that leads here, and the `limit` of its steps. A write adds to it."""
+picodollars); how often each node was left, in `visits`, because its calls are named by that; and the `path`
+of subgraphs that leads here. A write adds to it."""
 
 _EMPTY: Mapping[StateType, JsonValue] = {
     "string": "",
@@ -76,7 +76,7 @@ def state_schema(actor: Actor) -> type[Any]:
     return type("ActorState", (dict,), {"__annotations__": fields})
 
 
-def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str, steps: int) -> dict[str, Any]:
+def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str) -> dict[str, Any]:
     """What a run begins with. `InvalidPayload` for an input that the actor has no key for."""
     values: dict[str, Any] = dict.fromkeys(GIVEN, "")
     for key in actor.state:
@@ -90,7 +90,7 @@ def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str, ste
             values[messages_of(node.name)] = said(replacing=True)
             values[talk_of(node.name)] = {}
     counted = {"steps": 0, "tokens": 0, "money": 0, "visits": {}}
-    return {**values, ACCOUNT: {"path": path, "limit": steps, **counted}}
+    return {**values, ACCOUNT: {"path": path, **counted}}
 
 
 def public_values(actor: Actor, state: State) -> dict[str, Any]:

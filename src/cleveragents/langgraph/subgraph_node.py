@@ -10,7 +10,6 @@ from cleveragents.domain.actor import GIVEN, Actor, SubgraphNode
 from cleveragents.domain.progress import ProgressKind
 from cleveragents.langgraph.deadline import within
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
-from cleveragents.langgraph.spending import ensure_a_step_is_left
 from cleveragents.langgraph.state import ACCOUNT, State, first_state
 from cleveragents.langgraph.templates import filled_values
 
@@ -42,19 +41,22 @@ class SubgraphStep:
         node = self._node
         path = path_in(state, node.name)
         NodePlace(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
-        ensure_a_step_is_left(self._actor, state)
-        account = state[ACCOUNT]
-        visit = account["visits"].get(node.name, 0) + 1
-        steps = min(self._inner.limits.steps, account["limit"] - account["steps"])
+        account = runtime.context.account
+        purse = account.purse(self._actor, state)
+        purse.ensure_a_step_is_left()
+        visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         given = {name: state[name] for name in GIVEN} | filled_values(node.inputs, self._actor, state)
-        # Visits are told apart, or the calls of the second would pass for those of the first.
-        begun = first_state(self._inner, given, path=path if visit == 1 else f"{path}-{visit}", steps=steps)
-        ended = await self._ended(begun, supersteps(self._graph, steps))
+        # Visits are told apart, or the calls of the second would pass for those of the first; by a character
+        # that no node's name has, or they would pass for those of another node.
+        below = path if visit == 1 else f"{path}#{visit}"
+        account.open_below(purse, self._inner, below)
+        ended = await self._ended(first_state(self._inner, given, path=below))
         spent = {name: ended[ACCOUNT][name] for name in ("steps", "tokens", "money")}
         outputs = {ours: ended[theirs] for ours, theirs in node.outputs.items()}
         return {ACCOUNT: {**spent, "visits": {node.name: visit}}, **outputs}
 
-    async def _ended(self, begun: dict[str, Any], limit: int) -> dict[str, Any]:
+    async def _ended(self, begun: dict[str, Any]) -> dict[str, Any]:
+        limit = supersteps(self._graph, self._inner.limits.steps)
         async with within(self._inner.limits.seconds, f"actor {self._inner.name}"):
             ended: dict[str, Any] = await self._graph.ainvoke(begun, {"recursion_limit": limit})
         return ended

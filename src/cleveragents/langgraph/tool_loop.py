@@ -16,9 +16,8 @@ from cleveragents.domain.actor import Actor, LlmNode
 from cleveragents.domain.conversation import Message, Role, ToolRequest
 from cleveragents.domain.json_value import thaw
 from cleveragents.domain.progress import ProgressKind
-from cleveragents.errors import ActorStopped
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
-from cleveragents.langgraph.spending import ensure_a_step_is_left
+from cleveragents.langgraph.spending import A_STEP
 from cleveragents.langgraph.state import ACCOUNT, State, messages_of, said, talk_of
 
 __all__ = ["ToolLoop", "pending_requests", "shown_arguments"]
@@ -36,9 +35,11 @@ class ToolLoop:
 
     async def call(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], bool]:
         """Makes the first call that has no answer yet. What it writes to the state, and whether there are
-        more."""
+        more. `ActorStopped` after the one that failed once too often: by then its answer is in the state, so
+        that the model hears of it when the run is taken up again."""
         name = self._node.name
         place = NodePlace(runtime.context, self._actor.name, path_in(state, name))
+        place.ensure_not_stopped()
         request, *others = pending_requests(state[messages_of(name)])
         talk = dict(state[talk_of(name)])
         update: dict[str, Any] = {}
@@ -46,11 +47,13 @@ class ToolLoop:
         if refusal is not None:
             answer = ToolAnswer(refusal, failed=True)
         else:
-            ensure_a_step_is_left(self._actor, state)
             talk["calls"] = talk.get("calls", 0) + 1
             update[ACCOUNT] = {"steps": 1}
-            answer = await _used(request, place, str(talk["calls"]))
-        self._count_failures(talk, request, answer)
+            async with place.context.account.purse(self._actor, state).reserved(A_STEP):
+                answer = await _used(request, place, str(talk["calls"]))
+        problem = _repeated(talk, request, answer)
+        if problem is not None:
+            place.context.stopped[place.path] = problem
         update[messages_of(name)] = said(Message(Role.TOOL, answer.text, (), request.id).to_json())
         return {**update, talk_of(name): talk}, bool(others)
 
@@ -63,16 +66,19 @@ class ToolLoop:
             return f"there is no tool {request.tool!r}; there are: {', '.join(known) or 'none'}"
         return None
 
-    def _count_failures(self, talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer) -> None:
-        if not answer.failed:
-            talk.pop("failing", None)
-            return
-        failing = _digest(request, answer.text)
-        times = talk["failing"][1] + 1 if talk.get("failing", [""])[0] == failing else 1
-        if times >= _MOST_FAILURES:  # guard: a model that learns nothing is stopped
-            reason = f"its call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
-            raise ActorStopped(self._actor.name, reason)
+
+def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer) -> str | None:
+    """Counts failures of one kind in a row; why that is enough, when it is."""
+    if not answer.failed:
+        talk.pop("failing", None)
+        return None
+    failing = _digest(request, answer.text)
+    times = talk["failing"][1] + 1 if talk.get("failing", [""])[0] == failing else 1
+    if times < _MOST_FAILURES:
         talk["failing"] = [failing, times]
+        return None
+    talk.pop("failing", None)
+    return f"its call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
 
 
 async def _used(request: ToolRequest, place: NodePlace, call: str) -> ToolAnswer:

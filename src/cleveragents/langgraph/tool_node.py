@@ -11,7 +11,7 @@ from cleveragents.domain.actor import Actor, ToolNode
 from cleveragents.domain.progress import ProgressKind
 from cleveragents.errors import ActorStopped
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
-from cleveragents.langgraph.spending import ensure_a_step_is_left
+from cleveragents.langgraph.spending import A_STEP
 from cleveragents.langgraph.state import ACCOUNT, State, plain
 from cleveragents.langgraph.templates import filled_values
 from cleveragents.langgraph.tool_loop import shown_arguments
@@ -31,13 +31,13 @@ class ToolStep:
         """Makes the call. `ActorStopped` when it fails: there is no model here that could do better."""
         node = self._node
         place = NodePlace(runtime.context, self._actor.name, path_in(state, node.name))
-        ensure_a_step_is_left(self._actor, state)
         arguments = filled_values(node.arguments, self._actor, state)
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         place.tell(ProgressKind.NODE)
-        place.tell(ProgressKind.TOOL, f"{node.tool} {shown_arguments(arguments)}")
         step = place.context.tool_step(place.path, str(visit))
-        answer = await asyncio.to_thread(place.context.host.use, node.tool, arguments, step=step)
+        async with place.context.account.purse(self._actor, state).reserved(A_STEP):
+            place.tell(ProgressKind.TOOL, f"{node.tool} {shown_arguments(arguments)}")
+            answer = await asyncio.to_thread(place.context.host.use, node.tool, arguments, step=step)
         place.tell(ProgressKind.TOOL_DONE, answer.text.partition("\n")[0], failed=answer.failed)
         if answer.failed:
             problem = f"the call of {node.tool} in node {node.name} failed: {answer.text}"

@@ -70,6 +70,7 @@ class ScriptedHost:
         tools: Mapping[str, ToolFunction] | None = None,
         *,
         facts: ModelFacts | None = None,
+        stand_in: ModelFacts | None = None,
         gate: threading.Event | None = None,
     ) -> None:
         self._lock = threading.Lock()
@@ -77,6 +78,7 @@ class ScriptedHost:
         self._script = replies if callable(replies) else None
         self._tools = dict(tools or {})
         self._facts = facts or ModelFacts("scripted", 100_000, 4_000)
+        self._stand_in = stand_in
         self._finished: dict[str, ModelReply] = {}
         self._answered: dict[str, ToolAnswer] = {}
         self._gate = gate
@@ -87,6 +89,9 @@ class ScriptedHost:
 
     def facts(self, model: str | None) -> ModelFacts:
         return self._facts
+
+    def models(self, model: str | None) -> Sequence[ModelFacts]:
+        return [self._facts] if self._stand_in is None else [self._facts, self._stand_in]
 
     def count_tokens(self, model: str | None, request: ModelRequest) -> int:
         """A token for every four characters, and some for each message and tool."""

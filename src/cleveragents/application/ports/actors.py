@@ -54,6 +54,12 @@ class ActorHost(Protocol):
         """Of the model that a node names, or of the run's own. `UnknownModel`, `ConfigurationError`."""
         ...
 
+    def models(self, model: str | None) -> Sequence[ModelFacts]:
+        """Who may answer: that model, or the run's own, and behind it whoever stands in where it cannot.
+        Afterwards its tokens are counted at once. Blocking: it may have to be imported, its key to be looked
+        up. `UnknownModel`, `ConfigurationError`."""
+        ...
+
     def count_tokens(self, model: str | None, request: ModelRequest) -> int:
         """At least as many as the model reads."""
         ...

@@ -28,6 +28,12 @@ class PlanActorHost:
     def facts(self, model: str | None) -> ModelFacts:
         return self.calls.models.facts(model or self.model)
 
+    def models(self, model: str | None) -> Sequence[ModelFacts]:
+        name, models, second = model or self.model, self.calls.models, self.calls.fallback
+        models.get(name)
+        names = [name] if second is None or second == name else [name, second]
+        return [models.facts(one) for one in names]
+
     def count_tokens(self, model: str | None, request: ModelRequest) -> int:
         return self.calls.models.get(model or self.model).count_tokens(request)
 
