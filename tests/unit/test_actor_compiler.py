@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ from cleveragents.domain.actor import (
 )
 from cleveragents.domain.budget import Price
 from cleveragents.domain.conversation import Usage
+from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.errors import (
     ActorStopped,
     DeadlineExceeded,
@@ -430,9 +432,18 @@ def test_branches_wait_for_each_other_where_only_their_worst_case_is_too_much(be
     branches = tuple(thinker(name, max_output_tokens=1000) for name in "abcd")
     which = actor(ToolNode(name="fork", tool="look", next=tuple("abcd")), *branches)
     which = replace(which, limits=ActorLimits(tokens=2500))
-    host = ScriptedHost(lambda _: says("x", usage=Usage(5, 5)), {"look": lambda: "x"})
-    bench.run(which, host)
-    assert len(host.thoughts) == 4
+    gate = threading.Event()
+    host = ScriptedHost(lambda _: says("x", usage=Usage(5, 5)), {"look": lambda: "x"}, gate=gate)
+    asked: list[str] = []
+
+    def told(progress: Progress) -> None:
+        if progress.kind is ProgressKind.THINKING:
+            asked.append(progress.node)
+            if len(asked) == 2:
+                gate.set()  # only now, so that the other two find everything reserved
+
+    bench.run(which, host, told=told)
+    assert sorted(asked) == list("abcd")
 
 
 @pytest.mark.parametrize("limits", [ActorLimits(usd=0.01), ActorLimits(tokens=5000)])
@@ -460,8 +471,6 @@ def test_a_larger_limit_of_steps_counts_when_a_run_goes_on(bench: Bench) -> None
 
 
 def test_time_ends_a_subgraph(bench: Bench) -> None:
-    import threading
-
     inner = actor(thinker(), name="local/inner", limits=ActorLimits(seconds=0.05))
     outer = actor(SubgraphNode(name="sub", actor="local/inner"))
     host = ScriptedHost(["never"], gate=threading.Event())
