@@ -135,6 +135,7 @@ TESTS: dict[str, list[str]] = {
     "application/services/job_recovery.py": WORKER,
     "application/services/model_calls.py": [f"{UNIT}model_calls.py"],
     "application/services/actor_naming.py": [f"{UNIT}actor_plans.py"],
+    "application/services/open_calls.py": [f"{UNIT}model_calls.py", f"{UNIT}actor_plans.py"],
     "application/services/plan_apply.py": [*GUARDS, f"{UNIT}plan_decisions.py", *reversed(RUNNING)],
     "application/services/plan_checks.py": [f"{UNIT}plan_checking.py"],
     "application/services/plan_cleanup.py": [f"{UNIT}plan_decisions.py"],
