@@ -24,6 +24,18 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "self.files_in(self.sandbox.root, refuse)",
         "self.files_in(self.sandbox.root, _nothing)",
     ),
+    ("application/services/tool_execution.py", "prints its secrets by name"): (
+        "redact_content(result) if of_files else redact(result)",
+        "redact_content(result)",
+    ),
+    ("langgraph/run_account.py", "what has ended is counted once"): (
+        "not any(task == task_id and channel == ACCOUNT for task, channel, _ in above.pending_writes or ())",
+        "True",
+    ),
+    ("langgraph/spending.py", "the dearest, for it may be"): (
+        "max(_price(facts, self.usage) for facts in self.models)",
+        "_price(self.models[0], self.usage)",
+    ),
     ("infrastructure/actors/library.py", "a prompt is as good as"): ("trusted=all(trusted)", "trusted=True"),
     ("infrastructure/apply/exchange.py", "no link is followed"): (
         "_DIRECTORY,",
