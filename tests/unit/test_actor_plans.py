@@ -13,6 +13,7 @@ import pytest
 from cleveragents.application.services.actor_phases import REVIEW
 from cleveragents.domain.actor import Actor, ActorLimits, HumanNode, StateKey, ToolNode
 from cleveragents.domain.budget import Limits, Spend, exceeded
+from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import PlanError
@@ -143,6 +144,41 @@ def test_a_check_that_fails_is_told_to_the_executor_which_mends_it(bench: ActorP
     assert (bench.sandbox(plan).root / "new.txt").read_text() == "right\n"
     verdicts = [run.verdict.value for run in bench.parts.check_runs.of_plan(plan.id) if run.required]
     assert verdicts == ["failed", "passed"]
+
+
+def test_a_check_whose_program_is_missing_is_left_to_a_person_and_costs_no_round(
+    bench: ActorPlanBench,
+) -> None:
+    plan = bench.work(
+        bench.goal(
+            bench.script(executes(answer(call("write", path="new.txt", content="new\n")), DONE)),
+            cast=ALONE,
+            checks=[check("no-such-program-at-all new.txt")],
+        )
+    )
+    assert plan.standing == COMPLETE, plan.error
+    assert bench.tools_of(plan) == ["write"]
+    assert [run.verdict for run in bench.parts.check_runs.of_plan(plan.id)] == [CheckVerdict.NOT_RUN]
+
+
+def test_a_check_that_is_a_script_of_the_plans_own_is_mended_when_it_is_missing(
+    bench: ActorPlanBench,
+) -> None:
+    script = call("command", script="printf '#!/bin/sh\ntrue\n' > check.sh && chmod +x check.sh")
+    plan = bench.work(
+        bench.goal(
+            bench.script(
+                executes(answer(script), DONE, when={"first_user": "The check `./check.sh` does not pass"}),
+                executes(says("done")),
+            ),
+            cast=ALONE,
+            checks=[check("./check.sh")],
+        )
+    )
+    assert plan.standing == COMPLETE, plan.error
+    assert bench.tools_of(plan) == ["command"]
+    verdicts = [run.verdict for run in bench.parts.check_runs.of_plan(plan.id)]
+    assert verdicts == [CheckVerdict.NOT_RUN, CheckVerdict.PASSED]
 
 
 def test_a_reviewer_sends_back_three_times_and_then_the_objection_stays(bench: ActorPlanBench) -> None:
@@ -305,9 +341,9 @@ ENOUGH = Limits(10**12, 10**6, 100, 600.0)
 @pytest.mark.parametrize(
     ("limits", "remedy"),
     [
-        (Limits(steps=1), "--max-steps MORE"),
-        (Limits(tokens=2_000), "--max-tokens MORE"),
-        (Limits(picodollars=2_000 * 10**6), "--max-usd MORE"),
+        (Limits(steps=1), "--max-steps 2`"),
+        (Limits(tokens=2_000), "--max-tokens "),
+        (Limits(picodollars=2_000 * 10**6), "--max-usd 0.01`"),
     ],
     ids=["steps", "tokens", "money"],
 )

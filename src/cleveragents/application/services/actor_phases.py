@@ -41,6 +41,7 @@ _ROUNDS = 3
 _TOLD = 6_000
 _SHARE_OF_DIFF = 0.4
 _CHARACTERS_A_TOKEN = 4
+_SHELL = "/bin/sh: "
 
 
 class OpenHost(Protocol):
@@ -139,7 +140,17 @@ class ActorPhases:
     def _findings(self, ground: ActorGround, stage: Stage) -> str:
         """What is wrong with the result, in words for who mends it; nothing, if nothing is."""
         required = [run for run in ground.run_checks() if run.required]
-        failed = [run for run in required if run.verdict is not CheckVerdict.PASSED]
+        for run in required:
+            if _only_a_person_mends(run):
+                self.say(
+                    redact_text(f"the check `{run.command}` does not count: {_first_words(run.details)}")
+                )
+                self.say("that is left to you: nothing can be applied until it has run")
+        failed = [
+            run
+            for run in required
+            if run.verdict is not CheckVerdict.PASSED and not _only_a_person_mends(run)
+        ]
         if failed:
             return "\n\n".join(
                 f"The check `{run.command}` does not pass:\n{cut(run.details, _TOLD)}" for run in failed
@@ -208,6 +219,19 @@ class ActorPhases:
                 plan.id, redact_content_text(f"{asked.text}{choices}"), remedy, asked.id, asked.choices
             )
         return outcome.values
+
+
+def _only_a_person_mends(run: CheckRun) -> bool:
+    """Whether no change of files lets the check run: its program is not installed, or it looks elsewhere."""
+    if run.verdict is not CheckVerdict.NOT_RUN or not run.details.startswith("could not be run (exit code"):
+        return run.verdict in (CheckVerdict.NOT_RUN, CheckVerdict.VOID)
+    # `/bin/sh: 1: PROGRAM: not found`; one with a slash may be the plan's own to make.
+    said = [line.split(": ") for line in run.details.splitlines() if line.startswith(_SHELL)]
+    return any(len(words) > 2 and "/" not in words[-2] for words in said)
+
+
+def _first_words(details: str) -> str:
+    return " ".join(line.strip() for line in details.strip().splitlines()[:2])
 
 
 def _answer(kept: JsonValue) -> Answer | None:
