@@ -57,7 +57,7 @@ def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: BudgetSto
     reserve(budgets, 40, key="3")
     assert budgets.view("p").reserved == Spend(0, 100, 2)
     assert "0 of 100 tokens are spent, 60 reserved, and it may take 41 more" in str(refused.value)
-    assert "--max-tokens" in str(refused.value)
+    assert "--max-tokens 101`" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -197,3 +197,4 @@ def test_money_is_counted_without_rounding() -> None:
     assert price.of(Usage(1_000_000, 1_000_000, 400_000)) == 90_000_000_000 + 30_000_000_000 + 600_000_000_000
     assert Price(3, 5).of(Usage(10, 1, 4)) == 35
     assert [dollars(n) for n in (0, 10**12, 12_300_000_000)] == ["$0.00", "$1.00", "$0.0123"]
+    assert [dollars(n) for n in (7_100_000, 1)] == ["$0.000007", "$0.000000000001"]

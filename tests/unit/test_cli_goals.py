@@ -95,7 +95,9 @@ def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, reposit
     ran = agents("run", "Say color", "--yes", "--max-steps", "3")
     assert ran.code == 3, ran.err
     assert "3 of 3 steps are spent" in ran.err
-    assert f"agents plan resume {ran.id} --max-steps MORE" in ran.err
+    assert f"agents plan resume {ran.id} --max-steps 4  allows it so much in all" in ran.err
+    less = agents("plan", "resume", ran.id, "--max-steps", "2")
+    assert (less.code, "it may spend 3 already" in less.err) == (2, True), less.err
     assert "colour" in (repository / "src/paint.py").read_text()
     again = agents("plan", "resume", ran.id, "--max-steps", "9", "--yes")
     assert again.code == 0, again.err
@@ -182,7 +184,7 @@ def test_a_limit_of_money_needs_the_price_of_every_model_that_may_be_asked(
     done = agents("plan", "resume", waits.id, "--max-tokens", "90000")
     assert done.code == 0, done.err
     spending = json.loads(agents("plan", "show", waits.id, "--format", "json").out)["spending"]
-    assert (spending["usd"], spending["limits"]["picodollars"]) == (None, None)
+    assert (spending["usd"], spending["limits"]["usd"]) == (None, None)
 
 
 def test_a_resume_that_is_refused_raises_no_limit(agents: Agents) -> None:

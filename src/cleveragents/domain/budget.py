@@ -90,4 +90,9 @@ def exceeded(limits: Limits, spend: Spend) -> tuple[str, ...]:
 def dollars(picodollars: int) -> str:
     """`$0.0123`, with as many digits as it takes to show that it is not nothing."""
     amount = picodollars / PICODOLLARS
-    return f"${amount:.2f}" if amount >= 1 or not picodollars else f"${amount:.4f}"
+    if amount >= 1 or not picodollars:
+        return f"${amount:,.2f}"
+    digits = 4
+    while picodollars * 10**digits < PICODOLLARS:
+        digits += 1
+    return f"${amount:.{digits}f}"

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, RowMapping, Select, select, update
 
 from cleveragents.application.ports.budgets import BudgetView, ModelCall, Reservation
 from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.domain.budget import Limits, Spend, dollars, exceeded
+from cleveragents.domain.budget import PICODOLLARS, Limits, Spend, dollars, exceeded
 from cleveragents.domain.conversation import Usage
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
@@ -283,7 +283,14 @@ def _exhausted(plan_id: str, view: BudgetView, worst: Spend, limit: str) -> Budg
     unit = "" if limit == "money" else f" {limit}"
     what = f"{spent} of {allowed}{unit} are spent, {reserved} reserved, and it may take {more} more"
     option = {"money": "--max-usd", "tokens": "--max-tokens", "steps": "--max-steps"}[limit]
-    return BudgetExhausted(plan_id, what, f"{option} MORE")
+    # A limit is a total: the least that lets this call be made, money in whole cents.
+    least = sum(amounts)
+    return BudgetExhausted(plan_id, what, f"{option} {_cents_above(least) if limit == 'money' else least}")
+
+
+def _cents_above(picodollars: int) -> str:
+    cents = -(-picodollars * 100 // PICODOLLARS)
+    return f"{cents // 100}.{cents % 100:02}"
 
 
 def _call(row: Mapping[Any, Any]) -> ModelCall:

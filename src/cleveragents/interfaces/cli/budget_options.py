@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from cleveragents.domain.budget import PICODOLLARS, Limits, dollars
+from cleveragents.interfaces.cli.output import counted
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -26,6 +27,13 @@ _OPTIONS: tuple[tuple[str, click.ParamType[Any], str, str], ...] = (
     ("max_steps", click.IntRange(1), "N", "Calls of models."),
     ("timeout", click.FloatRange(0, 30 * 86_400, min_open=True), "SECONDS", "Time at work."),
 )
+
+_NAMES = {
+    "--max-usd": "picodollars",
+    "--max-tokens": "tokens",
+    "--max-steps": "steps",
+    "--timeout": "seconds",
+}
 
 
 def budget_options(command: _Command) -> _Command:
@@ -50,7 +58,8 @@ def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None
     whoever takes it finds the old limits. Of one that cannot be resumed nothing is changed: `resume` says
     why.
 
-    `PriceUnknown` where money cannot be counted; `NeedsHuman` for edits by hand that were not taken in.
+    `PriceUnknown` where money cannot be counted; `NeedsHuman` for edits by hand that were not taken in. A
+    limit is a total: one below what the plan may spend already is refused.
     """
     plan = parts.lifecycle.reconciled(plan)
     if not _is_resumable(parts, plan):  # guard: a command that fails has changed nothing
@@ -61,7 +70,23 @@ def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None
     if limits.picodollars is not None:
         cast = filter(None, (casting.strategize, casting.execute, casting.review))
         parts.thinking.ensure_priced(Path(plan.resource), cast, model or casting.model)
+    _ensure_raised(parts, plan, limits)
     parts.thinking.raise_limits(plan, limits)
+
+
+def _ensure_raised(parts: PlanParts, plan: Plan, limits: Limits) -> None:
+    present = parts.thinking.budgets.view(plan.root_id or plan.id).limits
+    asked = plan.request.get("limits")
+    if present == Limits() and isinstance(asked, Mapping):  # no model was asked yet
+        present = Limits.from_json(asked)
+    told = _limits_in_usd(present)
+    for flag, name in _NAMES.items():
+        new, old = getattr(limits, name), getattr(present, name)
+        if None not in (new, old) and new < old:
+            limit = told["usd" if name == "picodollars" else name]
+            raise click.UsageError(
+                f"{flag} is what plan {plan.id} may spend in all, and it may spend {limit} already; say more"
+            )
 
 
 def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
@@ -103,18 +128,32 @@ def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
         "reserved_tokens": view.reserved.tokens,
         "usd": view.spent.picodollars / PICODOLLARS if known else None,
         "models": tuple(sorted({call.model for call in calls})),
-        "limits": view.limits.to_json(),
+        "limits": _limits_in_usd(view.limits),
     }
 
 
 def spent_in_words(parts: PlanParts, plan: Plan) -> str | None:
-    """`12 calls, 34,567 tokens, $0.0123`; None for a plan that asked no model."""
+    """`12 model calls, 34,567 tokens, $0.0123`; None for a plan that asked no model."""
     facts = spending_of(parts, plan)
     if not facts:
         return None
     view = parts.thinking.budgets.view(plan.root_id or plan.id)
     price = dollars(view.spent.picodollars) if facts["usd"] is not None else "price not known"
-    return f"{facts['model_calls']} model calls, {view.spent.tokens:,} tokens, {price}"
+    calls = parts.thinking.budgets.calls_of(plan.id)
+    told = f"{counted(len(calls), 'model call')}, {counted(view.spent.tokens, 'token')}, {price}"
+    unsaid = any(call.state == "forfeited" or (call.state == "settled" and not call.usage) for call in calls)
+    return f"{told} at most: a call that was cut off counts in full" if unsaid else told
+
+
+def _limits_in_usd(limits: Limits) -> dict[str, JsonValue]:
+    """As the options take them."""
+    picodollars = limits.picodollars
+    return {
+        "usd": None if picodollars is None else picodollars / PICODOLLARS,
+        "tokens": limits.tokens,
+        "steps": limits.steps,
+        "seconds": limits.seconds,
+    }
 
 
 def _limits(given: dict[str, Any]) -> Limits:

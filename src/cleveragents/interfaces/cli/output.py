@@ -94,7 +94,7 @@ def ago(moment: datetime, now: datetime) -> str:
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 event`, `2 events`; a plural that is not made with an s is given."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 class Output:

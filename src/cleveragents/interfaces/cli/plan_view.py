@@ -106,7 +106,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     if plan.state is PlanState.WAITING and waited(plan) == "question":
         steps = [("answer TEXT", "answers, and goes on with it"), cancel]
     elif plan.state is PlanState.WAITING and waited(plan) == "budget":
-        steps = [(f"resume {_budget_option(plan)}", "allows it more, and goes on with it"), cancel]
+        steps = [(f"resume {_budget_option(plan)}", "allows it so much in all, and goes on with it"), cancel]
     elif plan.state is PlanState.WAITING:
         call = parts.lifecycle.asking(plan)
         number = "" if call is None else f" {call.number}"
@@ -153,9 +153,9 @@ def shown_diff(text: bytes) -> None:
 
 
 def _budget_option(plan: Plan) -> str:
-    """`--max-tokens MORE`, from what the plan says of itself."""
+    """`--max-tokens 5000`, from what the plan says of itself."""
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-    found = re.search(r"--[a-z-]+ MORE", str(waiting.get("remedy")))
+    found = re.search(r"--[a-z-]+ [^`\s]+", str(waiting.get("remedy")))
     return found[0] if found else "--max-tokens MORE"
 
 
