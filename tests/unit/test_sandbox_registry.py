@@ -113,6 +113,31 @@ def test_what_cannot_be_made_leaves_nothing(
     assert events(database) == []
 
 
+def test_a_repository_that_cannot_be_written_to_is_refused_and_nothing_is_left(
+    registry: SandboxRegistry, resource: Path
+) -> None:
+    write(resource / ".git/refs", {"cleveragents": "in the way, whoever runs this\n"})
+    with pytest.raises(SandboxRefused, match="a ref that keeps the plan's base cannot be written in"):
+        registry.create(SandboxRequest("plan-1", resource))
+    assert registry.rows() == []
+    assert list(registry.directory.iterdir()) == []
+
+
+def test_a_pin_that_cannot_be_removed_keeps_the_sandbox_known(
+    registry: SandboxRegistry, resource: Path
+) -> None:
+    registry.create(SandboxRequest("plan-1", resource))
+    git(resource, "pack-refs", "--all")
+    lock = resource / ".git/packed-refs.new"
+    lock.mkdir()
+    with pytest.raises(SandboxRefused, match="the ref of plan plan-1 cannot be removed"):
+        registry.remove("plan-1")
+    assert [row.plan_id for row in registry.rows()] == ["plan-1"]
+    lock.rmdir()
+    registry.remove("plan-1")
+    assert (pins(resource), registry.rows()) == (b"", [])
+
+
 def test_the_quota_is_checked_before_anything_is_made(
     database: Database, resource: Path, tmp_path: Path
 ) -> None:

@@ -21,7 +21,14 @@ from cleveragents.infrastructure.git.filesystem import ignores_case, traits_of
 from cleveragents.infrastructure.git.git_directory import GitDirectory, copy_index
 from cleveragents.infrastructure.git.index_file import summary_of
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit
-from cleveragents.infrastructure.git.user_repository import UserRepository, content_of, look_at, pin, unpin
+from cleveragents.infrastructure.git.user_repository import (
+    UserRepository,
+    content_of,
+    look_at,
+    pin,
+    pinned_in,
+    unpin,
+)
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
@@ -71,8 +78,8 @@ class PrivateClone:
     def remove(self, plan_id: str, resource: Path, directory: Path) -> None:
         self._faults.reach("sandbox.remove.before")
         place = SandboxPlace(directory)
-        with contextlib.suppress(SandboxRefused, SandboxMissing):
-            unpin(_common_dir(plan_id, resource, place), plan_id)
+        with contextlib.suppress(SandboxMissing):
+            _let_go(plan_id, resource, place)
         self._faults.reach("sandbox.remove.after-ref")
         empty(directory, but=place.lock.name)
         self._faults.reach("sandbox.remove.after")
@@ -144,7 +151,7 @@ class _Making:
         engine = PrivateRepository(self.place.engine)
         index = self.place.scratch("index")
         if head:
-            pin(self.repository, self.request.plan_id, head)
+            self._pin(head)
         self.faults.reach("sandbox.create.after-ref")
         with contextlib.ExitStack() as running:
             checkout = None
@@ -161,6 +168,17 @@ class _Making:
                 checkout.finish()
         index.replace(self.place.index)
         return base
+
+    def _pin(self, head: str) -> None:
+        try:
+            pin(self.repository, self.request.plan_id, head)
+        except (GitFailed, OSError) as error:
+            said = error.problem if isinstance(error, GitFailed) else str(error)
+            reason = (
+                f"a ref that keeps the plan's base cannot be written in {self.repository.common_dir} ({said}); "
+                "make that writable for you, or use a clone of it"
+            )
+            raise SandboxRefused(str(self.request.resource), reason) from error
 
     def _start_checkout(self, index: Path, tree: str) -> RunningGit:
         engine = PrivateRepository(self.place.engine, self.traits)
@@ -282,6 +300,22 @@ def _is_plain(repository: UserRepository, traits: Mapping[str, str]) -> bool:
         and not content_of(repository.common_dir / "info" / "attributes").strip()
         and not repository.user_attributes.strip()
     )
+
+
+def _let_go(plan_id: str, resource: Path, place: SandboxPlace) -> None:
+    """No pin of the plan's is left. `SandboxRefused` when there is one that cannot be removed."""
+    try:
+        common_dir = _common_dir(plan_id, resource, place)
+    except SandboxRefused:
+        return
+    try:
+        unpin(common_dir, plan_id)
+    except (GitFailed, OSError) as error:
+        if plan_id in pinned_in(resource)[1]:  # guard: what cannot be written to has none to be removed
+            reason = (
+                f"the ref of plan {plan_id} cannot be removed in {common_dir}; make that writable for you"
+            )
+            raise SandboxRefused(str(resource), reason) from error
 
 
 def _common_dir(plan_id: str, resource: Path, place: SandboxPlace) -> Path:
