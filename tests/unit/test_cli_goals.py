@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
+import click
 import pytest
 
-from tests.cli_bench import Agents, command_line, paint_shop, use_home
+from cleveragents.interfaces.cli.goals_file import text_of_stdin
+from tests.cli_bench import Agents, command_line, git, paint_shop, use_home
 
 SCRIPT = """\
 version: 1
@@ -105,6 +109,22 @@ def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, reposit
     assert json.loads(agents("plan", "show", ran.id, "--format", "json").out)["spending"]["model_calls"] == 5
 
 
+def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looked_at(
+    agents: Agents, tmp_path: Path
+) -> None:
+    dull = tmp_path / "dull.yaml"
+    dull.write_text('version: 1\nrules: [{reply: {text: "No idea.", usage: {unsaid: true}}}]\n')
+    failed = agents("run", "Do it", "--model", f"scripted/{dull}")
+    assert failed.code == 1, failed.err
+    assert f"agents plan show {failed.id}" in failed.err
+    why = json.loads(agents("plan", "show", failed.id, "--format", "json").out)["error"]
+    watched = agents("plan", "watch", failed.id)
+    assert (watched.code, f"it failed: {why}" in watched.err) == (1, True), watched.err
+    assert f"it did nothing: {why}" in agents("plan", "log", failed.id).err
+    # Nobody said what the answers took.
+    assert "price not known at most: a call that was cut off" in agents("plan", "show", failed.id).out
+
+
 def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     ran = agents("actor", "run", "me/asker", "the door")
     assert (ran.code, "it waits: Which colour for the door? (red, blue)" in ran.err) == (3, True), ran.err
@@ -142,6 +162,52 @@ def test_a_limit_of_money_needs_a_price(agents: Agents, tmp_path: Path) -> None:
     (tmp_path / "free.yaml").write_text("rules:\n  - reply: {text: hello}\n")
     wrong = agents("run", "Do it", "--model", f"scripted/{tmp_path}/free.yaml", "--max-usd", "1")
     assert (wrong.code, "is not known, so a limit of money cannot be kept" in wrong.err) == (2, True)
+
+
+def test_a_limit_of_money_of_the_actors_own_needs_a_price_before_there_is_a_plan(
+    agents: Agents, tmp_path: Path
+) -> None:
+    (tmp_path / "free.yaml").write_text("rules:\n  - reply: {text: hello}\n")
+    actors = tmp_path / "home" / ".config" / "cleveragents" / "actors"
+    (actors / "outer.yaml").write_text(OUTER)
+    (actors / "inner.yaml").write_text(
+        INNER.replace("MODEL", f"scripted/{tmp_path}/free.yaml") + "limits: {usd: 1}\n"
+    )
+    wrong = agents("run", "Do it", "--actor", "me/outer")
+    assert (wrong.code, "the limit of money of me/inner cannot be kept; take `usd` out" in wrong.err) == (
+        2,
+        True,
+    )
+    assert json.loads(agents("plan", "list", "--format", "json").out) == []
+
+
+@pytest.mark.parametrize("is_a_repository", [False, True])
+def test_where_the_sandboxes_are_kept_no_plan_is_made(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_a_repository: bool
+) -> None:
+    if is_a_repository:
+        git(tmp_path, "init", "-q")
+    monkeypatch.chdir(tmp_path)
+    wrong = agents("run", "Do it")
+    assert (wrong.code, "`cd` into a project" in wrong.err) == (2, True), wrong.err
+    assert json.loads(agents("plan", "list", "--format", "json").out) == []
+
+
+def test_where_the_sandboxes_are_ignored_a_plan_is_made(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".gitignore").write_text("/state/\n/home/\n/shop/\n")
+    monkeypatch.chdir(tmp_path)
+    assert agents("run", "--action", "builtin/command", "--", "true").code == 0
+
+
+def test_a_goal_on_stdin_that_is_no_utf_8_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO("Say café".encode("latin-1"))))
+    with pytest.raises(
+        click.UsageError, match=r"cannot read the goal on stdin: it is not UTF-8 text \(byte 7\)"
+    ):
+        text_of_stdin("the goal on stdin")
 
 
 OUTER = """\

@@ -159,6 +159,18 @@ class ActorParts:
             if self.models.facts(name).price is None:  # guard: refused before the start
                 raise PriceUnknown(name)
 
+    def ensure_own_limits(self, resource: Path, cast: Iterable[str], model: str) -> None:
+        """`PriceUnknown` where an actor has a limit of money of its own, and may ask a model without one."""
+        from cleveragents.application.services.cast_models import limited_in_money, models_of_cast
+        from cleveragents.errors import PriceUnknown
+
+        actors, settings = self._plans.actors(resource), self._container.settings.models
+        for actor in limited_in_money(actors, cast):
+            asked = models_of_cast(actors, (actor,), model or settings.default)
+            for name in filter(None, (*asked, settings.fallback)):
+                if self.models.facts(name).price is None:
+                    raise PriceUnknown(name, actor)
+
     def raise_limits(self, plan: Plan, limits: Limits) -> None:
         """More for the plan, and all that share its budget; what is None there stays as it is."""
         root = plan.root_id or plan.id

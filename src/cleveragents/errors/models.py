@@ -76,13 +76,20 @@ class ContextTooLong(InvalidRequest):
 
 @dataclass(eq=False)
 class PriceUnknown(InvalidRequest):
-    """A limit of money needs a price."""
+    """A limit of money needs a price. `actor` is whose own limit it is, if it is one's."""
 
-    message = (
-        "the price of {model} is not known, so a limit of money cannot be kept; "
-        "use --max-tokens, or give its price in a file: `agents config set models.prices FILE`"
-    )
     model: str
+    actor: str = ""
+
+    def __str__(self) -> str:
+        whose, remedy = "a limit of money", "use --max-tokens"
+        if self.actor:
+            whose = f"the limit of money of {self.actor}"
+            remedy = "take `usd` out of the `limits` in its YAML"
+        return (
+            f"the price of {self.model} is not known, so {whose} cannot be kept; {remedy}, "
+            "or give its price in a file: `agents config set models.prices FILE`"
+        )
 
 
 @dataclass(eq=False)

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cleveragents.application.ports.actors import Actors
-from cleveragents.domain.actor import LlmNode, SubgraphNode
+from cleveragents.domain.actor import Actor, LlmNode, SubgraphNode
 
-__all__ = ["models_of_cast"]
+__all__ = ["limited_in_money", "models_of_cast"]
 
 
 def models_of_cast(actors: Actors, cast: Iterable[str], model: str) -> tuple[str, ...]:
     """Their names, each once, in the order in which they are found; `model` answers for nodes that name none.
     `UnknownActor`, `InvalidActor`, `NotTrusted`."""
-    names = list(dict.fromkeys(cast))
     found: dict[str, None] = {}
-    for name in names:
-        actor = actors.get(name)
+    for actor in _every(actors, cast):
         for node in actor.nodes:
             if isinstance(node, LlmNode):
                 found[node.model or actor.model or model] = None
-            elif isinstance(node, SubgraphNode) and node.actor not in names:
-                names.append(node.actor)
     return tuple(found)
+
+
+def limited_in_money(actors: Actors, cast: Iterable[str]) -> tuple[str, ...]:
+    """Those of them, in subgraphs, too, that have a limit of money of their own."""
+    return tuple(actor.name for actor in _every(actors, cast) if actor.limits.usd is not None)
+
+
+def _every(actors: Actors, cast: Iterable[str]) -> Iterator[Actor]:
+    """Each once."""
+    names = list(dict.fromkeys(cast))
+    for name in names:
+        actor = actors.get(name)
+        yield actor
+        for node in actor.nodes:
+            if isinstance(node, SubgraphNode) and node.actor not in names:
+                names.append(node.actor)

@@ -8,7 +8,7 @@ from pathlib import Path
 from cleveragents.errors import GitFailed, SandboxRefused
 from cleveragents.infrastructure.git.plumbing import run_git, user_environment
 
-__all__ = ["find_resource", "is_repository"]
+__all__ = ["ensure_apart", "find_resource", "is_repository"]
 
 _NO_REPOSITORY = "not a git repository"
 
@@ -46,6 +46,20 @@ def find_resource(path: Path) -> tuple[Path, str]:
         reason = f"its core.worktree is {root}, which is not where its .git is; unset it, or use a clone"
         raise SandboxRefused(str(path), reason)
     return root, prefix.rstrip("/")
+
+
+def ensure_apart(resource: Path, sandboxes: Path) -> None:
+    """`SandboxRefused` where sandboxes are kept inside what they would be made of, as in a home directory,
+    unless git ignores them there. Whoever makes one looks again; this is for those who ask before."""
+    if not sandboxes.resolve().is_relative_to(resource.resolve()):
+        return
+    if is_repository(resource):
+        inside = str(sandboxes.resolve() / "plan")
+        environment = user_environment()
+        if run_git("check-ignore", inside, environment=environment, directory=resource, succeeds=(0, 1)):
+            return
+    reason = f"sandboxes are kept inside it, in {sandboxes}; `cd` into a project, or set state.directory"
+    raise SandboxRefused(str(resource), reason)
 
 
 def _is_of(root: Path, git_directory: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["read_goals"]
+__all__ = ["read_goals", "text_of_stdin"]
 
 _MOST = 1000
 
@@ -30,9 +30,20 @@ def read_goals(name: str) -> list[str]:
     return goals
 
 
-def _text(name: str) -> str:
+def text_of_stdin(what: str) -> str:
+    """All of it, whatever the terminal's encoding is. `click.UsageError` unless it is UTF-8."""
+    source = getattr(sys.stdin, "buffer", None)
     try:
-        return sys.stdin.read() if name == "-" else Path(name).read_bytes().decode("utf-8-sig")
+        return sys.stdin.read() if source is None else source.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"cannot read {what}: it is not UTF-8 text (byte {error.start})") from None
+
+
+def _text(name: str) -> str:
+    if name == "-":
+        return text_of_stdin("the goals on stdin")
+    try:
+        return Path(name).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         problem = f"it is not UTF-8 text (byte {error.start})"
     except OSError as error:

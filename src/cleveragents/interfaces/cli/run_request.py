@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from cleveragents.domain.budget import PICODOLLARS, Limits
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
 from cleveragents.domain.redaction import redact
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
+from cleveragents.interfaces.cli.goals_file import text_of_stdin
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -62,7 +62,7 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
     """The plan to be made. `click.UsageError` and whatever else is a wrong request."""
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.policy import profile
-    from cleveragents.infrastructure.sandbox.resources import find_resource
+    from cleveragents.infrastructure.sandbox.resources import ensure_apart, find_resource
 
     if not all(text.strip() for text in wanted.invariants):
         raise click.UsageError('--invariant wants a sentence: --invariant "never touch migrations/"')
@@ -88,6 +88,7 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
             **_thinking(parts, action, wanted, root),
         }
     )
+    ensure_apart(root, parts.sandboxes.directory)
     given = shlex.join([*wanted.pairs, *wanted.words])
     goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), given]))
     assert isinstance(request, Mapping)
@@ -104,7 +105,7 @@ def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, objec
 
 def _goal_wanted(wanted: Wanted) -> Wanted:
     """What was said without an action is a goal, in words; `-` reads it from stdin."""
-    said = sys.stdin.read() if wanted.words == ("-",) else " ".join(wanted.words)
+    said = text_of_stdin("the goal on stdin") if wanted.words == ("-",) else " ".join(wanted.words)
     goal = said.strip()
     if not goal:
         raise click.UsageError(
@@ -140,6 +141,7 @@ def _thinking(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> d
     limits = _joined(wanted.limits, action.budget)
     if limits.picodollars is not None:
         parts.thinking.ensure_priced(root, cast, model)
+    parts.thinking.ensure_own_limits(root, cast, model)
     parts.thinking.models.get(model)
     return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json())}
 
