@@ -174,8 +174,9 @@ class _Making:
             pin(self.repository, self.request.plan_id, head)
         except (GitFailed, OSError) as error:
             said = error.problem if isinstance(error, GitFailed) else str(error)
+            where = self.repository.common_dir
             reason = (
-                f"a ref that keeps the plan's base cannot be written in {self.repository.common_dir} ({said}); "
+                f"a ref that keeps the plan's base cannot be written in {where} ({said}); "
                 "make that writable for you, or use a clone of it"
             )
             raise SandboxRefused(str(self.request.resource), reason) from error
@@ -311,7 +312,7 @@ def _let_go(plan_id: str, resource: Path, place: SandboxPlace) -> None:
     try:
         unpin(common_dir, plan_id)
     except (GitFailed, OSError) as error:
-        if plan_id in pinned_in(resource)[1]:  # guard: what cannot be written to has none to be removed
+        if plan_id in pinned_in(resource)[1]:  # else there is none, where nothing can be written
             reason = (
                 f"the ref of plan {plan_id} cannot be removed in {common_dir}; make that writable for you"
             )
