@@ -34,6 +34,7 @@ from cleveragents.interfaces.cli import main
 from cleveragents.interfaces.cli.checks import Check, Verdict
 from cleveragents.interfaces.cli.leftovers import KeptBack, Leftover, findings_of
 from cleveragents.interfaces.cli.plan_leftovers import half_done_applies
+from cleveragents.interfaces.cli.plan_view import meaning_of, steps_from
 from cleveragents.interfaces.cli.sandbox_leftovers import lost_sandboxes
 from cleveragents.interfaces.cli.state_checks import state_findings
 from cleveragents.interfaces.cli.stray_leftovers import setup_drafts, temporary_directories
@@ -308,6 +309,22 @@ def test_a_plan_whose_worker_died_is_named_with_the_command_that_resumes_it(home
             assert found.finding == f"plan {plan.id} is execute/processing, and its worker died"
             assert f"`agents plan resume {plan.id}`" in (found.remedy or "")
         assert bench.now(plan).state is PlanState.PROCESSING
+
+
+def test_a_plan_that_was_to_be_cancelled_is_named_with_the_command_that_settles_it(home: Path) -> None:
+    plan = dead_run(home, "sandbox.create.after-checkout")
+    with plan_bench(home) as bench:
+        jobs, parts = bench.container.jobs, bench.parts
+        jobs.request_cancel(str(bench.now(plan).job_id), "enough", now=bench.container.clock.now())
+        [found] = looked(bench.container, "plans")
+        assert found.remedy == f"`agents plan cancel {plan.id}` settles that"
+        with pytest.raises(PlanError, match=f"`agents plan cancel {plan.id}`"):
+            parts.lifecycle.resume(bench.now(plan))
+        assert "it was to be cancelled" in meaning_of(parts, bench.now(plan))
+        steps = [command for command, _ in steps_from(parts, bench.now(plan))]
+        assert steps == [f"agents plan cancel {plan.id}"]
+        settled = parts.lifecycle.cancel(bench.now(plan), "once more")
+        assert (settled.state, settled.error) == (PlanState.CANCELLED, "cancelled: enough")
 
 
 def test_a_plan_that_runs_is_none_of_the_doctors_business(bench: PlanBench) -> None:

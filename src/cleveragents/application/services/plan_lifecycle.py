@@ -55,8 +55,8 @@ class PlanLifecycle:
         goes on with its plan: a second one would get in its way. With `model`, its actors go on with that
         one, also when it is resumed or answered again.
 
-        `PlanError` for one that runs, waits for an answer or has ended; `NeedsHuman` when files in its
-        sandbox were edited by hand and not taken in.
+        `PlanError` for one that runs, waits for an answer, was to be cancelled or has ended;
+        `NeedsHuman` when files in its sandbox were edited by hand and not taken in.
         """
         plan = self.reconciled(plan)
         if plan.state.ended:
@@ -64,6 +64,9 @@ class PlanLifecycle:
         if plan.phase is Phase.APPLY:
             again = f"apply it again: `agents plan apply {plan.id}`"
             raise PlanError(plan.id, f"it is {plan.state.value}; {again}")
+        if self.is_to_be_cancelled(plan):
+            settle = f"`agents plan cancel {plan.id}` settles that"
+            raise PlanError(plan.id, f"it was to be cancelled, so it does not go on; {settle}")
         if is_to_be_run(plan):
             return self._taken_up(plan, model)
         if plan.state is PlanState.WAITING and self.asking(plan) is not None:
@@ -78,6 +81,13 @@ class PlanLifecycle:
         """Whether a living process runs it; one that is not known to be dead counts as alive."""
         job = self._job(plan)
         return job is not None and self._is_at_work(job)
+
+    def is_to_be_cancelled(self, plan: Plan) -> bool:
+        """Whether it was told to stop, and nobody is left who does."""
+        job = self._job(plan)
+        if job is None or job.state.ended or not is_to_be_run(plan):
+            return False
+        return job.cancel_reason is not None and not self._is_at_work(job)
 
     def asking(self, plan: Plan) -> ToolCall | None:
         """The call that waits for leave, if one does."""

@@ -94,7 +94,7 @@ def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
     from cleveragents.domain.plan import Phase, PlanState
 
     if is_to_be_run(plan):
-        return not parts.lifecycle.is_worked_on(plan)
+        return not (parts.lifecycle.is_worked_on(plan) or parts.lifecycle.is_to_be_cancelled(plan))
     if plan.phase is Phase.APPLY or plan.state not in (PlanState.WAITING, PlanState.ERRORED):
         return False
     if parts.lifecycle.asking(plan) is not None:

@@ -81,6 +81,9 @@ def _interrupted(container: Container, plan: Plan) -> Iterator[Leftover]:
             return f"plan {plan.id} is {moved.state.value} now, as its job was {job.state.value}"
 
         yield Leftover(f"plan {plan.id} is {standing}, and its job is over: {job.state.value}", mend)
+    elif container.plan_parts.lifecycle.is_to_be_cancelled(plan):
+        settle = f"`agents plan cancel {plan.id}` settles that"
+        yield Leftover(f"plan {plan.id} was to be cancelled, and its worker died before", advice=settle)
     elif job.state is JobState.RUNNING and _owner_died(container, job):
         yield Leftover(f"plan {plan.id} is {standing}, and its worker died", advice=resume)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.budget_options import spent_in_words
 from cleveragents.interfaces.cli.output import Output, ago, format_option, printable, progress
 from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
@@ -159,7 +160,7 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
     output.table(
         rows,
         ["number", "tool", "state", "changed", "started", "what"],
-        empty="it did nothing yet",
+        empty="it did nothing yet" if plan.error is None else f"it did nothing: {redact_text(plan.error)}",
         cut=["what"],
         spare=["started"],
     )

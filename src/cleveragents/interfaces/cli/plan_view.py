@@ -81,6 +81,8 @@ def waited(plan: Plan) -> str:
 
 def meaning_of(parts: PlanParts, plan: Plan) -> str:
     """Where the plan stands, in words."""
+    if parts.lifecycle.is_to_be_cancelled(plan):
+        return f"{spelt(plan.standing)}: it was to be cancelled, and whoever worked on it is gone"
     if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
         return f"{spelt(plan.standing)}: nobody works on it at present"
     meaning = _MEANINGS.get(plan.standing)
@@ -116,9 +118,12 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
         steps = [diff, ("review FILE…", "leaves files out"), (f"apply{wanted}", "tries again"), reject]
     elif plan.state is PlanState.ERRORED:
-        steps = [log, (resume[0], "tries again, from the step that failed"), reject]
+        more = log if parts.history.calls(plan.id) else ("show", "says what is known of it")
+        steps = [more, (resume[0], "tries again, from the step that failed"), reject]
     elif plan.state is PlanState.APPLIED:
         steps = [diff, ("undo", "takes it out of your files again")] if is_kept(parts, plan) else []
+    elif parts.lifecycle.is_to_be_cancelled(plan):
+        steps = [(cancel[0], "settles that it is cancelled")]
     elif plan.state.running:
         steps = [cancel] if parts.lifecycle.is_worked_on(plan) else [resume, cancel]
     return [(_spelt_step(step, plan.id), what) for step, what in steps]

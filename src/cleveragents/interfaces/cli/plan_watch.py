@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -60,6 +61,8 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
         progress("nobody works on it at present")
     elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
         told_changes(parts, plan)
+    elif plan.state is not PlanState.APPLIED and (why := _reason(plan)):
+        progress(why)
     told_next(parts, plan)
     told_plan(output, parts, plan)
     code = _TRY_AGAIN if plan.state.running else exit_code_of(parts, plan)
@@ -86,6 +89,16 @@ def _followed(container: Container, plan: Plan, view: LiveView) -> Plan:
         elif now - alone_since > container.settings.worker.lease_seconds:
             return plan
         time.sleep(_LOOK_SECONDS)
+
+
+def _reason(plan: Plan) -> str | None:
+    """Why it stands where it does, if it has a reason."""
+    if plan.state is PlanState.WAITING:
+        waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+        return f"it waits: {waiting.get('what')}"
+    if plan.error is None:
+        return None
+    return f"it failed: {plan.error}" if plan.state is PlanState.ERRORED else plan.error
 
 
 class _Seen:
