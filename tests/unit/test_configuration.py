@@ -98,12 +98,14 @@ def test_state_and_database_follow_the_data_home(place: Place) -> None:
 TIGHTER = {
     "database.durability": "full",
     "worker.concurrency": 1,
+    "models.concurrency": 2,
     "worker.cancel_grace_seconds": 0.5,
     "sandbox.isolation": "require",
 }
 JOINED = {"plan.profile"}
 LOOSER = {
     "worker.concurrency": 200,
+    "models.concurrency": 200,
     "worker.cancel_grace_seconds": 500,
     "sandbox.isolation": "off",
 }
@@ -223,6 +225,11 @@ def test_a_mistake_in_the_environment_is_named(place: Place, variable: str, valu
         ("log.level", "--set: 'log.level' is not key=value"),
         ("log.levl=info", "--set: there is no setting 'log.levl'; did you mean 'log.level'?"),
         ("log.level=loud", "--set: log.level is 'loud'"),
+        ("models.base_url=nonsense", "--set: models.base_url is 'nonsense', but should be a URL"),
+        ("models.base_url=http://", "models.base_url is 'http://', but should be a URL"),
+        ("models.base_url=http://localhost:99999/v1", "but should be a URL"),
+        ("models.default=gpt-4", "models.default is 'gpt-4', but should be provider/name"),
+        ("models.fallback=openai/", "models.fallback is 'openai/', but should be provider/name"),
         ("x" * 1_000_000 + "=1", "…; `agents config list` shows all settings"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from socket import socket
 
 import pytest
 
@@ -38,18 +39,46 @@ def agents(
 def test_models_are_listed_with_their_prices(agents: Agents) -> None:
     rows = json.loads(agents("model", "list", "--format", "json").out)
     found = {row["model"]: row for row in rows}
-    assert (found["openai/gpt-4o"]["input"], found["openai/gpt-4o"]["key"]) == (2.5, "no")
+    assert (found["openai/gpt-4o"]["input"], found["openai/gpt-4o"]["key"]) == (2.5, "missing")
     ended = agents("model", "list", "--provider", "google")
     assert "google/gemini-2.5-pro" in ended.out
     assert "openai" not in ended.out
     assert "dollars per million tokens, as of 20" in ended.err
-    assert "no model of nobody is listed" in agents("model", "list", "--provider", "nobody").err
+    nobody = agents("model", "list", "--provider", "nobody")
+    assert (nobody.code, "there is no provider 'nobody'; there are anthropic, " in nobody.err) == (2, True)
+    assert "did you mean google?" in agents("model", "list", "--provider", "googel").err
+
+
+def test_a_server_of_ones_own_has_no_shipped_prices_in_the_list_either(agents: Agents) -> None:
+    elsewhere = ("--set", "models.base_url=http://127.0.0.1:1/v1", "model")
+    rows = json.loads(agents(*elsewhere, "list", "--format", "json").out)
+    found = {row["model"]: row for row in rows}
+    assert (found["openai/gpt-4o"]["input"], found["openai/gpt-4o"]["key"]) == (None, "not needed")
+    assert found["google/gemini-2.5-pro"]["input"] == 1.25
+    assert found["openai/gpt-4o"] == json.loads(
+        agents(*elsewhere, "show", "openai/gpt-4o", "--format", "json").out
+    )
+
+
+def test_a_server_that_does_not_run_is_named_with_what_says_where_it_is(agents: Agents) -> None:
+    pytest.importorskip("langchain_openai")
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        ended = agents(
+            "--set", f"models.base_url={url}", "--set", "models.retries=0", "model", "test", "openai/x"
+        )
+    assert ended.code == 75
+    assert f"the connection to {url} (models.base_url" in ended.err
+    assert "is the server running?" in ended.err
 
 
 def test_a_model_is_shown_and_what_is_unknown_is_said_to_be(agents: Agents) -> None:
     shown = json.loads(agents("model", "show", "openai/new", "--format", "json").out)
     assert (shown["input"], shown["context_tokens"]) == (None, 32_768)
-    assert "unknown" in agents("model", "show", "openai/new").out
+    ended = agents("model", "show", "openai/new")
+    assert "unknown" in ended.out
+    assert "prices in dollars per million tokens" in ended.err
 
 
 def test_a_scripted_model_can_be_tried(agents: Agents) -> None:
@@ -90,7 +119,9 @@ def test_without_a_name_it_is_the_default(agents: Agents) -> None:
     ("name", "code", "said"),
     [
         ("opneai/x", 2, "did you mean openai/x?"),
+        ("quux/x", 2, "there is no provider 'quux'; the providers are anthropic, "),
         ("openai/gpt-4o", 2, "set OPENAI_API_KEY"),
+        ("openai/gpt-4.1-mni", 2, "did you mean openai/gpt-4.1-mini?"),
         ("scripted/none.yaml", 2, "there is no file none.yaml"),
     ],
 )

@@ -55,6 +55,14 @@ def test_what_may_go_away_is_unavailable(status: int) -> None:
     assert isinstance(told(Theirs(status_code=status)), ModelUnavailable)
 
 
+def test_a_name_that_is_nearly_one_we_know_gets_a_hint() -> None:
+    wrong = Theirs(status_code=404)
+    assert "did you mean openai/gpt-4.1-mini?" in str(translated(wrong, Subject("openai/gpt-4.1-mni", 1, 1)))
+    assert "did you mean" not in str(translated(wrong, Subject("openai/gpt-4.1-mini", 1, 1)))
+    elsewhere = Subject("openai/gpt-4.1-mni", 1, 1, place="http://localhost:1/v1")
+    assert "did you mean" not in str(translated(wrong, elsewhere))
+
+
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 410, 422])
 def test_what_will_not_go_away_is_refused(status: int) -> None:
     assert isinstance(told(Theirs(status_code=status)), ModelRefused)

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.config import JsonDict
@@ -31,6 +32,7 @@ __all__ = [
     "Settings",
     "StateSettings",
     "WorkerSettings",
+    "is_web_address",
     "known_keys",
     "nearest_key",
 ]
@@ -43,6 +45,15 @@ class Repository(str, Enum):
     LOWER = "may lower it"
     RAISE = "may raise it"
     JOIN = "may tighten it"
+
+
+def is_web_address(text: str) -> bool:
+    """Whether it is a URL that can be asked: with a host, and a port that can be one."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 class _Section(BaseModel):
@@ -175,6 +186,21 @@ class ModelSettings(_Section):
     prices: str = Field(
         default="", description="a TOML file with prices of your own, which count before those shipped"
     )
+
+    @field_validator("default", "fallback")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        provider, _, name = value.partition("/")
+        if value and not (provider and name):
+            raise ValueError("should be provider/name, as in openai/gpt-4.1-mini")
+        return value
+
+    @field_validator("base_url")
+    @classmethod
+    def _reachable(cls, value: str) -> str:
+        if value and not is_web_address(value):
+            raise ValueError("should be a URL that begins with http:// or https://")
+        return value
 
 
 class EventSettings(_Section):

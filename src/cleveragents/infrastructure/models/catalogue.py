@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 from cleveragents.application.ports.models import Model, ModelFacts
 from cleveragents.errors import ConfigurationError, UnknownModel
+from cleveragents.infrastructure.configuration.settings import is_web_address
 from cleveragents.infrastructure.models import providers
 from cleveragents.infrastructure.models.keys import Keys, ask_keyring
 from cleveragents.infrastructure.models.prices import PriceList
@@ -80,11 +81,23 @@ class ModelCatalogue:
         return replace(facts, keyed=self._is_keyed(provider))
 
     def known(self) -> Sequence[ModelFacts]:
-        keyed = {name: self._is_keyed(self._provider(name)) for name in self._builtin}
-        return [
-            replace(facts, keyed=keyed.get(facts.name.partition("/")[0], True))
-            for facts in self._prices.known()
-        ]
+        built_in = {name: self._provider(name) for name in self._builtin}
+        keyed = {name: self._is_keyed(provider) for name, provider in built_in.items()}
+        elsewhere = {name for name, provider in built_in.items() if self._base_url(provider) is not None}
+        found = []
+        for listed in self._prices.known():
+            name = listed.name.partition("/")[0]
+            facts = self._prices.facts(listed.name, shipped=name not in elsewhere)
+            found.append(replace(facts, keyed=keyed.get(name, True)))
+        return found
+
+    def needs_key(self, name: str) -> bool:
+        """Whether the model's provider takes a key at all, where it is."""
+        provider = name.partition("/")[0]
+        if provider not in self.providers():
+            return True
+        known = self._provider(provider)
+        return bool(known.variables) and self._base_url(known) is None
 
     def providers(self) -> tuple[str, ...]:
         """Their names, of those that are built in and those that are installed."""
@@ -99,12 +112,16 @@ class ModelCatalogue:
 
     def _open(self, name: str) -> Model:
         provider, model = self._parted(name)
+        self._prices.known()  # a list of the user's that is wrong is said before anything is paid for
         facts = self.facts(name)
         self._check_installed(provider, name)
         key = self._keys.find(provider.variables)
         base_url = self._base_url(provider)
         if provider.variables and key is None and base_url is None:
             problem = f"needs a key; {_where_keys_go(provider.variables)} (we never store it)"
+            near = self._prices.nearest(name)
+            if near is not None:
+                problem += f"; it is in no list of ours: did you mean {near}?"
             raise ConfigurationError(f"model {name}", problem)
         opening = Opening(
             facts=facts,
@@ -151,8 +168,13 @@ class ModelCatalogue:
             return None
         if provider.name == "openai" and self._settings.base_url:
             return self._settings.base_url
-        said = (self._environment.get(variable) for variable in provider.base_url_variables)
-        return next((url for url in said if url), None)
+        for variable in provider.base_url_variables:
+            url = self._environment.get(variable)
+            if url and not is_web_address(url):
+                raise ConfigurationError(variable, "should be a URL that begins with http:// or https://")
+            if url:
+                return url
+        return None
 
     def _is_keyed(self, provider: Provider) -> bool:
         if not provider.variables or self._base_url(provider) is not None:
@@ -182,11 +204,12 @@ class ModelCatalogue:
         bare = {other.partition("/")[2]: other for other in listed}
         close = get_close_matches(provider, self.providers(), n=1)
         if close and model:
-            return f"did you mean {close[0]}/{model}?"
+            return f"there is no provider {provider!r}; did you mean {close[0]}/{model}?"
         near = get_close_matches(name, [*listed, *bare], n=1, cutoff=0.75)
         if near:
             return f"did you mean {bare.get(near[0], near[0])}?"
-        return f"a model is named provider/model; the providers are {', '.join(self.providers())}"
+        what = f"there is no provider {provider!r}" if model else "a model is named provider/model"
+        return f"{what}; the providers are {', '.join(self.providers())}"
 
     @cached_property
     def _prices(self) -> PriceList:
@@ -224,4 +247,5 @@ def _load_entry(entry: EntryPoint) -> Provider:
 def _where_keys_go(variables: Sequence[str]) -> str:
     from cleveragents.infrastructure.models.keys import SERVICE
 
-    return f"set {' or '.join(variables)}, or `keyring set {SERVICE} {variables[0]}`"
+    inside = f", or `keyring set {SERVICE} {variables[0]}`" if find_spec("keyring") is not None else ""
+    return f"set {' or '.join(variables)}{inside}"

@@ -16,6 +16,7 @@ from typing import Any
 
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError, ContextTooLong, ModelRefused, ModelUnavailable
+from cleveragents.infrastructure.models.prices import PriceList
 
 __all__ = ["Subject", "failure_of_status", "may_be_charged", "translated"]
 
@@ -55,12 +56,14 @@ _TRANSPORTS = ("httpx", "httpcore", "aiohttp", "requests", "ssl", "socket", "any
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The call that failed: of which model, how much it wrote and may read, and where its key comes from."""
+    """The call that failed: of which model, how much it wrote and may read, and where its key comes from.
+    `place` is where the user says that it is, with what says so."""
 
     model: str
     needed: int
     limit: int
     keys: tuple[str, ...] = ()
+    place: str = ""
 
 
 def translated(error: Exception, subject: Subject) -> CleverAgentsError:
@@ -77,6 +80,9 @@ def translated(error: Exception, subject: Subject) -> CleverAgentsError:
         return ModelUnavailable(subject.model, "no answer in time")
     if _is_transport(error):
         deepest = [*_causes(error)][-1]
+        if subject.place:
+            where = f"the connection to {_shortened(subject.place)} failed"
+            return ModelUnavailable(subject.model, f"{where} ({_brief(deepest)}): is the server running?")
         return ModelUnavailable(subject.model, f"the connection failed ({_brief(deepest)})")
     return ModelUnavailable(subject.model, f"its answer is not understood ({said})")
 
@@ -101,6 +107,9 @@ def failure_of_status(
         what = "too many requests" if status == 429 else f"HTTP {status}"
         return ModelUnavailable(subject.model, f"{what} ({said})", retry_after)
     remedy = _REMEDIES.get(meant, "the request is not accepted")
+    near = PriceList().nearest(subject.model) if meant == 404 and not subject.place else None
+    if near is not None:
+        remedy += f"; did you mean {near}?"
     keys = " or ".join(subject.keys) or "its key"
     return ModelRefused(subject.model, f"{remedy.format(keys=keys)} (HTTP {status}: {said})")
 

@@ -48,7 +48,7 @@ Options = Callable[[ModelRequest], Mapping[str, Any]]
 class LangChainModel:
     """`Model` on a chat model. `options` turns a request into what the provider's class takes as arguments
     of a call; `sums_usage` says whether its pieces of usage add up, or each says what there was so far;
-    `tells_schema`, whether the model is told the shape of its answer in words.
+    `tells_schema`, whether the model is told the shape of its answer in words. `place` is as for `Subject`.
 
     Any number of calls may run at once, on any loop: the chat model keeps no connection between calls.
     """
@@ -60,6 +60,7 @@ class LangChainModel:
         options: Options,
         *,
         keys: tuple[str, ...] = (),
+        place: str = "",
         sums_usage: bool = True,
         tells_schema: bool = False,
     ) -> None:
@@ -67,6 +68,7 @@ class LangChainModel:
         self._facts = facts
         self._options = options
         self._keys = keys
+        self._place = place
         self._sums_usage = sums_usage
         self._tells_schema = tells_schema
         self._estimator = Estimator()
@@ -106,7 +108,7 @@ class LangChainModel:
 
     def _subject(self, request: ModelRequest) -> Subject:
         facts = self._facts
-        return Subject(facts.name, self.count_tokens(request), facts.context_tokens, self._keys)
+        return Subject(facts.name, self.count_tokens(request), facts.context_tokens, self._keys, self._place)
 
     async def _chunks(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[AIMessageChunk, None]:
         options = dict(self._options(request))

@@ -11,6 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -45,6 +46,13 @@ class PriceList:
                 if spelling in listed:
                     return _named(listed[spelling], name)
         return ModelFacts(name, UNKNOWN_CONTEXT, UNKNOWN_OUTPUT)
+
+    def nearest(self, name: str) -> str | None:
+        """What somebody who wrote that may have meant; None if it is listed, or like nothing that is."""
+        every = {**self._shipped, **self._own}
+        if name in every or _DATED.sub("", name) in every:
+            return None
+        return next(iter(get_close_matches(name, list(every), n=1, cutoff=0.88)), None)
 
     def known(self) -> tuple[ModelFacts, ...]:
         """All that is listed, in the order of names."""

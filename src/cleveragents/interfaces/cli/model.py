@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +20,7 @@ __all__ = ["model"]
 
 _MILLION = 10**6
 _OUTPUT_TOKENS = 256
+_UNITS = "prices in dollars per million tokens"
 _PROMPT = "Say hello in five words."
 
 
@@ -49,15 +51,17 @@ def list_models(session: Session, provider: str | None, output: Output) -> None:
       agents model list --provider anthropic
     """
     catalogue = _catalogue(session)
+    if provider is not None and provider not in catalogue.providers():
+        raise click.UsageError(_no_provider(provider, catalogue.providers()))
     rows = [
-        _row(facts, output)
+        _row(facts, output, catalogue)
         for facts in catalogue.known()
         if provider is None or facts.name.partition("/")[0] == provider
     ]
     columns = ["model", "input", "output", "context_tokens", "key"]
     output.table(rows, columns, empty=f"no model of {provider} is listed; it may work all the same")
     if not output.for_programs:
-        progress(f"prices in dollars per million tokens, as of {catalogue.prices_as_of}")
+        progress(f"{_UNITS}, as of {catalogue.prices_as_of}")
 
 
 @model.command("show")
@@ -71,8 +75,11 @@ def show_model(session: Session, name: str, output: Output) -> None:
     Example:
       agents model show anthropic/claude-sonnet-4-5
     """
-    facts = _catalogue(session).facts(name)
-    output.record(_row(facts, output))
+    catalogue = _catalogue(session)
+    facts = catalogue.facts(name)
+    output.record(_row(facts, output, catalogue))
+    if not output.for_programs:
+        progress(_UNITS)
 
 
 @model.command("test")
@@ -150,7 +157,21 @@ def _told(reply: ModelReply, facts: ModelFacts, watch: _Watch) -> dict[str, Json
     }
 
 
-def _row(facts: ModelFacts, output: Output) -> dict[str, JsonValue]:
+def _no_provider(name: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"there is no provider {name!r}; {hint}"
+
+
+def _key(facts: ModelFacts, catalogue: ModelCatalogue) -> str:
+    if not catalogue.needs_key(facts.name):
+        return "not needed"
+    return "there" if facts.keyed else "missing"
+
+
+def _row(facts: ModelFacts, output: Output, catalogue: ModelCatalogue) -> dict[str, JsonValue]:
     unknown = None if output.for_programs else "unknown"
     price = facts.price
     return {
@@ -160,7 +181,7 @@ def _row(facts: ModelFacts, output: Output) -> dict[str, JsonValue]:
         "output": unknown if price is None else price.output / _MILLION,
         "context_tokens": facts.context_tokens,
         "output_tokens": facts.output_tokens,
-        "key": "yes" if facts.keyed else "no",
+        "key": _key(facts, catalogue),
     }
 
 

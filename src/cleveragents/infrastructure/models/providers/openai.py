@@ -14,6 +14,7 @@ __all__ = ["PROVIDER"]
 
 _CONNECT_SECONDS = 15.0
 _VARIABLE = "OPENAI_API_KEY"
+_PLACE_VARIABLE = "OPENAI_BASE_URL"
 _HERE = "https://api.openai.com/v1"
 
 
@@ -43,7 +44,8 @@ def _open(opening: Opening) -> Model:
     def options(request: ModelRequest) -> Mapping[str, Any]:
         return _options(request, elsewhere)
 
-    return LangChainModel(chat, opening.facts, options, keys=(_VARIABLE,), sums_usage=False)
+    place = f"{opening.base_url} (models.base_url or {_PLACE_VARIABLE} says so)" if elsewhere else ""
+    return LangChainModel(chat, opening.facts, options, keys=(_VARIABLE,), place=place, sums_usage=False)
 
 
 def _options(request: ModelRequest, elsewhere: bool) -> Mapping[str, Any]:
@@ -68,5 +70,5 @@ PROVIDER = Provider(
     module="langchain_openai",
     extra="openai",
     variables=(_VARIABLE,),
-    base_url_variables=("OPENAI_BASE_URL",),
+    base_url_variables=(_PLACE_VARIABLE,),
 )
