@@ -41,10 +41,16 @@ Agents = Callable[..., Ended]
 
 
 class Terminal(StringIO):
-    """An input that says it is a terminal."""
+    """An input that says it is a terminal, and knows Ctrl-C."""
 
     def isatty(self) -> bool:
         return True
+
+    def readline(self, size: int | None = -1, /) -> str:
+        line = super().readline(size)
+        if "\x03" in line:
+            raise KeyboardInterrupt
+        return line
 
 
 def use_home(monkeypatch: pytest.MonkeyPatch, home: Path, state: Path) -> None:

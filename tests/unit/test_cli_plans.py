@@ -137,10 +137,35 @@ def test_a_terminal_is_asked(agents: Agents, repository: Path) -> None:
     assert (repository / "README.md").read_text() == "The color of it.\n"
 
 
-def test_an_interrupted_question_leaves_the_plan_to_be_decided(agents: Agents) -> None:
-    stopped = agents(*REPLACE, typed="")
-    assert stopped.code == 130
+@pytest.mark.parametrize(("pressed", "code"), [("", 0), ("\x03", 130)], ids=["ctrl-d", "ctrl-c"])
+def test_a_question_without_an_answer_leaves_the_plan_to_be_decided(
+    agents: Agents, pressed: str, code: int
+) -> None:
+    stopped = agents(*REPLACE, typed=pressed)
+    assert stopped.code == code
+    assert f"\nit is left as it is\n  agents plan diff {stopped.id}" in stopped.err
     assert "execute/complete" in agents("plan", "show", stopped.id).out
+
+
+def test_what_there_is_nothing_to_do_about_is_said_to_be_so(agents: Agents, repository: Path) -> None:
+    ran = agents(*REPLACE, "--review")
+    again = agents("plan", "resume", ran.id)
+    assert (again.code, "it was done already, so there was nothing to do" in again.err) == (3, True), (
+        again.err
+    )
+    for name in agents("plan", "diff", ran.id, "--name-only").out.split():
+        (repository / name).write_text((repository / name).read_text().replace("colour", "color"))
+    applied = agents("plan", "apply", ran.id)
+    assert (applied.code, "your files have it already; nothing was changed" in applied.err) == (0, True)
+
+
+@pytest.mark.parametrize(("pressed", "code"), [("", 3), ("\x03", 130)], ids=["ctrl-d", "ctrl-c"])
+def test_leave_that_is_neither_given_nor_refused_is_asked_for_later(
+    agents: Agents, pressed: str, code: int
+) -> None:
+    stopped = agents(*REPLACE, "--profile", "manual", typed=pressed)
+    assert (stopped.code, f"agents plan approve {stopped.id} 1" in stopped.err) == (code, True), stopped.err
+    assert "it needs your leave to go on" in agents("plan", "show", stopped.id).out
 
 
 def test_a_terminal_gives_leave(agents: Agents, repository: Path) -> None:
@@ -576,6 +601,12 @@ def test_an_undo_that_conflicts_touches_nothing(agents: Agents, repository: Path
     assert (refused.code, "| My own words." in refused.err) == (3, True)
     assert (repository / "README.md").read_text() == "My own words.\n"
     assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+    assert f"agents plan diff {ran.id} | git apply --reverse --reject" in refused.err
+    patch = agents("plan", "diff", ran.id).out
+    words = ["git", "apply", "--reverse", "--reject"]
+    subprocess.run(words, cwd=repository, input=patch, text=True, capture_output=True, check=False)
+    assert (repository / "README.md").read_text() == "My own words.\n"
+    assert (repository / "src/paint.py").read_text() == "colour = 1\nother = 2\n"
 
 
 # ── Ends ──────────────────────────────────────────────────────────────────────────────────────────

@@ -110,8 +110,14 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
     except ApplyConflict as conflict:
         for line in conflict.details.splitlines():
             progress(line)
+        by_hand = f"agents plan diff {plan.id} | git apply --reverse --reject"
+        progress("take your edits of those places out for a moment, and undo it again; or by hand:")
+        progress(f"  {by_hand}  undoes what fits; the rest is left in *.rej files")
         raise
-    progress(f"taken back from {counted(len(undone.changes), 'file')} of {plan.resource}")
+    if undone.changes:
+        progress(f"taken back from {counted(len(undone.changes), 'file')} of {plan.resource}")
+    else:
+        progress("your files do not have it any more; nothing was changed")
     if undone.commit is not None:
         progress(f"committed as {undone.commit}")
     if stays is not None:
@@ -221,7 +227,8 @@ def resume_plan(
         ensure_model_fits(parts, plan, model, limits)
     if limits != Limits():
         raise_limits(parts, plan, limits, model)
-    worked_on(container, parts.lifecycle.resume(plan, model=model), output, yes=yes)
+    deeds = _deeds(parts, plan) if plan.standing == (Phase.EXECUTE, PlanState.COMPLETE) else None
+    worked_on(container, parts.lifecycle.resume(plan, model=model), output, yes=yes, deeds=deeds)
 
 
 @click.command("cancel")
@@ -336,12 +343,23 @@ def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         raise PlanError(plan.id, f"it failed and has no result; `agents plan resume {plan.id}` tries again")
 
 
-def worked_on(container: Container, plan: Plan, output: Output, *, yes: bool = False) -> None:
-    """Works on the plan here and now, as far as it goes, and tells where it stands then."""
+def worked_on(
+    container: Container, plan: Plan, output: Output, *, yes: bool = False, deeds: int | None = None
+) -> None:
+    """Works on the plan here and now, as far as it goes, and tells where it stands then. Of one that was done
+    before, and has still no more than those `deeds`, it says that there was nothing to do."""
     from cleveragents.interfaces.cli.plan_work import decide, work_on
 
     parts = container.plan_parts
     try:
-        decide(container, work_on(container, plan, output), yes=yes, commit=None, output=output)
+        worked = work_on(container, plan, output)
+        if deeds is not None and deeds == _deeds(parts, worked):
+            progress("it was done already, so there was nothing to do")
+        decide(container, worked, yes=yes, commit=None, output=output)
     finally:
         told_plan(output, parts, parts.plans.get(plan.id))
+
+
+def _deeds(parts: PlanParts, plan: Plan) -> int:
+    """How often it used a tool or asked a model. A rollback, after which there is more to do, takes some."""
+    return len(parts.history.calls(plan.id)) + len(parts.thinking.budgets.calls_of(plan.id))

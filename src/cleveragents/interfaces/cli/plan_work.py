@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -46,6 +47,14 @@ __all__ = ["apply_now", "decide", "handler_of", "interactive", "is_to_be_applied
 
 _FOREVER = 30 * 24 * 3600.0
 _NEEDS_HUMAN = 3
+_APPLY_IT: dict[str, Any] = {
+    "text": "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it",
+    "type": click.Choice(["y", "n", "d", "r"], case_sensitive=False),
+    "show_choices": False,
+    "err": True,
+}
+
+_Reply = TypeVar("_Reply")
 
 
 def interactive() -> bool:
@@ -147,7 +156,10 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
         told_next(parts, parts.plans.get(plan.id), commit)
         raise
     undo = f"`agents plan undo {plan.id}` takes it back"
-    progress(f"applied to {counted(len(applied.changes), 'file')} of {plan.resource}; {undo}")
+    if applied.changes:
+        progress(f"applied to {counted(len(applied.changes), 'file')} of {plan.resource}; {undo}")
+    else:
+        progress("your files have it already; nothing was changed")
     if applied.commit is not None:
         progress(f"committed as {applied.commit}")
     return plan
@@ -199,18 +211,14 @@ def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRe
 
 def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
     while True:
-        answer = click.prompt(
-            "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it",
-            type=click.Choice(["y", "n", "d", "r"], case_sensitive=False),
-            show_choices=False,
-            err=True,
-        )
+        answer = _answer(parts, plan, partial(click.prompt, **_APPLY_IT), commit)
         if answer == "y":
             return apply_now(parts, plan, commit)
         if answer == "r":
             return parts.lifecycle.reject(plan)
         if answer == "n":
             told_next(parts, plan, commit)
+        if answer in ("n", None):
             return plan
         shown_diff(parts.result.diff(plan, parts.sandboxes.open(plan.id), options=diff_options()))
 
@@ -223,15 +231,36 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None, ou
     if call is not None:
         progress(f"  {call.tool}: {spelt_arguments(call.arguments)}")
     if interactive() and call is not None:
-        granted = click.confirm("Allow it?", err=True)
+        granted = _answer(parts, plan, partial(click.confirm, "Allow it?", err=True))
+        if granted is None:
+            raise click.exceptions.Exit(_NEEDS_HUMAN)
         plan = parts.lifecycle.answer(plan, granted, call.number)
         return work_on(container, plan, output, answered=call)
     if interactive() and waited(plan) == "question":
-        return work_on(container, parts.lifecycle.reply(plan, _asked_for(waiting)), output)
+        reply = _answer(parts, plan, partial(_asked_for, waiting))
+        if reply is None:
+            raise click.exceptions.Exit(_NEEDS_HUMAN)
+        return work_on(container, parts.lifecycle.reply(plan, reply), output)
     told_next(parts, plan)
     if commit is not None:
         progress("then it can be applied and committed; the message is to be given again")
     raise click.exceptions.Exit(_NEEDS_HUMAN)
+
+
+def _answer(
+    parts: PlanParts, plan: Plan, ask: Callable[[], _Reply], commit: CommitRequest | None = None
+) -> _Reply | None:
+    """What is answered; None for Ctrl-D, which means "not now". After Ctrl-C, too, the plan is left as it
+    is, and what can be done with it is said."""
+    try:
+        return ask()
+    except click.Abort as abort:
+        progress("")  # the line of the question was not ended
+        progress("it is left as it is")
+        told_next(parts, plan, commit)
+        if not isinstance(abort.__context__, EOFError):
+            raise
+        return None
 
 
 def _asked_for(waiting: Mapping[str, JsonValue]) -> str:
