@@ -690,7 +690,9 @@ def test_gc_removes_the_sandboxes_of_ended_plans_only(agents: Agents) -> None:
     assert "nothing was removed, as you asked" in dry.err
     assert "freed" in agents("gc", "--older-than", "0m").err
     nothing = agents("gc", "--older-than", "0m").err
-    assert nothing == "looking through the sandboxes …\nthere is nothing to remove\n"
+    told = "there is nothing to remove of plans that ended more than 0m ago"
+    assert nothing == f"looking through the sandboxes …\n{told}\n"
+    assert "ended more than 14d ago" in agents("gc", "--older-than", "2w").err
     assert agents("plan", "apply", kept.id).code == 0
     assert agents("gc", "--older-than", "1y").code == 2
 

@@ -29,6 +29,7 @@ from cleveragents.domain.budget import PICODOLLARS, Limits, Spend
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.interfaces.cli.footer import Footer, terminal_size
+from cleveragents.interfaces.cli.interruption import STOPPING
 from cleveragents.interfaces.cli.plan_meter import Reading, spending_words
 from cleveragents.interfaces.cli.plan_outcome import joint_exit_code, short_ids
 from cleveragents.interfaces.cli.rich_board import RichBoard
@@ -196,6 +197,17 @@ def test_a_line_that_comes_after_the_end_is_not_lost() -> None:
     view.say("late")
     view.draw()
     assert screen.text == "late"
+
+
+def test_a_plan_that_is_told_to_stop_is_not_shown_as_working() -> None:
+    screen = Screen(80)
+    view = live(screen)
+    view.say(f"{STOPPING} the plan …")
+    tell(view, ProgressKind.TOOL, "command sleep")
+    view.draw()
+    assert screen.text.splitlines()[-2].endswith(" stopping …")
+    assert screen.text.splitlines()[-1].endswith("Ctrl-C again ends it at once")
+    view.close()
 
 
 @pytest.mark.parametrize("columns", [40, 41, 60, 200])
@@ -403,6 +415,10 @@ def test_a_table_has_a_row_for_each_plan() -> None:
     assert "complete" in lines[6]
     assert "1,500" in lines[6]
     assert lines[7] == "1 of 3 done · 1,520 tokens · 0:00 · Ctrl-C stops them all"
+    board.say(f"{STOPPING} 3 plans …")
+    board.draw()
+    assert screen.text.endswith("stopping …, Ctrl-C again ends them at once")
+    finished.append(f"{STOPPING} 3 plans …")
     row.close()
     board.close()
     assert screen.text.splitlines() == finished

@@ -65,9 +65,19 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     ]
     if not output.for_programs:
         rows = [row | {"ends": _spelt(one)} for row, one in zip(rows, freed, strict=True)]
-    output.table(rows, ["plan", "state", "bytes", "ends"], empty="there is nothing to remove")
+    none = f"there is nothing to remove of plans that ended more than {_age(older_than)} ago"
+    output.table(rows, ["plan", "state", "bytes", "ends"], empty=none)
     if freed:
         _tell_end(freed, dry_run)
+
+
+def _age(older_than: timedelta) -> str:
+    """As the option takes it, in the largest unit that fits."""
+    for unit in "dhm":
+        length = timedelta(**{_UNITS[unit]: 1})
+        if older_than and not older_than % length:
+            return f"{older_than // length}{unit}"
+    return "0m"
 
 
 def _tell_next(one: Freed) -> None:

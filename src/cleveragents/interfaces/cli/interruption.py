@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.domain.plan import Plan
 
-__all__ = ["Shown", "give_back", "stop_plans"]
+__all__ = ["STOPPING", "Shown", "give_back", "stop_plans"]
+
+STOPPING = "interrupted: stopping"
+"""So begins what is said when plans are told to stop."""
 
 _END_SECONDS = 30.0
 _REASON = "interrupted by the user"
@@ -39,7 +42,7 @@ def stop_plans(container: Container, plans: Sequence[Plan], worker: AsyncWorker 
     """
     try:
         what = "the plan" if len(plans) == 1 else counted(len(plans), "plan")
-        view.say(f"interrupted: stopping {what} … (Ctrl-C once more ends it at once)")
+        view.say(f"{STOPPING} {what} … (Ctrl-C once more ends it at once)")
         for plan in plans:
             _cancel(container, plan, worker)
         if worker is not None:

@@ -11,6 +11,7 @@ from cleveragents.domain.plan import PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.footer import Footer, Size
+from cleveragents.interfaces.cli.interruption import STOPPING
 from cleveragents.interfaces.cli.live_view import LiveView, lines_of, one_line
 from cleveragents.interfaces.cli.log_lines import logs_to
 from cleveragents.interfaces.cli.output import printable
@@ -88,6 +89,7 @@ class RichBoard:
         self._clock = clock
         self._started = clock()
         self._read_at: float | None = None
+        self._stopping = False
         self._footer = Footer(self._lines, prepare=self._read, stream=stream, size=size)
         self._restore_logs: Callable[[], None] | None = None
 
@@ -101,6 +103,8 @@ class RichBoard:
 
     def say(self, message: str) -> None:
         self.scroll(message)
+        if message.startswith(STOPPING):
+            self._stopping = True
 
     def scroll(self, line: str) -> None:
         """A line that is finished."""
@@ -152,7 +156,8 @@ class RichBoard:
         done = sum(not plan.state.running for plan in plans)
         tokens = sum(meter.last.spent.tokens for meter in self._meters)
         words = [f"{done} of {len(plans)} done", f"{tokens:,} tokens"]
-        return [*words, elapsed(self._clock() - self._started), "Ctrl-C stops them all"]
+        hint = "stopping …, Ctrl-C again ends them at once" if self._stopping else "Ctrl-C stops them all"
+        return [*words, elapsed(self._clock() - self._started), hint]
 
 
 def _rank(plan: Plan) -> int:

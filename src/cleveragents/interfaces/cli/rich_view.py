@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.footer import Footer, Size
+from cleveragents.interfaces.cli.interruption import STOPPING
 from cleveragents.interfaces.cli.live_output import PieceFlow
 from cleveragents.interfaces.cli.live_view import PlainView, one_line
 from cleveragents.interfaces.cli.log_lines import logs_to
@@ -70,6 +71,7 @@ class RichView:
         self._started = clock()
         self._read_at: float | None = None
         self._now = _Now()
+        self._stopping = False
         self._flows: dict[tuple[str, str], PieceFlow] = {}
         self._footer = Footer(self._lines, prepare=self._read, stream=stream, size=size)
         self._finished = PlainView(write=self._scroll)
@@ -82,6 +84,8 @@ class RichView:
 
     def say(self, message: str) -> None:
         self._finished.say(message)
+        if message.startswith(STOPPING):
+            self._stopping = True
         if _STEP.match(message):
             self._now = _Now(step=one_line(message))
 
@@ -133,11 +137,13 @@ class RichView:
         reading = self._meter.last
         shown = self._now
         heading = " · ".join(filter(None, [reading.plan.phase.value, shown.step]))
-        spent = [*spending_words(reading), elapsed(now - self._started), self._hint]
+        spent = [*spending_words(reading), elapsed(now - self._started)]
+        spent.append("Ctrl-C again ends it at once" if self._stopping else self._hint)
+        doing = "stopping …" if self._stopping else shown.doing or "working"
         answer = [line for line in shown.tail.splitlines() if line.strip()][-_TAIL_LINES:]
         lines = [
             styled(printable(f"── {heading} ").ljust(width, "─"), "cyan"),
-            styled(printable(f"{spinner(now)} {shown.doing or 'working'}"), ""),
+            styled(printable(f"{spinner(now)} {doing}"), ""),
             *(styled(printable(_end_of(f"  {line}", width)), "dim italic") for line in answer),
             *(styled(line, "dim") for line in in_lines(spent, width)),
         ]
