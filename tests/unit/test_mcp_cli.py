@@ -77,6 +77,31 @@ def test_what_is_said_of_a_server_is_kept_and_its_secrets_are_not_shown(agents: 
     assert "headers" not in json.loads(file.read_text())["mcpServers"]["far"]
 
 
+def test_a_server_behind_a_url_is_neither_isolated_nor_not(agents: Agents) -> None:
+    assert agents("mcp", "add", "far", "--url", "https://far.test/mcp").code == 0
+    assert "n/a" in agents("mcp", "list").out
+    (row,) = json.loads(agents("mcp", "list", "--format", "json").out)
+    assert row["isolated"] is None
+
+
+def test_a_server_that_nobody_added_is_said_not_to_be_there(agents: Agents) -> None:
+    none = agents("mcp", "test", "prices")
+    assert (none.code, "there is no server 'prices'; `agents mcp add` adds one" in none.err) == (2, True)
+    assert agents("mcp", "add", "prices", "--", *TELLS).code == 0
+    typo = agents("mcp", "test", "price")
+    assert (typo.code, "there is no server 'price'; did you mean prices?" in typo.err) == (2, True)
+    assert "there are prices" in agents("mcp", "test", "quux").err
+
+
+def test_what_a_server_printed_before_it_ended_is_shown(agents: Agents) -> None:
+    program = "print('cannot find its key'); print()"
+    assert agents("mcp", "add", "near", "--", sys.executable, "-c", program).code == 0
+    ended = agents("mcp", "test", "near")
+    assert ended.code != 0
+    assert "it ended before it was ready" in ended.err
+    assert "it said: cannot find its key" in ended.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

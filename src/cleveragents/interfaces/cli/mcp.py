@@ -93,7 +93,7 @@ def list_servers(session: Session, output: Output) -> None:
       agents mcp list --format json
     """
     found = _configuration(session)
-    rows = [_row(server) for server in found.servers.values()]
+    rows = [_row(server, output) for server in found.servers.values()]
     rows += [
         {"name": name, "from": path, "starts": "not trusted", "isolated": True}
         for name, path in found.untrusted.items()
@@ -137,6 +137,8 @@ def test(session: Session, name: str, output: Output) -> None:
     from cleveragents.interfaces.cli.tool_ground import mcp_in_empty_place
 
     found = _configuration(session)
+    if name not in found.servers and name not in found.untrusted:
+        raise click.UsageError(_no_server(name, found))
     with mcp_in_empty_place(session, found) as tools:
         names = tools.select(f"mcp__{name}__*")
         specs = [tools.get(known).spec for known in names]
@@ -172,13 +174,23 @@ def _pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
     return pairs
 
 
-def _row(server: McpServer) -> dict[str, JsonValue]:
+def _no_server(name: str, found: McpConfiguration) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(found.servers), n=1)
+    known = f"there are {', '.join(found.servers)}" if found.servers else "`agents mcp add` adds one"
+    return f"there is no server {name!r}; " + (f"did you mean {near[0]}?" if near else known)
+
+
+def _row(server: McpServer, output: Output) -> dict[str, JsonValue]:
     starts = server.url or shlex.join(server.command)
+    # Nothing of one behind a URL runs here.
+    isolated = server.isolated if not server.url else None if output.for_programs else "n/a"
     return {
         "name": server.name,
         "from": server.source,
         "starts": redact_text(starts),
-        "isolated": server.isolated,
+        "isolated": isolated,
     }
 
 

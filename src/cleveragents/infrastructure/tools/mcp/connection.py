@@ -37,6 +37,7 @@ __all__ = ["Patience", "ServerConnection"]
 T = TypeVar("T")
 
 _SAID = 500
+_PRINTED = 300
 _MOST_PAGES = 50
 
 
@@ -183,7 +184,8 @@ class ServerConnection:
         server = self._server
         if self._process is None or not self._process.isolated or not server.own:
             return ""
-        return f"; it runs isolated, and `isolated`: false in {server.source} lets it out"
+        way = f"`agents mcp add --replace --not-isolated {server.name} -- …`"
+        return f"; it runs isolated, and {way} lets it out"
 
     def _refusal(self, what: str) -> ToolRefused:
         said = ""
@@ -191,7 +193,9 @@ class ServerConnection:
             report = self._process.report
             if report is not None and report["refused"] not in (None, NOT_EXECUTED):
                 what = f"it cannot be run: {report['refused']}"
-            complaint = self._process.complaint
+            # Many programs tell of a mistake on the wrong stream.
+            printed = "" if self._opened.done() else redact_text(self._faults.printed)[-_PRINTED:]
+            complaint = self._process.complaint or printed
             said = f"; it said: {complaint}" if complaint else ""
         fault = f"; {self._faults.found}" if self._faults.found else ""
         return ToolRefused(self._who, redact_text(f"{what[:_SAID]}{fault}{said}"))

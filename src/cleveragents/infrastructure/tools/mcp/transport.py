@@ -24,12 +24,16 @@ __all__ = ["GARBAGE_BYTES", "Faults", "http_streams", "stdio_streams"]
 GARBAGE_BYTES = 1 << 20
 """Of what is no message. Some servers greet or log on the wrong stream; one that goes on has lost its way."""
 
+_PRINTED_BYTES = 4_000
+
 
 class Faults:
     """Why we stopped listening to a server, if we did. Used by the loop that owns the connection."""
 
     def __init__(self) -> None:
         self.found = ""
+        self.printed = ""
+        """The last that it wrote where only messages belong."""
 
 
 @asynccontextmanager
@@ -73,6 +77,7 @@ async def _listen(
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
                 garbage += len(line)
+                faults.printed = line[-_PRINTED_BYTES:].decode("utf-8", "replace").strip() or faults.printed
                 if garbage > GARBAGE_BYTES:  # guard: or it would keep us busy for ever
                     faults.found = "it keeps writing what is no message"
                     return
