@@ -81,7 +81,7 @@ def test_actors_are_listed_and_broken_ones_told(agents: Agents, tmp_path: Path) 
     assert "bad.yaml: line 1: 'type' is missing" in listed.err
     rows = json.loads(agents("actor", "list", "--format", "json").out)
     assert [(row["name"], row["origin"], row["description"]) for row in rows[3:]] == [
-        ("bad", "user", ""),
+        ("me/bad", "user", ""),
         ("team/one", "user", "Asks first."),
     ]
     assert rows[3]["problem"] == "line 1: 'type' is missing; for example: type: llm"

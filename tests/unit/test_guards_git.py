@@ -11,6 +11,7 @@ import pytest
 from cleveragents.errors import GitFailed
 from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
+from cleveragents.infrastructure.git.user_repository import is_object_store
 from tests.sandbox_resources import git, make_repository
 
 
@@ -55,3 +56,14 @@ def test_a_file_that_changed_in_the_moment_of_the_index_is_seen_through_a_copy_o
     assert copy_index(index, copy)
     repository = PrivateRepository(tree / ".git", {"core.trustctime": "false", "core.checkStat": "minimal"})
     assert repository.git("diff-files", "--name-only", work_tree=tree, index=copy) == b"a\n"
+
+
+@pytest.mark.parametrize(
+    "entry", ["maintenance.lock", "tmp_obj_AbC1", "tmp_objdir-incoming-x1", "incoming-x1"]
+)
+def test_what_git_keeps_among_its_objects_for_a_moment_is_git_s_own(tmp_path: Path, entry: str) -> None:
+    for name in ("pack", "info", "0a", entry):
+        (tmp_path / name).mkdir()
+    assert is_object_store(tmp_path)
+    (tmp_path / "notes.txt").write_text("")
+    assert not is_object_store(tmp_path)

@@ -32,7 +32,8 @@ _FACTS = (
 )
 _LIST = ("config", "--list", "--show-scope", "-z")
 _OWN = ("system", "global")
-_STORE_ENTRY = re.compile(r"pack|info|[0-9a-f]{2}|tmp_obj_\w+")
+# What git itself puts there, also for a moment: while it receives, and while its maintenance is under way.
+_STORE_ENTRY = re.compile(r"pack|info|[0-9a-f]{2}|tmp_obj\w*(?:-\w+)*|incoming-\w+|maintenance\.lock")
 _PIN = "refs/cleveragents/base/"
 _DEEPEST_ALTERNATES = 6
 _REF_ATTEMPTS = 20
