@@ -489,7 +489,10 @@ def test_the_list_ends_with_the_latest_and_goes_on_after_a_plan(agents: Agents) 
 
 def test_a_list_for_eyes_has_no_phases(agents: Agents) -> None:
     agents(*REPLACE, "--review")
-    assert "phase" not in agents("plan", "list", "--here", "--format", "rich").out
+    seen = agents("plan", "list", "--here", "--format", "rich").out
+    assert ("phase" in seen, "to apply" in seen, "no change" in seen) == (False, True, False)
+    agents(*COMMAND, "true")
+    assert "no change" in agents("plan", "list", "--here", "--format", "rich").out
 
 
 def test_a_plan_is_found_by_either_end_of_its_id_or_the_doubt_is_told(agents: Agents) -> None:

@@ -14,7 +14,9 @@ import pytest
 import yaml
 
 from cleveragents.application.container import Container
+from cleveragents.domain.budget import Spend
 from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.interfaces.cli.budget_options import spent_in_words
 from cleveragents.interfaces.cli.plan_meter import PlanMeter, spending_words
 from tests.cli_bench import COMMAND, Agents, command_line, git, paint_shop, use_home
 
@@ -262,6 +264,18 @@ def test_the_meter_tells_what_the_records_say(agents: Agents, repository: Path) 
         meter = PlanMeter(container.plan_parts, plan)
         assert spending_words(meter.last) == []
         reading = meter.read()
+        spent = spent_in_words(container.plan_parts, plan)
+        budgets, now = container.plan_parts.thinking.budgets, container.clock.now()
+        named = {"key": "k", "actor": "a/b", "node": "n", "model": "m/x"}
+        budgets.reserve(ran.id, ran.id, Spend(10, 7, 1), now=now, **named)
+        under_way = spent_in_words(container.plan_parts, plan)
+        budgets.forfeit(ran.id, now=now)
+        cut_off = spent_in_words(container.plan_parts, plan)
+    # Of a call under way nothing is spent yet; one of which nobody said what it took counts at its worst.
+    assert (spent or "").partition(",")[2] == (under_way or "").partition(",")[2]
+    assert "$" in (under_way or "")
+    assert f"{reading.spent.tokens + 7:,} tokens" in (cut_off or "")
+    assert (cut_off or "").endswith(" at most: a call that was cut off counts in full")
     tokens, money = spending_words(reading)
     assert tokens == f"{reading.spent.tokens:,} of 200,000 tokens"
     assert reading.spent.tokens > 0

@@ -14,7 +14,14 @@ from cleveragents.interfaces.cli.output import Output, ago, format_option, print
 from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
 from cleveragents.interfaces.cli.plan_remains import was_removed
-from cleveragents.interfaces.cli.plan_view import fields_of, found_plan, meaning_of, plan_argument, steps_from
+from cleveragents.interfaces.cli.plan_view import (
+    fields_of,
+    found_plan,
+    meaning_of,
+    plan_argument,
+    state_in_short,
+    steps_from,
+)
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -77,7 +84,10 @@ def list_plans(
     rows = [fields_of(plan) for plan in found]
     if output.for_eyes:
         now = container.clock.now()
-        rows = [row | {"updated": ago(plan.updated_at, now)} for plan, row in zip(found, rows, strict=True)]
+        rows = [
+            row | {"updated": ago(plan.updated_at, now), "state": state_in_short(parts, plan)}
+            for plan, row in zip(found, rows, strict=True)
+        ]
     columns = ["id", "phase", "state", "updated", "goal"]
     if output.for_eyes:
         columns.remove("phase")  # an id and a goal need the room

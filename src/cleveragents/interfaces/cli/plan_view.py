@@ -29,6 +29,7 @@ __all__ = [
     "meaning_of",
     "plan_argument",
     "shown_diff",
+    "state_in_short",
     "steps_from",
     "told_next",
     "waited",
@@ -93,6 +94,13 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
     elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
         meaning = "done, nothing was changed"
     return spelt(plan.standing) + (f": {meaning}" if meaning else "")
+
+
+def state_in_short(parts: PlanParts, plan: Plan) -> str:
+    """As a row has room for it: a plan that is done is there to be applied, or changed nothing."""
+    if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE):
+        return plan.state.value
+    return "to apply" if parts.history.changes(plan.id) else "no change"
 
 
 def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> list[tuple[str, str]]:
