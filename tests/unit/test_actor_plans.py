@@ -440,6 +440,17 @@ def test_a_time_limit_of_the_actors_own_is_not_the_budgets(bench: ActorPlanBench
     plan = bench.work(bench.goal(model, cast=(None, "tests/hasty", None)))
     assert plan.state is PlanState.ERRORED
     assert "tests/hasty was stopped" in str(plan.error)
+    assert "a stronger model" not in str(plan.error)
+
+
+def test_a_limit_of_the_actors_own_is_not_blamed_on_the_model(bench: ActorPlanBench) -> None:
+    limited = actor(thinker(tools=("read",)), name="tests/brief", limits=ActorLimits(steps=1))
+    bench.actors["tests/brief"] = limited
+    model = bench.script(rule(answer(call("read", path="a.txt")), DONE))
+    plan = bench.work(bench.goal(model, cast=(None, "tests/brief", None)))
+    assert plan.state is PlanState.ERRORED
+    assert "which is its limit" in str(plan.error)
+    assert "a stronger model" not in str(plan.error)
 
 
 def test_money_is_not_counted_where_no_price_is_known(bench: ActorPlanBench) -> None:
@@ -518,6 +529,7 @@ def test_a_model_that_is_cut_off_whatever_it_is_told_is_stopped(bench: ActorPlan
     plan = bench.work(bench.goal(bench.script({"reply": says("and on, and on", cut_off=True)}), cast=ALONE))
     assert plan.state is PlanState.ERRORED
     assert "it was cut off" in str(plan.error)
+    assert f"a stronger model may do better: `agents plan resume {plan.id} --model …`" in str(plan.error)
     assert len(bench.thoughts(plan)) == 4
 
 

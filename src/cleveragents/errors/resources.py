@@ -71,7 +71,7 @@ class DatabaseUnreachable(Unavailable):
 class DatabaseUnusable(InvalidRequest):
     """What the configured URL points at cannot serve as our database."""
 
-    message = "cannot use {location} as the database: {problem}"
+    message = "cannot use {location} as the database: {problem} (settings: database.url, state.directory)"
     location: str
     problem: str
 

@@ -42,6 +42,7 @@ _TOLD = 6_000
 _SHARE_OF_DIFF = 0.4
 _CHARACTERS_A_TOKEN = 4
 _SHELL = "/bin/sh: "
+_LIMIT = "its limit"  # in the words of an actor that went as far as it may, which no model changes
 
 
 class OpenHost(Protocol):
@@ -211,6 +212,11 @@ class ActorPhases:
             if late.seconds < left:  # a limit of the actor's own, which no budget of the plan's raises
                 raise ActorStopped(actor, str(late)) from None
             raise _out_of_time(plan) from None
+        except ActorStopped as stopped:
+            if _LIMIT in stopped.reason:
+                raise
+            advice = f"a stronger model may do better: `agents plan resume {plan.id} --model …`"
+            raise ActorStopped(stopped.actor, f"{stopped.reason}; {advice}") from stopped
         asked = outcome.question
         if asked is not None:
             choices = f" ({', '.join(asked.choices)})" if asked.choices else ""
