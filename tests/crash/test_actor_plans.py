@@ -111,8 +111,12 @@ def test_a_plan_of_actors_that_is_killed_anywhere_repeats_no_finished_call(
 
 
 def chosen(points: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """As many as there is time for, evenly; every one when asked to."""
-    actors = [point for point in points if not point[0].startswith(("apply", "sandbox"))]
+    """As many as there is time for, evenly; every one when asked to.
+
+    Applies, sandboxes and the audit log have tests of their own; how often the log's writer gets to a point
+    depends on how many events it finds at once, so there is no n-th time to come back to.
+    """
+    actors = [point for point in points if not point[0].startswith(("apply", "sandbox", "audit"))]
     if os.environ.get("CLEVERAGENTS_EVERY_FAULT_POINT"):
         return actors
     return actors[:: max(1, len(actors) // POINTS)]
