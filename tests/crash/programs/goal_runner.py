@@ -72,7 +72,8 @@ def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
         plan = taken_up(bench, plans[0]) if plans else bench.goal(f"scripted/{home / SCRIPT}", checks=CHECKS)
         if plan.phase is not Phase.APPLY:
             plan = bench.work(plan)
-        assert plan.state is not PlanState.ERRORED, plan.error
+        # An apply that was interrupted and taken back says so, and wants to be made again.
+        assert plan.state is not PlanState.ERRORED or plan.phase is Phase.APPLY, plan.error
         if not plan.state.ended:
             plan = bench.apply(plan)
         return plan
