@@ -304,7 +304,6 @@ TESTS: dict[str, list[str]] = {
     "langgraph/state.py": [f"{UNIT}actor_compiler.py"],
     "langgraph/tool_loop.py": ACTORS,
     "reactive/operators.py": [f"{UNIT}reactive_routes.py"],
-    "reactive/routes.py": [f"{UNIT}reactive_routes.py", f"{RACES}reactive_routes.py"],
 }
 """What must notice when a module loses a guard. A module with guards that is not here is an error."""
 

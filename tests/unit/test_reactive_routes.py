@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -15,7 +14,7 @@ from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.errors import Cancelled, Closed
 from cleveragents.reactive.message import ANSWERS, MessageKind, StreamMessage
 from cleveragents.reactive.operators import Inbox, only
-from cleveragents.reactive.routes import Listener, Route, bounded
+from cleveragents.reactive.routes import Listener, Route
 
 LIMIT = 60.0
 REQUEST = StreamMessage("m", "graph", {"n": 1}, thread_id="t")
@@ -141,88 +140,3 @@ class Collected:
     def wait(self) -> Collected:
         assert self._ended.wait(LIMIT), "the stream never ended"
         return self
-
-
-def test_each_item_is_worked_on_once_and_no_more_than_so_many_at_a_time() -> None:
-    inside: list[int] = []
-    peak: list[int] = []
-    together = threading.Barrier(3)
-
-    def work(item: int) -> int:
-        inside.append(item)
-        if item < 3:
-            together.wait(LIMIT)  # three do run at once
-        peak.append(len(inside))
-        inside.remove(item)
-        return item * 2
-
-    collected = Collected(bounded(range(20), work, at_once=3)).wait()
-    assert sorted(collected.results) == [2 * n for n in range(20)]
-    assert max(peak) <= 3
-
-
-def test_items_are_taken_when_there_is_room_for_them() -> None:
-    taken: list[int] = []
-    gate = threading.Event()
-    began = threading.Semaphore(0)
-
-    def items() -> Iterator[int]:
-        for n in range(5):
-            taken.append(n)
-            yield n
-
-    def work(item: int) -> int:
-        began.release()
-        assert gate.wait(LIMIT)
-        return item
-
-    collected = Collected(bounded(items(), work, at_once=2))
-    for _ in range(2):
-        assert began.acquire(timeout=LIMIT)
-    assert taken == [0, 1]
-    gate.set()
-    assert sorted(collected.wait().results) == [0, 1, 2, 3, 4]
-
-
-def test_an_error_comes_after_what_is_under_way_and_ends_the_rest() -> None:
-    gate = threading.Event()
-    worked: list[int] = []
-
-    def work(item: int) -> int:
-        worked.append(item)
-        if item == 0:
-            assert gate.wait(LIMIT)
-            return item
-        gate.set()
-        raise ValueError("broken")
-
-    collected = Collected(bounded(range(100), work, at_once=2)).wait()
-    assert isinstance(collected.error, ValueError)
-    assert 0 in collected.results or 0 not in worked
-    assert len(worked) < 100
-
-
-def test_disposing_takes_no_more_items() -> None:
-    gate, began, over = threading.Event(), threading.Event(), threading.Event()
-    worked: list[int] = []
-
-    def work(item: int) -> int:
-        worked.append(item)
-        began.set()
-        assert gate.wait(LIMIT)
-        over.set()
-        return item
-
-    collected = Collected(bounded(range(100), work, at_once=1))
-    assert began.wait(LIMIT)
-    collected.subscription.dispose()
-    gate.set()
-    assert over.wait(LIMIT)
-    assert worked == [0]
-    assert collected.results == []
-
-
-def test_nothing_to_do_is_done_at_once_and_none_at_a_time_is_refused() -> None:
-    assert Collected(bounded([], str, at_once=4)).wait().results == []
-    with pytest.raises(ValueError):
-        bounded([], str, at_once=0)
