@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from cleveragents.domain.code import Span
+
 __all__ = [
     "ContextFragment",
     "ContextRequest",
@@ -32,12 +34,17 @@ class ContextRequest:
 
 @dataclass(frozen=True, slots=True)
 class ContextFragment:
-    """A piece of text that may matter, and who found it."""
+    """A place that may matter, and who found it.
+
+    Without a `span` the whole file is meant. `text` is for what is no file (a decision, a commit); what a
+    path says is read when it is packed. A strategy that looks in several ways names each by a `signal`."""
 
     path: str
     text: str
     score: float
     strategy: str
+    span: Span | None = None
+    signal: str = ""
 
 
 class StrategyStatus(str, Enum):
@@ -126,9 +133,19 @@ def _size(fragment: object) -> int:
     """Its characters. Exact types, because a subclass could run code whenever somebody reads a field."""
     if type(fragment) is not ContextFragment:
         raise TypeError(f"returned {type(fragment).__name__} where a ContextFragment belongs")
-    texts = (fragment.path, fragment.text, fragment.strategy)
+    texts = (fragment.path, fragment.text, fragment.strategy, fragment.signal)
     if not all(type(text) is str for text in texts):
-        raise TypeError("returned a fragment whose path, text or strategy is not text")
+        raise TypeError("returned a fragment whose path, text, strategy or signal is not text")
+    if not _is_place(fragment.span):
+        raise ValueError("returned a fragment whose span is not lines of a file")
     if type(fragment.score) not in (int, float) or not math.isfinite(fragment.score):
         raise ValueError("returned a fragment whose score is not a finite number")
     return sum(len(text) for text in texts)
+
+
+def _is_place(span: object) -> bool:
+    if span is None:
+        return True
+    if type(span) is not Span or type(span.first) is not int or type(span.last) is not int:
+        return False
+    return 1 <= span.first <= span.last

@@ -42,6 +42,7 @@
     * PriceUnknown
     * ConfigurationError
     * DatabaseUnusable
+    * SourceMissing
   * Conflict: somebody else was faster: reload and decide again
     * StaleFence
     * JobAlreadyEnded
@@ -55,6 +56,7 @@
     * CheckFailed
     * BudgetExhausted
     * ActorStopped
+    * SourceChanged
   * Unavailable: wait, then try again
     * StoreBusy
     * StoreFull
@@ -103,6 +105,7 @@ from cleveragents.errors.changesets import (
     UnknownChangeset,
 )
 from cleveragents.errors.configuration import ConfigurationError
+from cleveragents.errors.context import SourceChanged, SourceMissing
 from cleveragents.errors.events import AuditLogBroken, InvalidPayload, UnknownEventType
 from cleveragents.errors.families import CleverAgentsError, Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.errors.graphs import (
@@ -225,6 +228,8 @@ __all__ = [
     "SandboxBusy",
     "SandboxMissing",
     "SandboxRefused",
+    "SourceChanged",
+    "SourceMissing",
     "StaleFence",
     "StalePlan",
     "StoreBusy",
