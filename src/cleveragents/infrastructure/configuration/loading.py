@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
@@ -124,7 +123,7 @@ def _tighten(values: Values, wanted: Values) -> None:
 
 def _is_tighter(key: Key, value: Scalar, than: Scalar) -> bool:
     if key.repository is Repository.RAISE:
-        order = get_args(key.model.model_fields[key.name].annotation)  # from the loosest to the tightest
+        order = key.model.choices(key.name)  # from the loosest to the tightest
         return order.index(value) > order.index(than)
     return float(value) < float(than)
 

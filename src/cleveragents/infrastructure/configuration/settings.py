@@ -11,14 +11,11 @@ fewer jobs at once, give less grace, ask for more durability. All other settings
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic.config import JsonDict
+from cleveragents.infrastructure.configuration.section import Section, setting
 
 __all__ = [
     "DatabaseSettings",
@@ -49,6 +46,8 @@ class Repository(str, Enum):
 
 def is_web_address(text: str) -> bool:
     """Whether it is a URL that can be asked: with a host, and a port that can be one."""
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -56,174 +55,168 @@ def is_web_address(text: str) -> bool:
         return False
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+_NEVER_LONGER_THAN = 86_400
+_LOWER = Repository.LOWER.value
+_JOIN = Repository.JOIN.value
+_RAISE = Repository.RAISE.value
 
 
-_Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
-_LOWER: JsonDict = {"repository": Repository.LOWER.value}
-_JOIN: JsonDict = {"repository": Repository.JOIN.value}
-_RAISE: JsonDict = {"repository": Repository.RAISE.value}
+def _absolute(path: str) -> None:
+    if not path.startswith("/"):
+        raise ValueError("should be an absolute path")
 
 
-class StateSettings(_Section):
+def _supported(url: str) -> None:
+    if url.startswith("sqlite:"):
+        if not url.startswith("sqlite:////") or len(url) == len("sqlite:////"):
+            raise ValueError("should name an absolute file: sqlite:////absolute/path.db")
+    elif not url.startswith(("postgresql://", "postgresql+psycopg://")):
+        raise ValueError("should begin with sqlite:////, postgresql:// or postgresql+psycopg://")
+
+
+def _known_profile(names: str) -> None:
+    from cleveragents.domain.policy import PROFILES
+
+    if not set(names.split("+")) <= set(PROFILES):
+        raise ValueError(f"should be one of {', '.join(PROFILES)}, or several joined by +")
+
+
+def _named(model: str) -> None:
+    provider, _, name = model.partition("/")
+    if model and not (provider and name):
+        raise ValueError("should be provider/name, as in openai/gpt-4.1-mini")
+
+
+def _reachable(url: str) -> None:
+    if url and not is_web_address(url):
+        raise ValueError("should be a URL that begins with http:// or https://")
+
+
+def _seconds(default: float, description: str) -> float:
+    seconds: float = setting(default, description, gt=0, le=_NEVER_LONGER_THAN)
+    return seconds
+
+
+class StateSettings(Section):
     """Where this user's state lives."""
 
-    directory: str = Field(
-        default="", description="where the database, the audit log's key and the error log live"
+    directory: str = setting(
+        "", description="where the database, the audit log's key and the error log live", check=_absolute
     )
 
-    @field_validator("directory")
-    @classmethod
-    def _absolute(cls, value: str) -> str:
-        if not value.startswith("/"):
-            raise ValueError("should be an absolute path")
-        return value
 
-
-class DatabaseSettings(_Section):
+class DatabaseSettings(Section):
     """The store of jobs, changesets and events."""
 
-    url: str = Field(
-        default="", description="sqlite:////absolute/path.db or postgresql://user:password@host/name"
+    url: str = setting(
+        "",
+        description="sqlite:////absolute/path.db or postgresql://user:password@host/name",
+        check=_supported,
     )
-    durability: Literal["normal", "full"] = Field(
-        default="normal",
+    durability: Literal["normal", "full"] = setting(
+        "normal",
         description="normal survives kill -9, full survives a power cut",
-        json_schema_extra=_RAISE,
+        repository=_RAISE,
     )
-    busy_timeout_seconds: _Seconds = Field(
-        default=60.0, description="how long a write waits for a busy database before it gives up"
+    busy_timeout_seconds: float = _seconds(
+        60.0, "how long a write waits for a busy database before it gives up"
     )
 
-    @field_validator("url")
-    @classmethod
-    def _supported(cls, value: str) -> str:
-        if value.startswith("sqlite:"):
-            if not value.startswith("sqlite:////") or len(value) == len("sqlite:////"):
-                raise ValueError("should name an absolute file: sqlite:////absolute/path.db")
-        elif not value.startswith(("postgresql://", "postgresql+psycopg://")):
-            raise ValueError("should begin with sqlite:////, postgresql:// or postgresql+psycopg://")
-        return value
 
-
-class WorkerSettings(_Section):
+class WorkerSettings(Section):
     """How jobs are run."""
 
-    concurrency: int = Field(
-        default=4, ge=1, le=256, description="jobs one worker runs at a time", json_schema_extra=_LOWER
+    concurrency: int = setting(
+        4, ge=1, le=256, description="jobs one worker runs at a time", repository=_LOWER
     )
-    lease_seconds: _Seconds = Field(default=15.0, description="silence after which a peer takes a job over")
-    heartbeat_seconds: _Seconds = Field(default=5.0, description="how often an owner says that it lives")
-    cancel_grace_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = Field(
-        default=5.0,
+    lease_seconds: float = _seconds(15.0, "silence after which a peer takes a job over")
+    heartbeat_seconds: float = _seconds(5.0, "how often an owner says that it lives")
+    cancel_grace_seconds: float = setting(
+        5.0,
+        ge=0,
+        le=3600,
         description="how long a cancelled job may tidy up before its processes are ended",
-        json_schema_extra=_LOWER,
+        repository=_LOWER,
     )
-    poll_seconds: _Seconds = Field(default=0.5, description="how often an idle worker looks for jobs")
+    poll_seconds: float = _seconds(0.5, "how often an idle worker looks for jobs")
 
 
-class PlanSettings(_Section):
+class PlanSettings(Section):
     """How plans are run."""
 
-    profile: str = Field(
-        default="supervised",
+    profile: str = setting(
+        "supervised",
         description="what plans may do by themselves; `docs/reference/policies.md`",
-        json_schema_extra=_JOIN,
+        repository=_JOIN,
+        check=_known_profile,
     )
-    pass_environment: str = Field(
-        default="", description="names of variables that commands may see, separated by commas"
+    pass_environment: str = setting(
+        "", description="names of variables that commands may see, separated by commas"
     )
 
-    @field_validator("profile")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        from cleveragents.domain.policy import PROFILES
 
-        if not set(value.split("+")) <= set(PROFILES):
-            raise ValueError(f"should be one of {', '.join(PROFILES)}, or several joined by +")
-        return value
-
-
-class SandboxSettings(_Section):
+class SandboxSettings(Section):
     """Where plans work before they are applied."""
 
-    isolation: Literal["off", "auto", "require"] = Field(
-        default="auto",
+    isolation: Literal["off", "auto", "require"] = setting(
+        "auto",
         description="bubblewrap around commands: never, where it works, or nothing without it",
-        json_schema_extra=_RAISE,
+        repository=_RAISE,
     )
-    quota_bytes: int = Field(
-        default=50_000_000_000,
+    quota_bytes: int = setting(
+        50_000_000_000,
         ge=1_000_000,
         description="disk that all sandboxes together may use",
     )
 
 
-class ModelSettings(_Section):
+class ModelSettings(Section):
     """Which language models are used, and how."""
 
-    default: str = Field(
-        default="", description="the model of plans and actors that name none: provider/name"
+    default: str = setting(
+        "", description="the model of plans and actors that name none: provider/name", check=_named
     )
-    fallback: str = Field(default="", description="the model that is asked when the first does not answer")
-    base_url: str = Field(
-        default="", description="where an OpenAI-compatible server answers, for models named openai/…"
+    fallback: str = setting(
+        "", description="the model that is asked when the first does not answer", check=_named
     )
-    concurrency: int = Field(
-        default=8,
+    base_url: str = setting(
+        "",
+        description="where an OpenAI-compatible server answers, for models named openai/…",
+        check=_reachable,
+    )
+    concurrency: int = setting(
+        8,
         ge=1,
         le=1024,
         description="calls under way at once with one provider",
-        json_schema_extra=_LOWER,
+        repository=_LOWER,
     )
-    timeout_seconds: _Seconds = Field(
-        default=300.0, description="how long one answer may take, from the request to its last word"
+    timeout_seconds: float = _seconds(
+        300.0, "how long one answer may take, from the request to its last word"
     )
-    retries: int = Field(
-        default=4, ge=0, le=20, description="how often a call that found no answer is made again"
-    )
-    prices: str = Field(
-        default="", description="a TOML file with prices of your own, which count before those shipped"
+    retries: int = setting(4, ge=0, le=20, description="how often a call that found no answer is made again")
+    prices: str = setting(
+        "", description="a TOML file with prices of your own, which count before those shipped"
     )
 
-    @field_validator("default", "fallback")
-    @classmethod
-    def _named(cls, value: str) -> str:
-        provider, _, name = value.partition("/")
-        if value and not (provider and name):
-            raise ValueError("should be provider/name, as in openai/gpt-4.1-mini")
-        return value
 
-    @field_validator("base_url")
-    @classmethod
-    def _reachable(cls, value: str) -> str:
-        if value and not is_web_address(value):
-            raise ValueError("should be a URL that begins with http:// or https://")
-        return value
-
-
-class EventSettings(_Section):
+class EventSettings(Section):
     """Delivery of events."""
 
-    queue_bound: int = Field(
-        default=10_000, ge=1, le=10_000_000, description="events that may wait to be kept"
-    )
+    queue_bound: int = setting(10_000, ge=1, le=10_000_000, description="events that may wait to be kept")
 
 
-class LogSettings(_Section):
+class LogSettings(Section):
     """What is said on stderr."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="warning", description="how much is logged"
-    )
-    format: Literal["auto", "console", "json"] = Field(
-        default="auto",
+    level: Literal["debug", "info", "warning", "error"] = setting("warning", description="how much is logged")
+    format: Literal["auto", "console", "json"] = setting(
+        "auto",
         description="console for people, json for programs, auto asks whether stderr is a terminal",
     )
 
 
-class Settings(_Section):
+class Settings(Section):
     """All settings of one run, valid and immutable."""
 
     state: StateSettings = StateSettings()
@@ -235,27 +228,23 @@ class Settings(_Section):
     events: EventSettings = EventSettings()
     log: LogSettings = LogSettings()
 
-    @model_validator(mode="after")
-    def _heartbeats_fit_the_lease(self) -> Settings:
+    def check_together(self) -> None:
         worker = self.worker
         if worker.heartbeat_seconds > 0.4 * worker.lease_seconds:
             raise ValueError(
                 f"worker.heartbeat_seconds ({worker.heartbeat_seconds:g}) should be at most 0.4 of "
                 f"worker.lease_seconds ({worker.lease_seconds:g}), or one late beat loses the job"
             )
-        return self
 
 
-class Key(BaseModel):
+class Key(NamedTuple):
     """One setting, seen from outside."""
-
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     section: str
     name: str
     description: str
     repository: Repository
-    model: type[BaseModel]
+    model: type[Section]
 
     @property
     def dotted(self) -> str:
@@ -273,21 +262,16 @@ def known_keys() -> Mapping[str, Key]:
     for section, outer in Settings.model_fields.items():
         model = type(outer.default)
         for name, field in model.model_fields.items():
-            extra = field.json_schema_extra
-            rule = extra.get("repository") if isinstance(extra, dict) else None
-            key = Key(
-                section=section,
-                name=name,
-                description=field.description or "",
-                repository=Repository(rule) if rule else Repository.NEVER,
-                model=model,
-            )
+            rule = Repository(field.repository) if field.repository else Repository.NEVER
+            key = Key(section, name, field.description, rule, model)
             keys[key.dotted] = key
     return keys
 
 
 def nearest_key(wrong: str) -> str | None:
     """The setting that somebody who wrote `wrong` probably meant."""
+    from difflib import get_close_matches
+
     close = get_close_matches(wrong, list(known_keys()), n=1, cutoff=0.6)
     if close:
         return close[0]

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
-
-from pydantic import ValidationError
 
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
+from cleveragents.infrastructure.configuration.section import Scalar
 from cleveragents.infrastructure.configuration.settings import Key, Settings, known_keys, nearest_key
 
 __all__ = ["Layer", "Origin", "Scalar", "Values", "find_key", "parse_value", "shorten", "validate_settings"]
-
-Scalar = str | int | float | bool
 
 
 class Layer(str, Enum):
@@ -54,6 +50,8 @@ def _hint(dotted: str) -> str:
     nearest = nearest_key(dotted)
     if nearest:
         return f"did you mean {nearest!r}?"
+    from difflib import get_close_matches
+
     sections = sorted({key.section for key in known_keys().values()})
     close = get_close_matches(dotted.partition(".")[0], sections, n=1)
     if close:
@@ -64,13 +62,9 @@ def _hint(dotted: str) -> str:
 def parse_value(key: Key, value: object, source: str, *, strict: bool = False) -> Scalar:
     """The value in the setting's type; strict for TOML, which has types, lax for text."""
     try:
-        section = key.model.model_validate({key.name: value}, strict=strict)
-    except ValidationError as error:
-        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-        problem = problem.replace("Input should", "should", 1)
-        raise ConfigurationError(source, f"{key.dotted} is {shorten(value)}, but {problem}") from None
-    parsed: Scalar = getattr(section, key.name)
-    return parsed
+        return key.model.checked(key.name, value, strict=strict)
+    except ValueError as error:
+        raise ConfigurationError(source, f"{key.dotted} is {shorten(value)}, but {error}") from None
 
 
 def validate_settings(values: Mapping[str, Scalar], source: str) -> Settings:
@@ -81,8 +75,8 @@ def validate_settings(values: Mapping[str, Scalar], source: str) -> Settings:
         nested.setdefault(section, {})[name] = value
     try:
         return Settings.model_validate(nested)
-    except ValidationError as error:
-        raise ConfigurationError(source, error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    except ValueError as error:
+        raise ConfigurationError(source, str(error)) from None
 
 
 def shorten(value: object) -> str:
