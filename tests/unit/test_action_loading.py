@@ -99,6 +99,7 @@ def test_little_has_to_be_said() -> None:
         ("profile:", "zzz:", "line 24: unknown key 'zzz'; known here: name, description"),
         ('default: "."', "dfault: .", "line 5: unknown key 'dfault'; did you mean 'default'?"),
         ("strategize: {}", "strategize: {actr: a/b}", "line 8: unknown key 'actr'; did you mean 'actor'?"),
+        ("strategize: {}", "strategize: {actor: x.yml}", "line 8: 'x.yml' is a file; write the name of"),
         ("required: false", "requird: false", "line 20: unknown key 'requird'; did you mean 'required'?"),
         ("steps: 100", "stepz: 100", "line 25: unknown key 'stepz'; did you mean 'steps'?"),
         ("include:", "inclde:", "line 28: unknown key 'inclde'; did you mean 'include'?"),

@@ -224,6 +224,13 @@ def test_a_broken_actor_is_found_by_the_name_in_its_file_with_what_is_wrong(
         library.get("me/bad")
 
 
+def test_an_actor_is_taken_from_a_file_that_its_user_names(library: ActorLibrary, tmp_path: Path) -> None:
+    write(tmp_path / "mine.yaml", simple("me/mine", "as I say"))
+    assert prompt_of(library, str(tmp_path / "mine.yaml")) == "as I say"
+    with pytest.raises(InvalidActor, match="cannot be read"):
+        library.get(str(tmp_path / "gone.yml"))
+
+
 def test_an_actor_that_nobody_knows_is_told_with_the_nearest(
     library: ActorLibrary, trust: SqlTrustStore
 ) -> None:

@@ -195,6 +195,7 @@ def test_a_tool_actor_is_a_graph_of_one_node_too() -> None:
         ),
         ("      - {to: again}\n", "", "line 39: no way is left when none of the conditions holds"),
         ("outputs: {report: report}", "outputs: {report: 5}", "line 46: 'report' should be text"),
+        ("actor: ", "actor: /x.yaml #", "line 44: '/x.yaml' is a file; write the name of the actor in it"),
         ("  again:\n", "  end:\n", "line 42: 'end' means a place of every graph"),
     ],
 )

@@ -140,6 +140,30 @@ def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     assert "report  I renamed it." in nothing.out
 
 
+def test_an_actor_runs_from_a_file_and_is_found_again_from_anywhere(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mine.yaml").write_text(ASKER.replace("me/asker", "me/other"))
+    ran = agents("actor", "run", "mine.yaml", "the door")
+    assert (ran.code, "it waits: Which colour for the door?" in ran.err) == (3, True), ran.err
+    monkeypatch.chdir(tmp_path)
+    assert agents("plan", "answer", ran.id, "red").code == 0
+    monkeypatch.chdir(tmp_path / "shop")
+    typed = agents("run", "the door", "--actor", "./mine.yaml", typed="blue\n")
+    assert (typed.code, "“Nobody asked.”" in typed.err) == (0, True), typed.err
+
+
+def test_a_file_that_is_no_actor_is_refused_before_there_is_a_plan(agents: Agents) -> None:
+    Path("mine.yaml").write_text(ASKER.replace("say}", "sya}").replace("type: llm", "type: lmm"))
+    wrong = agents("actor", "run", "mine.yaml", "the door")
+    assert wrong.code == 2
+    assert "error: mine.yaml is not a valid actor" in wrong.err
+    assert "there is no node 'sya'; did you mean 'say'?" in wrong.err
+    assert "name a file, not -" in agents("actor", "run", "-", "the door").err
+    assert "is not a file" in agents("actor", "run", "gone.yaml", "the door").err
+    assert json.loads(agents("plan", "list", "--format", "json").out) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -30,6 +30,7 @@ __all__ = [
     "StateType",
     "SubgraphNode",
     "ToolNode",
+    "is_actor_file",
 ]
 
 END = "end"
@@ -160,3 +161,8 @@ class Actor:
     def node(self, name: str) -> Node:
         """`KeyError` where there is none; there always is in an actor that was loaded."""
         return {node.name: node for node in self.nodes}[name]
+
+
+def is_actor_file(name: str) -> bool:
+    """Whether that names a YAML file and no actor: a name has no dot."""
+    return name.endswith((".yaml", ".yml"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.domain.action import Action, Budget, Setup, Step, is_action_name, step_problems
 from cleveragents.domain.action_arguments import Argument, ArgumentType
+from cleveragents.domain.actor import is_actor_file
 from cleveragents.domain.check import Check
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.policy import PROFILES
@@ -85,6 +86,10 @@ def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
     chosen = data.get("profile")
     if isinstance(chosen, str) and chosen not in PROFILES:
         yield ("profile",), f"there is no profile {chosen!r}; {did_you_mean(chosen, PROFILES)}"
+    for phase in ("strategize", "execute", "review"):
+        named = mapping_of(data.get(phase)).get("actor")
+        if isinstance(named, str) and is_actor_file(named):  # guard: a file is run if its user names it
+            yield (phase, "actor"), f"{named[:60]!r} is a file; write the name of the actor in it"
 
 
 def _arguments(data: Mapping[str, JsonValue]) -> Iterator[Argument]:

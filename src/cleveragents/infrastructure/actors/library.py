@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 from cleveragents.application.ports.trust import TrustStore
 from cleveragents.domain.action import BUILTIN_NAMESPACE
-from cleveragents.domain.actor import Actor
+from cleveragents.domain.actor import Actor, is_actor_file
 from cleveragents.errors import ConfigurationError, InvalidActor, NotTrusted, UnknownActor
 from cleveragents.infrastructure.actors.builtins import builtin_actors
 from cleveragents.infrastructure.actors.loading import load_actor
@@ -71,7 +71,12 @@ class ActorLibrary:
         self._user_directory = user_directory or user_actors_directory()
 
     def get(self, name: str) -> Actor:
-        """`UnknownActor` with the nearest; `NotTrusted`; `InvalidActor` if its file is broken."""
+        """Of that name, or in that file, which no YAML may name: only the user does.
+
+        `UnknownActor` with the nearest; `NotTrusted`; `InvalidActor` if its file is broken.
+        """
+        if is_actor_file(name):
+            return self._given_out(self._of_user(Path(name)))
         names: list[str] = []
         for listing in self._found():
             if listing.name == name:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from cleveragents.application.ports.actors import Actors
 from cleveragents.application.services.conditions import Condition
 from cleveragents.domain.action import is_action_name
-from cleveragents.domain.actor import Actor
+from cleveragents.domain.actor import Actor, is_actor_file
 from cleveragents.domain.actor_rules import Surroundings, actor_problems
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.template import Place
@@ -159,6 +159,13 @@ def _name_problems(data: Mapping[str, JsonValue]) -> Iterator[Problem]:
     name = data.get("name")
     if isinstance(name, str) and not is_action_name(name):
         yield ("name",), name_problem(name)
+    for node, fields in mapping_of(data.get("nodes")).items():
+        named = mapping_of(fields).get("actor")
+        if isinstance(named, str) and is_actor_file(named):  # guard: a file is run if its user names it
+            yield (
+                ("nodes", node, "actor"),
+                f"{named[:60]!r} is a file; write the name of the actor in it",
+            )
 
 
 def _in_file(data: Mapping[str, JsonValue], place: Place) -> Place:

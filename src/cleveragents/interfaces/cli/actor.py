@@ -11,15 +11,14 @@ import click
 
 from cleveragents.domain.actor import RouterNode
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.interfaces.cli.actor_file import library_here, loaded_actor, named_actor
 from cleveragents.interfaces.cli.actor_run import run_actor
 from cleveragents.interfaces.cli.output import Output, colour, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.yaml_input import tell_problems, yaml_content
 
 if TYPE_CHECKING:
-    from cleveragents.application.ports.actors import Actors
     from cleveragents.domain.actor import Actor, Node
-    from cleveragents.errors import InvalidActor
     from cleveragents.infrastructure.actors.library import ActorLibrary, ActorListing
 
 __all__ = ["actor"]
@@ -52,7 +51,7 @@ def list_actors(session: Session, output: Output) -> None:
     Example:
       agents actor list --format json
     """
-    rows = [_row(listing) for listing in _library(session).list()]
+    rows = [_row(listing) for listing in library_here(session).list()]
     output.table(rows, ["name", "origin", "trusted", "description"], empty="there are no actors")
     if not output.for_programs:
         for row in rows:
@@ -74,7 +73,7 @@ def show_actor(session: Session, name: str, output: Output) -> None:
     """
     from cleveragents.infrastructure.actors.drawing import node_type
 
-    shown = _named(session, name)
+    shown = named_actor(session, name)
     whole = _whole(shown)
     if output.for_programs:
         output.record(FrozenObject(whole))
@@ -109,12 +108,12 @@ def validate_actors(session: Session, files: tuple[Path, ...], output: Output) -
       agents actor validate actors/*.yaml
     """
     contents = [(file, *yaml_content(file)) for file in files]
-    together = _Together(_library(session), {})
+    together = _Together(library_here(session), {})
     for file, content, _ in contents:
-        found = _loaded(session, file, content, None)
+        found = loaded_actor(session, file, content, None)
         if found.actor is not None:
             together.known[found.actor.name] = found.actor
-    judged = [_loaded(session, file, content, together) for file, content, _ in contents]
+    judged = [loaded_actor(session, file, content, together) for file, content, _ in contents]
     if not output.for_programs:
         for one in judged:
             if one.error is not None:
@@ -149,7 +148,7 @@ def draw_actor(session: Session, name: str, as_mermaid: bool, output: Output) ->
     """
     from cleveragents.infrastructure.actors.drawing import edges, mermaid, node_type
 
-    drawn = _named(session, name)
+    drawn = named_actor(session, name)
     if output.for_programs:
         output.record(
             {
@@ -191,49 +190,6 @@ class _Together:
 
     def get(self, name: str) -> Actor:
         return self.known[name] if name in self.known else self.library.get(name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """A file's actor, or what is wrong with it."""
-
-    actor: Actor | None
-    error: InvalidActor | None = None
-
-
-def _library(session: Session) -> ActorLibrary:
-    from cleveragents.infrastructure.trust.repository_files import repository_root
-
-    return session.container().plan_parts.actors(repository_root(Path()))
-
-
-def _named(session: Session, name: str) -> Actor:
-    """The actor of that name, or of that file."""
-    if name != "-" and not name.endswith((".yaml", ".yml")):
-        return _library(session).get(name)
-    content, source = yaml_content(Path(name))
-    judged = _loaded(session, Path(name), content, _library(session))
-    if judged.actor is not None:
-        return judged.actor
-    assert judged.error is not None
-    if len(judged.error.problems) == 1:
-        raise judged.error
-    tell_problems(f"{source} is not a valid actor", judged.error.problems)
-    raise click.exceptions.Exit(judged.error.exit_code)
-
-
-def _loaded(session: Session, file: Path, content: bytes, actors: Actors | None) -> _Judged:
-    from cleveragents.errors import InvalidActor
-    from cleveragents.infrastructure.actors.loading import load_actor
-    from cleveragents.infrastructure.actors.prompt_files import prompts_beside
-
-    tools = session.container().plan_parts.tools.names()
-    source = "standard input" if str(file) == "-" else str(file)
-    prompts = prompts_beside(file.resolve().parent)
-    try:
-        return _Judged(load_actor(content, source, tools=tools, actors=actors, prompts=prompts))
-    except InvalidActor as error:
-        return _Judged(None, error)
 
 
 def _print_tree(drawn: Actor, *, styled: bool) -> None:

@@ -16,7 +16,7 @@ __all__ = ["run_actor"]
 
 
 @click.command("run")
-@click.argument("name", metavar="ACTOR")
+@click.argument("name", metavar="NAME_OR_FILE")
 @click.argument("words", nargs=-1, required=True, metavar="GOAL")
 @click.option("--model", metavar="PROVIDER/NAME", help="The model that thinks (models.default).")
 @click.option("--profile", metavar="NAME", help="What it may do by itself (plan.profile).")
@@ -34,13 +34,16 @@ def run_actor(
 ) -> None:
     """Run one actor on a goal, in a sandbox of this repository, and show what it left in its state.
 
+    A file of yours need not be kept anywhere first; it is read again when the plan is resumed.
     It is a plan like any other, without a strategist and a reviewer: what it changed is kept in its sandbox,
     and nothing is applied unless you say `agents plan apply`. GOAL `-` reads it from stdin.
 
     \b
     Example:
       agents actor run builtin/reviewer "Is the README right about the options?" --max-tokens 50000
+      agents actor run ./careful.yaml "Spell colour the American way"
     """
+    from cleveragents.interfaces.cli.actor_file import runnable_name
     from cleveragents.interfaces.cli.plan_account import told_plan
     from cleveragents.interfaces.cli.plan_work import decide, work_on
     from cleveragents.interfaces.cli.run_request import Wanted, requested_plan
@@ -57,7 +60,7 @@ def run_actor(
         include=(),
         goal=None,
         commit=False,
-        actor=name,
+        actor=runnable_name(session, name),
         model=model,
         limits=limits,
     )

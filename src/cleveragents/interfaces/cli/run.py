@@ -15,7 +15,9 @@ __all__ = ["run"]
 @click.command()
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="GOAL | -- ARGUMENTS…")
 @click.option("--model", metavar="PROVIDER/NAME", help="The model that thinks (models.default).")
-@click.option("--actor", metavar="NAME", help="The actor that does all of it, instead of the usual three.")
+@click.option(
+    "--actor", metavar="NAME_OR_FILE", help="Who does all of it, instead of the usual three actors."
+)
 @budget_options
 @click.option("--action", metavar="NAME", help="An action instead of a goal; see `agents action list`.")
 @click.option("--arg", "pairs", multiple=True, metavar="NAME=VALUE", help="An argument of the action.")
@@ -84,6 +86,7 @@ def run(
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
+    from cleveragents.interfaces.cli.actor_file import runnable_name
     from cleveragents.interfaces.cli.run_plans import Handling, go_on_with, run_new
     from cleveragents.interfaces.cli.run_request import Wanted
 
@@ -101,7 +104,7 @@ def run(
         include=include,
         goal=goal,
         commit=message is not None,
-        actor=actor,
+        actor=actor and runnable_name(session, actor),
         model=model,
         limits=limits,
         invariants=invariants,
