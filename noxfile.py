@@ -247,7 +247,7 @@ def _install_bench(session: nox.Session) -> None:
 
 @nox.session
 def real_model(session: nox.Session) -> None:
-    """On request: the adapters against a real small model, behind llama.cpp's own server."""
+    """On request: the adapters, and a goal, with a real small model behind llama.cpp's own server."""
     home = ROOT / ".venvs" / "real_model"
     python = str(home / "bin" / "python")
     if not Path(python).exists():

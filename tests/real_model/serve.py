@@ -12,6 +12,9 @@ from pathlib import Path
 
 import xllamacpp
 
+CONTEXT = 8192
+"""The most it was made for; what an actor is told takes half of it."""
+
 
 def weights() -> Path:
     """The file in the package that brings it; the package itself is not imported, it needs more."""
@@ -25,7 +28,7 @@ def weights() -> Path:
 def main() -> None:
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(weights())
-    parameters.n_ctx = 2048
+    parameters.n_ctx = 2 * CONTEXT
     parameters.n_parallel = 2
     parameters.port = 0
     parameters.warmup = False
