@@ -140,6 +140,35 @@ def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     assert "report  I renamed it." in nothing.out
 
 
+def test_line_breaks_of_goals_and_questions_are_line_breaks_where_there_is_room(agents: Agents) -> None:
+    asker = ASKER.replace("Which colour for ${goal}?", r"Which colour?\n- ${goal}")
+    Path("asker.yaml").write_text(asker)
+    ran = agents("actor", "run", "asker.yaml", "the door\nand the wall")
+    assert f"plan {ran.id}: the door and the wall\n" in ran.err
+    assert "it waits: Which colour?\n- the door\nand the wall (red, blue)\n" in ran.err
+    watched = agents("plan", "watch", ran.id)
+    assert "it waits: Which colour?\n- the door\n" in watched.err
+    shown = agents("plan", "show", ran.id).out
+    assert "Which colour? - the door and the wall (red, blue)\n" in shown
+    assert "the door and the wall\n" in agents("plan", "list").out
+    applied = agents("plan", "apply", ran.id)
+    assert "it waits: Which colour? - the door and the wall (red, blue); " in applied.err
+    said = "".join([ran.err, ran.out, watched.err, watched.out, shown, applied.err])
+    assert "\\n" not in said
+
+
+def test_what_a_plan_did_is_watched_afterwards_in_the_order_in_which_it_happened(agents: Agents) -> None:
+    ran = agents("run", "Say color", "--yes", "--check", "true")
+    watched = agents("plan", "watch", ran.id, "--format", "stream-json")
+    told = [json.loads(line) for line in watched.out.splitlines()[:-1]]
+    told = [one for one in told if one["event"] != "tool_done"]
+    seen = [one["actor"] if one["event"] == "thinking" else one["text"].split()[0] for one in told]
+    strategist, executor, reviewer = (f"builtin/{name}" for name in ("strategist", "executor", "reviewer"))
+    planned = [strategist, "grep", strategist]
+    worked = [executor, "edit", executor]
+    assert seen == ["plan", *planned, *worked, "check", reviewer, "check", "apply/applied"]
+
+
 def test_an_actor_runs_from_a_file_and_is_found_again_from_anywhere(
     agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

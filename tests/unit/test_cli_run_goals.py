@@ -120,6 +120,15 @@ def test_without_leave_results_rest_and_are_listed(agents: Agents, repository: P
     assert rows[0] == ["plan", "state", "files", "tokens", "goal"]
     assert [row[1] for row in rows[1:]] == ["execute/complete:"] * 2
     assert ran.err.count("agents plan apply") == 2
+    # Where there is nothing to say below it, there is no heading.
+    said = ran.err.splitlines()
+    headings = [line for line in said if line.startswith("plan ") and " needs you: " not in line]
+    assert headings == []
+    ran = agents("run", "-f", file, "--yes")
+    said = ran.err.splitlines()
+    assert said[said.index(next(line for line in said if line.startswith("plan "))) + 1].startswith(
+        "applied to"
+    )
 
 
 def test_one_that_fails_is_told_and_does_not_keep_the_others_from_being_applied(

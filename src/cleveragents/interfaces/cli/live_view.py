@@ -68,7 +68,8 @@ class PlainView:
     def say(self, message: str) -> None:
         with self._lock:
             self._live.finish()
-            self._write(redact_text(message))
+            for line in redact_text(message).split("\n"):
+                self._write(line)
 
     def seen(self, seen: Progress) -> None:
         for line in lines_of(seen):

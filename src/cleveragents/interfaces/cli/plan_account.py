@@ -14,7 +14,7 @@ from cleveragents.domain.redaction import redact
 from cleveragents.errors import CheckFailed, PlanError, SandboxMissing
 from cleveragents.interfaces.cli.budget_options import spending_of
 from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
-from cleveragents.interfaces.cli.plan_view import fields_of, meaning_of
+from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, meaning_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -47,7 +47,7 @@ def told_plan(output: Output, parts: PlanParts, plan: Plan) -> None:
     if output.for_programs:
         output.record(account_of(parts, plan))
         return
-    output.record({"plan": plan.id, "goal": fields_of(plan)["goal"], "state": meaning_of(parts, plan)})
+    output.record({"plan": plan.id, "goal": goal_of(plan), "state": meaning_of(parts, plan)})
 
 
 def account_of(parts: PlanParts, plan: Plan) -> Row:

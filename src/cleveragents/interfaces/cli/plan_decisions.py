@@ -18,7 +18,7 @@ from cleveragents.interfaces.cli.output import Output, counted, format_option, p
 from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_ignored, told_plan
 from cleveragents.interfaces.cli.plan_reach import ensure_reachable
 from cleveragents.interfaces.cli.plan_remains import applied_commit, ensure_undoable
-from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument
+from cleveragents.interfaces.cli.plan_view import found_plan, on_one_line, plan_argument, what_it_waits_for
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -335,7 +335,8 @@ def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         raise PlanError(plan.id, f"it is {plan.state.value}, which is final; run it anew if you want it")
     if plan.state is PlanState.WAITING:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-        raise PlanError(plan.id, f"it waits: {waiting.get('what')}; {waiting.get('remedy')}")
+        what = on_one_line(what_it_waits_for(plan))
+        raise PlanError(plan.id, f"it waits: {what}; {waiting.get('remedy')}")
     if plan.state.running:
         again = f"wait for it, or `agents plan cancel {plan.id}` it; `agents plan show {plan.id}` says more"
         raise PlanError(plan.id, f"it is not done yet ({plan.phase.value}/{plan.state.value}); {again}")

@@ -17,10 +17,13 @@ from cleveragents.interfaces.cli.plan_remains import was_removed
 from cleveragents.interfaces.cli.plan_view import (
     fields_of,
     found_plan,
+    goal_of,
     meaning_of,
+    on_one_line,
     plan_argument,
     state_in_short,
     steps_from,
+    what_it_waits_for,
 )
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -82,6 +85,8 @@ def list_plans(
     wanted = [PlanState(state) for state in states]
     found, more = _listed(parts, wanted, resource, limit, after)
     rows = [fields_of(plan) for plan in found]
+    if not output.for_programs:
+        rows = [row | {"goal": goal_of(plan)} for plan, row in zip(found, rows, strict=True)]
     if output.for_eyes:
         now = container.clock.now()
         rows = [
@@ -194,12 +199,11 @@ def _listed(
 
 def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], since: str) -> Row:
     """What people want to know first; what there is not is left out."""
-    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     said: Row = {
         "plan": plan.id,
-        "goal": account["goal"],
+        "goal": goal_of(plan),
         "state": meaning_of(parts, plan),
-        "waits for": waiting.get("what") if plan.state.value == "waiting" else None,
+        "waits for": on_one_line(what_it_waits_for(plan)) if plan.state.value == "waiting" else None,
         "error": account["error"] if plan.state.value != "applied" else None,
         "works on": plan.resource,
         "profile": plan.request.get("profile"),

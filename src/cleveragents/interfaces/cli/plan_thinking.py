@@ -12,7 +12,7 @@ from cleveragents.domain.decision import Decision, DecisionState
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import PlanError
 from cleveragents.interfaces.cli.output import Output, format_option, printable, progress, timestamp
-from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument
+from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
     from rich.console import Console
     from rich.tree import Tree
 
-    tree = Tree(printable(plan.goal))
+    tree = Tree(printable(goal_of(plan)))
     _grow(tree, shown, None)
     Console(no_color=not output.for_eyes, highlight=False).print(tree)
     progress(f"`agents plan explain {plan.id} NUMBER` says why")

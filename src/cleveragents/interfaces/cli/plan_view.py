@@ -26,13 +26,17 @@ __all__ = [
     "diff_options",
     "fields_of",
     "found_plan",
+    "goal_of",
     "meaning_of",
+    "on_one_line",
     "plan_argument",
     "shown_diff",
     "state_in_short",
     "steps_from",
     "told_next",
+    "told_reason",
     "waited",
+    "what_it_waits_for",
 ]
 
 plan_argument = click.argument("plan_id", metavar="PLAN")
@@ -74,10 +78,37 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
     }
 
 
+def on_one_line(text: str) -> str:
+    """The text without its line breaks."""
+    return " ".join(text.split())
+
+
+def goal_of(plan: Plan) -> str:
+    """As a line or a cell has room for it."""
+    return on_one_line(redact_text(plan.goal))
+
+
 def waited(plan: Plan) -> str:
     """What a waiting plan waits for: `leave` for a call, the answer to a `question`, more `budget`."""
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     return str(waiting.get("for") or "leave")
+
+
+def what_it_waits_for(plan: Plan) -> str:
+    """In the words of whoever asks, line breaks and all."""
+    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return redact_text(str(waiting.get("what")))
+
+
+def told_reason(plan: Plan) -> None:
+    """Why the plan stands where it does, on stderr, if it has a reason."""
+    error = None if plan.error is None else redact_text(plan.error)
+    if plan.state is PlanState.WAITING:
+        error = f"it waits: {what_it_waits_for(plan)}"
+    elif error is not None and plan.state is PlanState.ERRORED:
+        error = f"it failed: {error}"
+    for line in (error or "").splitlines():
+        progress(line)
 
 
 def meaning_of(parts: PlanParts, plan: Plan) -> str:

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.progress import Progress, ProgressKind
-from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.background import is_in_background
 from cleveragents.interfaces.cli.live_view import LiveView, view_for
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_changes, told_plan
 from cleveragents.interfaces.cli.plan_outcome import exit_code_of
-from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument, told_next
+from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, plan_argument, told_next, told_reason
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
-    from cleveragents.domain.tool import ToolCall
 
 __all__ = ["watch_plan"]
+
+_News = tuple[datetime, Callable[[], None]]
 
 _LOOK_SECONDS = 0.3
 _TRY_AGAIN = 75
@@ -49,7 +51,7 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
     plan = found_plan(parts, plan_id)
     view = view_for(container, plan, output, hint="Ctrl-C ends the watching, not the plan")
     try:
-        view.say(f"plan {plan.id}: {redact_text(plan.goal)}")
+        view.say(f"plan {plan.id}: {goal_of(plan)}")
         plan = _followed(container, plan, view)
     except KeyboardInterrupt:
         view.close()
@@ -61,8 +63,8 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
         progress("nobody works on it at present")
     elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
         told_changes(parts, plan)
-    elif plan.state is not PlanState.APPLIED and (why := _reason(plan)):
-        progress(why)
+    elif plan.state is not PlanState.APPLIED:
+        told_reason(plan)
     told_next(parts, plan)
     told_plan(output, parts, plan)
     code = _TRY_AGAIN if plan.state.running else exit_code_of(parts, plan)
@@ -91,16 +93,6 @@ def _followed(container: Container, plan: Plan, view: LiveView) -> Plan:
         time.sleep(_LOOK_SECONDS)
 
 
-def _reason(plan: Plan) -> str | None:
-    """Why it stands where it does, if it has a reason."""
-    if plan.state is PlanState.WAITING:
-        waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-        return f"it waits: {waiting.get('what')}"
-    if plan.error is None:
-        return None
-    return f"it failed: {plan.error}" if plan.state is PlanState.ERRORED else plan.error
-
-
 class _Seen:
     """What was shown of a plan so far. Not thread-safe: who watches looks."""
 
@@ -113,35 +105,45 @@ class _Seen:
         self._checks = 0
 
     def look(self, plan: Plan) -> None:
-        """Shows what is new."""
-        for call in self._parts.history.calls(plan.id):
-            self._call(call)
-        thoughts = self._parts.thinking.budgets.calls_of(plan.id)
-        for thought in thoughts[self._thoughts :]:
-            self._view.seen(Progress(ProgressKind.THINKING, thought.actor, thought.node, thought.model))
-        self._thoughts = len(thoughts)
-        checks = self._parts.check_runs.of_plan(plan.id)
-        for check in checks[self._checks :]:
-            self._view.say(f"check {check.name}: {check.verdict.value}")
-        self._checks = len(checks)
+        """Shows what is new, in the order in which it happened."""
+        news = [*self._of_calls(plan.id), *self._of_thoughts(plan.id), *self._of_checks(plan.id)]
+        for _, tell in sorted(news, key=lambda one: one[0]):
+            tell()
         if spelt(plan.standing) != self._standing:
             self._standing = spelt(plan.standing)
             self._view.say(self._standing)
 
-    def _call(self, call: ToolCall) -> None:
+    def _of_calls(self, plan_id: str) -> Iterator[_News]:
         """Once when it begins, and once when it has ended."""
-        told = self._calls.get(call.number)
-        if told is None:
-            text = f"{call.tool} {spelt_arguments(call.arguments)}"
-            self._view.seen(Progress(ProgressKind.TOOL, call.tool, call.step or "", text))
-        ended = call.ended_at is not None
-        if ended and not told:
-            done = Progress(
-                ProgressKind.TOOL_DONE,
-                call.tool,
-                call.step or "",
-                call.error or "",
-                failed=call.error is not None,
-            )
-            self._view.seen(done)
-        self._calls[call.number] = ended
+        for call in self._parts.history.calls(plan_id):
+            told = self._calls.get(call.number)
+            if told is None:
+                text = f"{call.tool} {spelt_arguments(call.arguments)}"
+                yield call.started_at, self._progress(ProgressKind.TOOL, call.tool, call.step or "", text)
+            if call.ended_at is not None and not told:
+                error, failed = call.error or "", call.error is not None
+                kind = ProgressKind.TOOL_DONE
+                yield (
+                    call.ended_at,
+                    self._progress(kind, call.tool, call.step or "", error, failed=failed),
+                )
+            self._calls[call.number] = call.ended_at is not None
+
+    def _of_thoughts(self, plan_id: str) -> Iterator[_News]:
+        thoughts = self._parts.thinking.budgets.calls_of(plan_id)
+        for thought in thoughts[self._thoughts :]:
+            seen = self._progress(ProgressKind.THINKING, thought.actor, thought.node, thought.model)
+            yield thought.started_at, seen
+        self._thoughts = len(thoughts)
+
+    def _of_checks(self, plan_id: str) -> Iterator[_News]:
+        checks = self._parts.check_runs.of_plan(plan_id)
+        for check in checks[self._checks :]:
+            told = f"check {check.name}: {check.verdict.value.replace('_', ' ')}"
+            yield check.ended_at, partial(self._view.say, told)
+        self._checks = len(checks)
+
+    def _progress(
+        self, kind: ProgressKind, actor: str, node: str, text: str, *, failed: bool = False
+    ) -> Callable[[], None]:
+        return partial(self._view.seen, Progress(kind, actor, node, text, failed=failed))

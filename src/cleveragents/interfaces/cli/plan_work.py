@@ -12,7 +12,6 @@ import click
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import (
     ApplyConflict,
     Cancelled,
@@ -32,7 +31,14 @@ from cleveragents.interfaces.cli.plan_account import (
     spelt_arguments,
     told_changes,
 )
-from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next, waited
+from cleveragents.interfaces.cli.plan_view import (
+    diff_options,
+    goal_of,
+    shown_diff,
+    told_next,
+    told_reason,
+    waited,
+)
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -77,7 +83,7 @@ def work_on(
     try:
         view = view_for(container, plan, output)
         if answered is None:
-            view.say(f"plan {plan.id}: {redact_text(plan.goal)}")
+            view.say(f"plan {plan.id}: {goal_of(plan)}")
         handlers = {kind_of_plan(plan.id): handler_of(container, view, answered)}
         worker = container.worker(handlers, name=f"run-{os.getpid()}")
         worker.start()
@@ -178,7 +184,14 @@ def handler_of(container: Container, view: LiveView, answered: ToolCall | None =
     return JobHandler(run=container.plan_parts.run(progress=told, on_output=view.output, told=view.seen))
 
 
-def is_to_be_applied(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRequest | None) -> bool:
+def is_to_be_applied(
+    parts: PlanParts,
+    plan: Plan,
+    *,
+    yes: bool,
+    commit: CommitRequest | None,
+    tell: Callable[[str], None] = progress,
+) -> bool:
     """Whether a result can go into the user's files without a question; what speaks against it is said.
 
     `CheckFailed`, having said what can be done.
@@ -190,12 +203,12 @@ def is_to_be_applied(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitR
     try:
         ensure_checked(parts, plan)  # an apply would refuse it, after running the checks once more
     except CheckFailed:
-        progress("edit its files where `agents plan show` says they are, then `agents plan reread` it; or:")
+        tell("edit its files where `agents plan show` says they are, then `agents plan reread` it; or:")
         told_next(parts, plan, commit)
         raise
     objection = objection_to(parts, plan)
     if objection is not None:
-        progress(f"the reviewer does not accept it: {objection}")
+        tell(f"the reviewer does not accept it: {objection}")
     return (yes or allowed) and objection is None
 
 
@@ -227,7 +240,7 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None, ou
     parts = container.plan_parts
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     call = parts.lifecycle.asking(plan)
-    progress(f"it waits: {waiting.get('what')}")
+    told_reason(plan)
     if call is not None:
         progress(f"  {call.tool}: {spelt_arguments(call.arguments)}")
     if interactive() and call is not None:

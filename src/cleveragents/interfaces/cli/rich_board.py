@@ -16,6 +16,7 @@ from cleveragents.interfaces.cli.live_view import LiveView, lines_of, one_line
 from cleveragents.interfaces.cli.log_lines import logs_to
 from cleveragents.interfaces.cli.output import printable
 from cleveragents.interfaces.cli.plan_outcome import short_ids
+from cleveragents.interfaces.cli.plan_view import goal_of
 from cleveragents.interfaces.cli.rich_view import elapsed, in_lines, spinner, styled
 
 if TYPE_CHECKING:
@@ -148,9 +149,7 @@ class RichBoard:
         working = plan.state is PlanState.PROCESSING
         doing = f"{spinner(self._clock())} {self._rows[plan.id].doing}" if working else ""
         cells = (self._shorts[plan.id], plan.phase.value, plan.state.value, f"{meter.last.spent.tokens:,}")
-        return styled(
-            printable(_fitted(*cells, redact_text(plan.goal), doing, width)), _COLOURS.get(plan.state, "")
-        )
+        return styled(printable(_fitted(*cells, goal_of(plan), doing, width)), _COLOURS.get(plan.state, ""))
 
     def _sums(self, plans: Sequence[Plan]) -> list[str]:
         done = sum(not plan.state.running for plan in plans)

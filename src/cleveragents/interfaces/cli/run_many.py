@@ -23,7 +23,7 @@ from cleveragents.interfaces.cli.plan_outcome import (
     joint_exit_code,
     short_ids,
 )
-from cleveragents.interfaces.cli.plan_view import meaning_of, told_next
+from cleveragents.interfaces.cli.plan_view import goal_of, meaning_of, told_next
 from cleveragents.interfaces.cli.plan_work import apply_now, handler_of, is_to_be_applied
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _work_on_all(container: Container, plans: Sequence[Plan], board: Board, para
     worker: AsyncWorker | None = None
     try:
         for plan in plans:
-            board.view_of(plan).say(f"plan {plan.id}: {redact_text(plan.goal)}")
+            board.view_of(plan).say(f"plan {plan.id}: {goal_of(plan)}")
         handlers = {kind_of_plan(plan.id): handler_of(container, board.view_of(plan)) for plan in plans}
         worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=parallel)
         worker.start()
@@ -96,13 +96,30 @@ def _settled(parts: PlanParts, plan: Plan, *, yes: bool) -> Plan:
     """The plan, applied if that needs no question; what stands in the way is said, and no more."""
     if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE) or not changes_of(parts, plan):
         return plan
-    progress(f"plan {plan.id}: {redact_text(plan.goal)}")
+    below = _Below(f"plan {plan.id}: {goal_of(plan)}")
     try:
-        if is_to_be_applied(parts, plan, yes=yes, commit=None):
+        if is_to_be_applied(parts, plan, yes=yes, commit=None, tell=below.tell):
+            below.head()
             apply_now(parts, plan, None)
     except CleverAgentsError as error:
-        progress(redact_text(str(error)))
+        below.tell(redact_text(str(error)))
     return parts.plans.get(plan.id)
+
+
+class _Below:
+    """What is said below a heading; nothing said, no heading. Not thread-safe: one plan after another."""
+
+    def __init__(self, heading: str) -> None:
+        self._heading: str | None = heading
+
+    def head(self) -> None:
+        heading, self._heading = self._heading, None
+        if heading is not None:
+            progress(heading)
+
+    def tell(self, message: str) -> None:
+        self.head()
+        progress(message)
 
 
 def _tell(parts: PlanParts, plans: Sequence[Plan], output: Output) -> None:
@@ -116,7 +133,7 @@ def _tell(parts: PlanParts, plans: Sequence[Plan], output: Output) -> None:
             "state": meaning_of(parts, plan),
             "files": len(changes_of(parts, plan)),
             "tokens": spending_of(parts, plan).get("tokens"),
-            "goal": redact_text(plan.goal),
+            "goal": goal_of(plan),
         }
         for plan in plans
     ]
@@ -128,7 +145,7 @@ def _tell(parts: PlanParts, plans: Sequence[Plan], output: Output) -> None:
 def _tell_what_next(parts: PlanParts, plans: Sequence[Plan], codes: Sequence[int]) -> None:
     for plan, code in zip(plans, codes, strict=True):
         if code == NEEDS_HUMAN:
-            progress(f"plan {plan.id} needs you: {redact_text(plan.goal)}")
+            progress(f"plan {plan.id} needs you: {goal_of(plan)}")
             told_next(parts, plan)
         elif code:
             progress(f"plan {plan.id}: {redact_text(plan.error or 'it failed')}")
