@@ -1,0 +1,157 @@
+"""Into which terms source code and questions about it fall: the one tokenizer for both.
+
+A name counts as its words and, if it has several, as a whole; in the whole the underscores are gone, so that
+`get_user` and `getUser` are the same term. Everything is in lower case. Numbers, single letters and words
+that stand everywhere are no terms; nor is what looks like encoded data, which would only fill an index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "STOP_WORDS",
+    "count_terms",
+    "split_identifier",
+    "terms_of",
+    "terms_of_name",
+    "whole_of",
+    "words_of",
+]
+
+STOP_WORDS = frozenset(
+    [
+        "self",
+        "cls",
+        "this",
+        "if",
+        "in",
+        "is",
+        "or",
+        "and",
+        "not",
+        "for",
+        "def",
+        "return",
+        "import",
+        "from",
+        "as",
+        "else",
+        "elif",
+        "try",
+        "except",
+        "while",
+        "with",
+        "pass",
+        "none",
+        "null",
+        "true",
+        "false",
+        "the",
+        "of",
+        "to",
+        "an",
+        "it",
+        "be",
+        "on",
+        "by",
+        "at",
+        "that",
+        "are",
+        "was",
+    ]
+)
+"""Words of so many chunks that they tell none from another."""
+
+_LONGEST_TERM = 64
+_LONGEST_NAME = 256
+_ENCODED_FROM = 20  # shorter runs of mixed letters and digits are names like `b2d` or `x86_64`
+_MOST_NAMES = 200_000
+
+# Two patterns, because the narrow one is four times as fast and nearly all code is ASCII.
+_ASCII_WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS = re.compile(r"[^\W\d]\w*")
+_ASCII_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_PARTS = re.compile(r"[^\W\d_]+|\d+")
+
+
+def words_of(text: str) -> list[str]:
+    """Everything in `text` that could be a name, as it is written, in order."""
+    if text.isascii():
+        return _ASCII_WORDS.findall(text)
+    return _WORDS.findall(text)
+
+
+def terms_of(text: str) -> Counter[str]:
+    """How often each term stands in `text`."""
+    return count_terms(Counter(words_of(text)))
+
+
+def count_terms(words: Mapping[str, int]) -> Counter[str]:
+    """The terms of words that have been counted already."""
+    counts: Counter[str] = Counter()
+    for word, times in words.items():
+        for term in _terms_of_names[word]:
+            counts[term] += times
+    return counts
+
+
+def terms_of_name(name: str) -> tuple[str, ...]:
+    """The terms of one name: its words, then the whole if it has several. Empty for a name that is no term."""
+    return _terms_of_names[name]
+
+
+def whole_of(name: str) -> str:
+    """The term that stands for a name as a whole, which is how references are found."""
+    return name.replace("_", "").lower()
+
+
+def split_identifier(name: str) -> tuple[str, ...]:
+    """The words and numbers of a name, in lower case: at underscores, changes of case, and next to digits."""
+    if name.isascii():
+        return tuple(part.lower() for part in _ASCII_PARTS.findall(name))
+    return tuple(part.lower() for run in _PARTS.findall(name) for part in _split_case(run))
+
+
+def _split_case(run: str) -> Iterable[str]:
+    """Cuts before a capital that follows a small letter or is followed by one, in any alphabet."""
+    first = 0
+    for at in range(1, len(run)):
+        after_small = run[at - 1].islower()
+        before_small = at + 1 < len(run) and run[at + 1].islower()
+        if run[at].isupper() and (after_small or before_small):
+            yield run[first:at]
+            first = at
+    yield run[first:]
+
+
+class _TermsOfNames(dict[str, tuple[str, ...]]):
+    """Remembers the terms of each name, because code repeats its names. Any thread may ask."""
+
+    def __missing__(self, name: str) -> tuple[str, ...]:
+        terms = _find_terms(name)
+        if len(self) >= _MOST_NAMES:
+            self.clear()  # guard: a process that reads many repositories keeps its size
+        self[name] = terms
+        return terms
+
+
+def _find_terms(name: str) -> tuple[str, ...]:
+    name = name[:_LONGEST_NAME]
+    parts = split_identifier(name)
+    if len(name) >= _ENCODED_FROM and len(parts) * 3 > len(name):
+        return ()
+    terms = [part[:_LONGEST_TERM] for part in parts if _tells(part)]
+    whole = whole_of(name)
+    if len(parts) > 1 and len(whole) <= _LONGEST_TERM and _tells(whole):
+        terms.append(whole)
+    return tuple(terms)
+
+
+def _tells(term: str) -> bool:
+    return len(term) > 1 and not term.isdigit() and term not in STOP_WORDS
+
+
+_terms_of_names = _TermsOfNames()
