@@ -126,9 +126,8 @@ def test_without_leave_results_rest_and_are_listed(agents: Agents, repository: P
     assert headings == []
     ran = agents("run", "-f", file, "--yes")
     said = ran.err.splitlines()
-    assert said[said.index(next(line for line in said if line.startswith("plan "))) + 1].startswith(
-        "applied to"
-    )
+    heading = next(place for place, line in enumerate(said) if line.startswith("plan "))
+    assert said[heading + 1].startswith("applied to 1 file")
 
 
 def test_one_that_fails_is_told_and_does_not_keep_the_others_from_being_applied(

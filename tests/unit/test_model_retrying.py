@@ -77,6 +77,7 @@ def test_a_wait_that_would_end_too_late_is_not_begun(time: Time) -> None:
     with pytest.raises(ModelUnavailable) as caught:
         asyncio.run(RetryingModel(model, time.patience(seconds=20)).reply(REQUEST))
     assert caught.value.retry_after_seconds == 30.0
+    assert "try again in 30 s, or choose another" in str(caught.value)
     assert time.slept == [0.5]
 
 

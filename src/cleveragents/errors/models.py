@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from cleveragents.errors.families import Conflict, InvalidRequest, Unavailable
 
@@ -100,12 +101,16 @@ class ModelUnavailable(Unavailable):
     turn it down; `took` are the tokens that it says it took: input, output, and those of the input that it
     had kept."""
 
-    message = "{model} does not answer: {problem}; try again later, or choose another with --model"
     model: str
     problem: str
     retry_after_seconds: float | None = None
     charged: bool = False
     took: tuple[int, int, int] | None = None
+
+    def __str__(self) -> str:
+        wait = ceil(self.retry_after_seconds or 0)
+        when = f"try again in {wait} s" if wait else "try again later"
+        return f"{self.model} does not answer: {self.problem}; {when}, or choose another with --model"
 
 
 @dataclass(eq=False)
