@@ -269,6 +269,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/tools/mcp/tools.py": [*MCP, f"{UNIT}mcp_actor_tools.py"],
     "infrastructure/tools/mcp/transport.py": MCP,
     "infrastructure/tools/text_files.py": TOOLS,
+    "infrastructure/logging.py": [f"{UNIT}redaction.py"],
     "infrastructure/trust/repository_files.py": TRUST,
     "infrastructure/trust/sql_trust_store.py": TRUST,
     "interfaces/cli/apply_leftovers.py": ASIDE,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 import structlog
@@ -234,3 +236,26 @@ def test_level_and_format_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "unimportant.detail" in logged(monkeypatch, io.StringIO(), level="debug")
     assert json.loads(logged(monkeypatch, Terminal(), format="json"))["event"] == "store.failed"
     assert "{" not in logged(monkeypatch, io.StringIO(), format="console").splitlines()[0]
+
+
+LOGS_LATER = """
+import sys
+from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.infrastructure.logging import configure_logging
+url = "postgresql://me:s3cret@host/db"
+configure_logging(Settings.model_validate({"database": {"url": url}, "log": {"level": "debug"}}))
+configure_logging(Settings.model_validate({"database": {"url": url}, "log": {"level": "error"}}))
+assert "structlog" not in sys.modules
+import structlog
+structlog.get_logger().warning("not.wanted")
+structlog.get_logger().error("store.failed", said="it is s3cret")
+configure_logging(Settings.model_validate({"database": {"url": url}, "log": {"level": "debug"}}))
+structlog.get_logger().debug("wanted.now")
+"""
+
+
+def test_a_log_that_is_loaded_later_is_configured_from_its_first_word() -> None:
+    command = [sys.executable, "-c", LOGS_LATER]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stderr.splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["store.failed", "wanted.now"]
+    assert "s3cret" not in lines[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tomllib
 from pathlib import Path
 
 from cleveragents.errors import ConfigurationError
@@ -19,6 +18,8 @@ _SIZE_LIMIT = 1 << 20
 
 def parse_document(text: str, path: Path, layer: Layer) -> Values:
     """The settings of a TOML text, each checked; errors name the file and, where it can be told, the line."""
+    import tomllib
+
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

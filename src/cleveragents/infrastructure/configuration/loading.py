@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.configuration.document import parse_document, read_bounded
 from cleveragents.infrastructure.configuration.settings import (
@@ -61,6 +60,8 @@ class Configuration:
 
     def shown(self, key: Key) -> Scalar:
         """The value as it may be shown: a password inside a URL is masked."""
+        from cleveragents.domain.redaction import redact_text
+
         value = self.value(key)
         return redact_text(value) if isinstance(value, str) else value
 

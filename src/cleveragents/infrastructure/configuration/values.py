@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.configuration.section import Scalar
 from cleveragents.infrastructure.configuration.settings import Key, Settings, known_keys, nearest_key
@@ -81,5 +80,7 @@ def validate_settings(values: Mapping[str, Scalar], source: str) -> Settings:
 
 def shorten(value: object) -> str:
     """The value for an error message: quoted, without secrets, never longer than a line."""
+    from cleveragents.domain.redaction import redact_text
+
     text = redact_text(repr(value))
     return text if len(text) <= 80 else f"{text[:77]}…"
