@@ -52,6 +52,7 @@ def test_an_issue_falls_into_its_parts() -> None:
     assert {"Table.write", "astropy.table"} <= set(question.dotted)
     assert {"name", "Table", "write", "SerializedColumn"} <= set(question.identifiers)
     assert "SerializedColumn" in question.quoted
+    assert question.ticked == ("name", "Table.write()")
     assert {"Table", "do_write"} <= set(question.code_names)
 
 
@@ -63,7 +64,7 @@ def test_what_the_template_brought_is_left_out() -> None:
 
 def test_words_from_a_keyboard_are_a_question_of_prose_alone() -> None:
     question = read_question("where are retries counted")
-    assert question == Question(title="where are retries counted", prose="where are retries counted")
+    assert question == Question(title="where are retries counted")
 
 
 def test_a_comment_that_never_ends_takes_nothing_with_it_but_itself() -> None:

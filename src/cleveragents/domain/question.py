@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
-from cleveragents.domain.question_frames import Frame, error_of, frame_of, source_of
+from cleveragents.domain.question_frames import Frame
+from cleveragents.domain.question_lines import sort_lines
 
 __all__ = ["Frame", "Question", "read_question"]
 
 _HEAD = 80_000
 _TAIL = 20_000
 _LINE = 1_000
-_TITLE = 300
 _MOST = 400
 
 
@@ -27,8 +27,9 @@ _MOST = 400
 class Question:
     """Names and places are in order of appearance, each once, as they are written.
 
-    `prose` includes the title. `code` is what stands in fences or is indented; `trace` is what a program
-    wrote. `identifiers` look like code in the prose; `code_names` are all names of `code` and `trace`.
+    `prose` is without the title. `code` is what stands in fences or looks like it; `trace` is what a program
+    wrote. `ticked` is what stands between back-ticks, `quoted` between other quotes. `identifiers` look like
+    code in title and prose; `code_names` are all names of `code` and `trace`.
     """
 
     title: str = ""
@@ -41,36 +42,41 @@ class Question:
     dotted: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
     code_names: tuple[str, ...] = ()
+    ticked: tuple[str, ...] = ()
     quoted: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """All that it says, without boiler-plate."""
-        return "\n".join(part for part in (self.prose, self.code, self.trace) if part)
+        return "\n".join(part for part in (self.title, self.prose, self.code, self.trace) if part)
 
 
 @lru_cache(maxsize=16)
 def read_question(text: str) -> Question:
     """What `text` says. Any text is a question; one without words says nothing."""
-    parts = _split(_without_comments(_within(text)))
-    prose = "\n".join(parts.prose)
-    code = "\n".join(parts.code)
+    parts = sort_lines(_without_comments(_within(text)))
+    said = "\n".join((parts.title, *parts.prose))
+    prose = _LINK.sub(" ", "\n".join(parts.prose))
+    code = _LINK.sub(" ", "\n".join(parts.code))
     trace = "\n".join(parts.trace)
-    whole = f"{prose}\n{code}"
-    tokens = _TOKEN.findall(f"{whole}\n{trace}")
-    ticked = _TICKED.findall(prose)
+    plain = f"{parts.title}\n{prose}"
+    tokens = _TOKEN.findall("\n".join((said, *parts.code, trace)))
+    ticked = [piece for piece in _TICKED.findall(plain) if piece.strip()]
     return Question(
-        title=_title(parts.prose),
-        prose=_without_links(prose),
+        title=parts.title,
+        prose=prose,
         code=code,
         trace=trace,
-        frames=tuple(parts.frames[:_MOST]),
+        frames=tuple(parts.frames[-_MOST:]),
         errors=_once(parts.errors),
-        paths=_once(path for token in tokens if (path := _path(token))),
-        dotted=_once(_DOTTED.findall(_without_links(whole))),
-        identifiers=_once((*_names_within(ticked), *_code_like(_without_links(prose)))),
+        paths=_once(
+            path for token in _TOKEN.findall("\n".join((said, *parts.code, trace))) if (path := _path(token))
+        ),
+        dotted=_once(_DOTTED.findall(f"{plain}\n{code}")),
+        identifiers=_once((*_names_within(ticked), *_CODE_LIKE.findall(plain))),
         code_names=_once(_NAME.findall(f"{code}\n{trace}")),
-        quoted=_once((*ticked, *(one or two for one, two in _QUOTED.findall(prose)))),
+        ticked=_once(ticked),
+        quoted=_once(one or two for one, two in _QUOTED.findall(plain)),
     )
 
 
@@ -92,88 +98,6 @@ def _without_comments(text: str) -> str:
             return "".join(kept)
         at = end + 3
     return "".join((*kept, text[at:]))
-
-
-@dataclass(slots=True)
-class _Parts:
-    prose: list[str] = field(default_factory=list)
-    code: list[str] = field(default_factory=list)
-    trace: list[str] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-
-
-_FENCE = re.compile(r"\s{0,3}(?:>\s?)?(?:```|~~~)\s*(?P<info>\S{0,40})")
-_HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s*(?P<hash>.{1,200})|\*\*(?P<bold>[^*]{1,200})\*\*:?\s*$)")
-_ENVIRONMENT = re.compile(
-    r"\b(?:versions?|environment|system info\w*|platform|installed packages|dependencies|check ?list)\b",
-    re.IGNORECASE,
-)
-_CHECK = re.compile(r"\s*[-*+]\s*\[[ xX]?\]")
-_VERSION = re.compile(r"\d{1,5}(?:\.\d{1,6}){1,4}\S{0,60}")
-_TAG = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>")
-_PROMPT = re.compile(r"\s*(?:>>>|\.\.\.|In \[\d{1,5}\]:|\$)(?:\s|$)")
-
-
-def _split(text: str) -> _Parts:
-    """Each line where it belongs."""
-    parts = _Parts()
-    fenced = tracing = skipping = False
-    for line in text.split("\n"):
-        if fence := _FENCE.match(line):
-            # a language is named where a fence begins; people forget to end one
-            fenced = bool(fence["info"]) or not fenced
-            tracing = False
-            continue
-        if not fenced and (heading := _HEADING.match(line)):
-            skipping = bool(parts.prose and _ENVIRONMENT.search(heading["hash"] or heading["bold"]))
-        if _CHECK.match(line) or (not line.strip() and not tracing):
-            continue
-        said = _said_by_program(line, parts, tracing)
-        tracing = said and bool(line.strip())
-        if said or _is_version(line):
-            continue
-        if fenced or line.startswith(("    ", "\t")) or _PROMPT.match(line):
-            parts.code.append(_PROMPT.sub("", line))
-        elif not skipping:
-            parts.prose.append(_TAG.sub(" ", line))
-    return parts
-
-
-def _is_version(line: str) -> bool:
-    """Whether it says which version of something there is, and nothing else."""
-    found = _VERSION.search(line)
-    if found is None:
-        return False
-    before = line[: found.start()].strip(" \t-*+>v=")
-    after = line[found.end() :].strip(" \t*`")
-    words = before.rstrip(":").split()
-    return 0 < len(words) <= 4 and before[0].isalpha() and (not after or after.startswith("("))
-
-
-def _said_by_program(line: str, parts: _Parts, tracing: bool) -> bool:
-    """Whether the line belongs to a stack trace; then it is kept as such."""
-    frame = frame_of(line)
-    if frame is not None:
-        parts.frames.append(frame)
-        parts.trace.append(frame.function)
-        return True
-    error = error_of(line)
-    if error is not None:
-        parts.errors.append(error)
-        parts.trace.append(error)
-        return bool(parts.prose)  # the title is prose whatever it says
-    if "Traceback (most recent call last)" in line or line.startswith("-------"):
-        return True
-    if tracing and (line.startswith((" ", "\t", "-")) or not line.strip()):
-        parts.trace.append(source_of(line))
-        return True
-    return False
-
-
-def _title(prose: list[str]) -> str:
-    first = next((line.strip(" #*\t") for line in prose if line.strip(" #*\t")), "")
-    return first[:_TITLE]
 
 
 _TOKEN = re.compile(r"[^\s\"'`<>()\[\]{},;|=*]{3,400}")
@@ -212,16 +136,8 @@ def _path(token: str) -> str:
     return bare.replace("\\", "/").strip("@")
 
 
-def _without_links(text: str) -> str:
-    return _LINK.sub(" ", text)
-
-
 def _names_within(pieces: list[str]) -> list[str]:
     return [name for piece in pieces for name in _NAME.findall(piece)]
-
-
-def _code_like(text: str) -> list[str]:
-    return _CODE_LIKE.findall(text)
 
 
 def _once(items: Iterable[str]) -> tuple[str, ...]:
