@@ -69,9 +69,7 @@ def read_question(text: str) -> Question:
         trace=trace,
         frames=tuple(parts.frames[-_MOST:]),
         errors=_once(parts.errors),
-        paths=_once(
-            path for token in _TOKEN.findall("\n".join((said, *parts.code, trace))) if (path := _path(token))
-        ),
+        paths=_once(path for token in tokens if (path := _path(token))),
         dotted=_once(_DOTTED.findall(f"{plain}\n{code}")),
         identifiers=_once((*_names_within(ticked), *_CODE_LIKE.findall(plain))),
         code_names=_once(_NAME.findall(f"{code}\n{trace}")),
