@@ -43,6 +43,7 @@
     * ConfigurationError
     * DatabaseUnusable
     * SourceMissing
+    * QuestionRefused
   * Conflict: somebody else was faster: reload and decide again
     * StaleFence
     * JobAlreadyEnded
@@ -105,7 +106,7 @@ from cleveragents.errors.changesets import (
     UnknownChangeset,
 )
 from cleveragents.errors.configuration import ConfigurationError
-from cleveragents.errors.context import SourceChanged, SourceMissing
+from cleveragents.errors.context import QuestionRefused, SourceChanged, SourceMissing
 from cleveragents.errors.events import AuditLogBroken, InvalidPayload, UnknownEventType
 from cleveragents.errors.families import CleverAgentsError, Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.errors.graphs import (
@@ -223,6 +224,7 @@ __all__ = [
     "PlanFailed",
     "PolicyDenied",
     "PriceUnknown",
+    "QuestionRefused",
     "QueueFull",
     "QuotaExceeded",
     "SandboxBusy",

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from cleveragents.errors.families import Conflict, InvalidRequest
 
-__all__ = ["SourceChanged", "SourceMissing"]
+__all__ = ["QuestionRefused", "SourceChanged", "SourceMissing"]
+
+
+@dataclass(eq=False)
+class QuestionRefused(InvalidRequest):
+    """What is asked of the context pipeline cannot be answered by anyone."""
+
+    message = "cannot look for context: {problem}"
+    problem: str
 
 
 @dataclass(eq=False)

@@ -1,0 +1,172 @@
+"""At which depths the best places can be shown: path, members, signatures, outline, full.
+
+A file and the places within it are choices of their own, made so that nothing is shown twice: a short file is
+offered whole and then its places are not; of a place that has another within it, only the outline is. Whole
+means whole: a definition is shown with all of its lines, or less deeply.
+
+Counting tokens is what takes the time here; so places are looked at from the best down, and once three
+times of what there is room for has been offered, the rest is offered by path alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from cleveragents.application.ports.code_index import CodeSnapshot
+from cleveragents.application.ports.context_parts import CountTokens
+from cleveragents.application.services.context_renderings import CodeText, printable
+from cleveragents.application.services.context_units import Unit, unit_of, without_crossings
+from cleveragents.domain.code import CodeFile, FileAnalysis
+from cleveragents.domain.context_answer import Choice, Depth, RankedPlace, Ranking, Rendering
+
+__all__ = ["WholeDefinitions"]
+
+_MOST_FILES: Final = 40
+_MOST_PLACES: Final = 200
+_PLACES_OF_A_FILE: Final = 10
+_OFFERED: Final = 3
+_SHORT: Final = 8
+"""A file is short that takes less than one part in so many of the room."""
+_CHARACTERS_OF_A_TOKEN: Final = 8
+
+_WORTH: Final = {
+    Depth.PATH: 0.1,
+    Depth.MEMBERS: 0.25,
+    Depth.SIGNATURES: 0.4,
+    Depth.OUTLINE: 0.5,
+    Depth.FULL: 1.0,
+}
+"""Of what a place is worth when all of it is shown."""
+_UP_TO_OUTLINE: Final = (Depth.PATH, Depth.MEMBERS, Depth.SIGNATURES, Depth.OUTLINE)
+
+
+@dataclass(slots=True)
+class _File:
+    place: RankedPlace
+    places: list[RankedPlace] = field(default_factory=list)
+
+
+class WholeDefinitions:
+    """`DetailDepthResolver` for an answer with room for so many tokens. Immutable."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def choices(self, ranking: Ranking, code: CodeSnapshot, count: CountTokens) -> Sequence[Choice]:
+        files = _grouped(ranking)
+        found = {file.path: file for file in code.files if file.path in files}
+        analyses: dict[int, FileAnalysis] = {}
+        with suppress(Exception):
+            analyses.update(code.analyses([file.document for file in found.values()]))
+        offering = _Offering(self._room, code, count)
+        for place in ranking.places[:_MOST_PLACES]:
+            if place.text:
+                offering.offer_text(place)
+        for path, file in files.items():
+            known = found.get(path)
+            analysis = analyses.get(known.document) if known else None
+            offering.offer_file(file, known, analysis)
+        return offering.choices
+
+
+class _Offering:
+    """Not thread-safe: made and used by one call."""
+
+    def __init__(self, room: int, code: CodeSnapshot, count: CountTokens) -> None:
+        self.choices: list[Choice] = []
+        self._room = room
+        self._left = room * _OFFERED
+        self._code = code
+        self._count = count
+
+    def offer_text(self, place: RankedPlace) -> None:
+        """What is no file: all of it, or its name."""
+        heading = f"### {printable(place.path)}"
+        texts = {Depth.PATH: heading}
+        if len(place.text) <= self._room * _CHARACTERS_OF_A_TOKEN:
+            texts[Depth.FULL] = f"{heading}\n{place.text}"
+        self._offer(place, texts)
+
+    def offer_file(self, file: _File, known: CodeFile | None, analysis: FileAnalysis | None) -> None:
+        text = self._read(known, analysis)
+        if text is None:
+            self._offer(file.place, {Depth.PATH: f"### {printable(file.place.path)}"})
+            return
+        units = _units(file.places, text.analysis)
+        whole = self._whole(text, units)
+        if whole is not None:
+            worth = file.place.score + sum(place.score for place in units.values()) / 2
+            self._offer(file.place, {**_shown(text, None), Depth.FULL: whole}, worth)
+            return
+        self._offer(file.place, _shown(text, None))
+        for unit, place in units.items():
+            texts = _shown(text, unit)
+            within = any(other is not unit and unit.span.contains(other.span) for other in units)
+            full = text.at(Depth.FULL, unit)
+            if full is not None and not within and self._may_fit(full):  # guard: nothing is shown twice
+                texts[Depth.FULL] = full
+            self._offer(RankedPlace(place.path, unit.span, place.score, place.findings), texts)
+
+    def _read(self, known: CodeFile | None, analysis: FileAnalysis | None) -> CodeText | None:
+        """The file, if it can be read and is not beyond what is looked at closely."""
+        if known is None or analysis is None or analysis.opaque or self._left <= 0:
+            return None
+        with suppress(Exception):
+            return CodeText(known.path, self._code.text(known.path), analysis)
+        return None
+
+    def _whole(self, text: CodeText, units: dict[Unit, RankedPlace]) -> str | None:
+        """All of the file, if it is short, or if it has no places that could be shown instead."""
+        full = text.at(Depth.FULL)
+        if full is None or not self._may_fit(full):
+            return None
+        if not units or self._count(full) * _SHORT <= self._room:
+            return full
+        return None
+
+    def _may_fit(self, text: str) -> bool:
+        return len(text) <= self._room * _CHARACTERS_OF_A_TOKEN
+
+    def _offer(self, place: RankedPlace, texts: dict[Depth, str], worth: float | None = None) -> None:
+        value = place.score if worth is None else worth
+        renderings = []
+        for depth, text in texts.items():
+            tokens = self._count(text)
+            renderings.append(Rendering(depth, text, tokens, max(0.0, value) * _WORTH[depth]))
+        self._left -= max(one.tokens for one in renderings)
+        self.choices.append(Choice(place, tuple(sorted(renderings, key=lambda one: one.tokens))))
+
+
+def _grouped(ranking: Ranking) -> dict[str, _File]:
+    """The best files, each with the best places within it."""
+    files = {place.path: _File(place) for place in ranking.files[:_MOST_FILES]}
+    for place in ranking.places[:_MOST_PLACES]:
+        file = files.get(place.path)
+        if place.text or place.span is None or file is None:
+            continue
+        if len(file.places) < _PLACES_OF_A_FILE:
+            file.places.append(place)
+    return files
+
+
+def _units(places: Sequence[RankedPlace], analysis: FileAnalysis) -> dict[Unit, RankedPlace]:
+    """The whole lines that the places stand for; two that stand for the same are the better one's."""
+    best: dict[Unit, RankedPlace] = {}
+    for place in places:
+        unit = unit_of(place.span, analysis) if place.span else None
+        if unit is not None:
+            best.setdefault(unit, place)
+    return {unit: best[unit] for unit in without_crossings(best)}
+
+
+def _shown(text: CodeText, unit: Unit | None) -> dict[Depth, str]:
+    """It at every depth but the full one."""
+    shown: dict[Depth, str] = {}
+    for depth in _UP_TO_OUTLINE:
+        said = text.at(depth, unit)
+        if said is not None and said not in shown.values():
+            shown[depth] = said
+    return shown
