@@ -21,48 +21,12 @@ __all__ = [
     "words_of",
 ]
 
-STOP_WORDS = frozenset(
-    [
-        "self",
-        "cls",
-        "this",
-        "if",
-        "in",
-        "is",
-        "or",
-        "and",
-        "not",
-        "for",
-        "def",
-        "return",
-        "import",
-        "from",
-        "as",
-        "else",
-        "elif",
-        "try",
-        "except",
-        "while",
-        "with",
-        "pass",
-        "none",
-        "null",
-        "true",
-        "false",
-        "the",
-        "of",
-        "to",
-        "an",
-        "it",
-        "be",
-        "on",
-        "by",
-        "at",
-        "that",
-        "are",
-        "was",
-    ]
+_KEYWORDS = (
+    "self cls this if in is or and not for def return import from as else elif try except while with pass"
 )
+_CONSTANTS = "none null true false"
+_PARTICLES = "the of to an it be on by at that are was"
+STOP_WORDS = frozenset(f"{_KEYWORDS} {_CONSTANTS} {_PARTICLES}".split())
 """Words of so many chunks that they tell none from another."""
 
 _LONGEST_TERM = 64
@@ -99,7 +63,7 @@ def count_terms(words: Mapping[str, int]) -> Counter[str]:
 
 
 def terms_of_name(name: str) -> tuple[str, ...]:
-    """The terms of one name: its words, then the whole if it has several. Empty for a name that is no term."""
+    """The terms of one name: its words, then the whole if it has several. Empty if none of it is a term."""
     return _terms_of_names[name]
 
 

@@ -1,0 +1,1 @@
+"""The code index, what it holds of each language, and the strategies that find context with it."""

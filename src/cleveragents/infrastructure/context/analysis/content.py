@@ -1,0 +1,36 @@
+"""Analyses the content of one file. It answers for any bytes, in bounded time."""
+
+from __future__ import annotations
+
+from cleveragents.domain.code import FileAnalysis
+from cleveragents.infrastructure.context.analysis.chunk_terms import chunks_of
+from cleveragents.infrastructure.context.analysis.chunking import cut
+from cleveragents.infrastructure.context.analysis.language import language_of
+from cleveragents.infrastructure.context.analysis.lines import Lines
+from cleveragents.infrastructure.context.analysis.opacity import decode, opaque_because
+from cleveragents.infrastructure.context.analysis.plain_text import read_text
+from cleveragents.infrastructure.context.analysis.syntax import read_syntax
+
+__all__ = ["ANALYSIS_VERSION", "analyse"]
+
+ANALYSIS_VERSION = 1
+"""Goes up when the same content gets another analysis, so that an index knows what to work out again."""
+
+
+def analyse(path: str, data: bytes) -> FileAnalysis:
+    """What `data` says if it stands in a file called `path`, of which only the name's form matters."""
+    because = opaque_because(path, data)
+    language = language_of(path, data[:256])
+    name = language.name if language is not None else "text"
+    if because is not None:
+        return FileAnalysis(name, data.count(b"\n") + (not data.endswith(b"\n")), opaque=because)
+    lines = Lines(decode(data))
+    syntax = read_syntax(language, lines) if language is not None else None
+    keywords = language.keywords if language is not None else frozenset[str]()
+    if syntax is not None:
+        pieces = cut(syntax.definitions, lines)
+    else:
+        syntax, pieces = read_text(path, lines)
+        name, keywords = "text", frozenset()
+    chunks = chunks_of(pieces, syntax, lines, keywords)
+    return FileAnalysis(name, lines.count, tuple(syntax.definitions), tuple(syntax.imports), tuple(chunks))

@@ -1,0 +1,46 @@
+"""Which contents are not searched: what is no text, too large, or written by a program."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["LARGEST", "decode", "opaque_because"]
+
+LARGEST = 1_000_000
+_HEAD = 8192
+_MARKED_WITHIN = 1024
+_LONG_LINES = 400
+_SHORT_ENOUGH = 4096  # a file that is one long line and no longer than this is a small one, not a packed one
+
+_GENERATED = re.compile(
+    rb"@generated\b|\bdo not (?:edit|modify)\b|auto-?generated (?:by|from|file|code)\b"
+    rb"|\b(?:file|code|module) (?:is|was|has been) (?:auto-?|automatically )generated\b",
+    re.IGNORECASE,
+)
+_PROSE = (".md", ".rst", ".txt", ".adoc", ".markdown", ".org")
+
+
+def opaque_because(path: str, data: bytes) -> str | None:
+    """Why `data` is not searched, or None if it is."""
+    if b"\0" in data[:_HEAD]:
+        return "binary"
+    if len(data) > LARGEST:
+        return "too large"
+    if _GENERATED.search(data, 0, _MARKED_WITHIN) and not path.lower().endswith(_PROSE):
+        return "generated"
+    lines = data.count(b"\n") + 1
+    if len(data) > max(_SHORT_ENOUGH, lines * _LONG_LINES) and not path.lower().endswith(_PROSE):
+        return "generated"
+    return None
+
+
+def decode(data: bytes) -> bytes:
+    """The same text in UTF-8 without a byte order mark; what is not UTF-8 is read as Latin-1."""
+    if data.isascii():
+        return data
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1").encode("utf-8")
+    return data
