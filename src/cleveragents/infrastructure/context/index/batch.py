@@ -1,0 +1,170 @@
+"""A batch: some contents, read and analysed together, and made into a segment."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.domain.code import FileAnalysis
+from cleveragents.errors import GitFailed, ToolRefused
+from cleveragents.infrastructure.context.index.analysis_rows import analysis_to_bytes
+from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
+from cleveragents.infrastructure.context.index.sealing import pack, unpack
+from cleveragents.infrastructure.context.index.segment import (
+    IndexedContent,
+    Segment,
+    TermNumbers,
+    segment_of,
+)
+from cleveragents.infrastructure.context.index.segment_bytes import segment_from_bytes, segment_to_bytes
+from cleveragents.infrastructure.context.index.view import MOST_BYTES, Entry
+from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+
+__all__ = ["Analyse", "Batch", "Order", "analysis_named", "filled", "opaque"]
+
+Analyse = Callable[[str, bytes], FileAnalysis]
+"""What a file's content says; its path tells the language."""
+
+TOO_LARGE = "too large"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Contents to look at, one entry for each."""
+
+    root: Path
+    entries: Sequence[Entry]
+
+    def to_bytes(self) -> bytes:
+        rows = [[entry.path, entry.digest.hex(), entry.size, entry.on_disk] for entry in self.entries]
+        return json.dumps({"root": str(self.root), "entries": rows}).encode("ascii")
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Order:
+        told = json.loads(data)
+        entries = [
+            Entry(path, bytes.fromhex(digest), size, disk) for path, digest, size, disk in told["entries"]
+        ]
+        return Order(Path(told["root"]), entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What an order came to. `analyses` go with the digests. `changed` are files that have another content by
+    now, `missing` those that the repository does not have."""
+
+    segment: Segment
+    digests: Sequence[bytes]
+    analyses: Sequence[bytes]
+    changed: Sequence[str] = ()
+    missing: Sequence[str] = ()
+
+    def to_bytes(self) -> bytes:
+        rest = [[digest.hex() for digest in self.digests], self.changed, self.missing]
+        return pack([segment_to_bytes(self.segment), json.dumps(rest).encode("ascii"), pack(self.analyses)])
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Batch:
+        segment, rest, analyses = unpack(data)
+        digests, changed, missing = json.loads(bytes(rest))
+        return Batch(
+            segment_from_bytes(segment),
+            [bytes.fromhex(digest) for digest in digests],
+            [bytes(analysis) for analysis in unpack(analyses)],
+            changed,
+            missing,
+        )
+
+
+def analysis_named(name: str) -> Analyse:
+    """The function that `module:function` names."""
+    module, _, function = name.partition(":")
+    found: Analyse = getattr(importlib.import_module(module), function)
+    return found
+
+
+def filled(order: Order, analyse: Analyse, numbers: TermNumbers) -> Batch:
+    """Reads and analyses what is ordered."""
+    changed: list[str] = []
+    missing: list[str] = []
+    contents = []
+    for entry, data in _contents(order, missing):
+        if data is None:
+            contents.append(IndexedContent(entry.digest, entry.size, opaque(TOO_LARGE)))
+        elif entry.on_disk and blob_digest(data, name_bytes=len(entry.digest)) != entry.digest:
+            changed.append(entry.path)  # guard: a content has the name that it is kept under
+        else:
+            contents.append(IndexedContent(entry.digest, len(data), _analysed(entry.path, data, analyse)))
+    contents.sort(key=lambda content: content.digest)
+    return Batch(
+        segment_of(contents, [0] * len(contents), numbers),
+        [content.digest for content in contents],
+        [analysis_to_bytes(content.analysis) for content in contents],
+        changed,
+        missing,
+    )
+
+
+def opaque(why: str) -> FileAnalysis:
+    """Of a content that is not searched."""
+    return FileAnalysis("text", 0, opaque=why)
+
+
+def _analysed(path: str, data: bytes, analyse: Analyse) -> FileAnalysis:
+    try:
+        return analyse(path, data)
+    except Exception as error:
+        # One file that defeats the analysis must not keep the others from being found.
+        import structlog
+
+        log = structlog.get_logger()
+        log.exception("index.analysis_failed", path=path)
+        return opaque(f"its analysis failed: {type(error).__name__}")
+
+
+def _contents(order: Order, missing: list[str]) -> Iterator[tuple[Entry, bytes | None]]:
+    """Each entry with what is in it; None if that is too long to be searched."""
+    stored = [entry for entry in order.entries if not entry.on_disk]
+    for entry in order.entries:
+        if entry.size > MOST_BYTES:
+            yield entry, None
+        elif entry.on_disk:
+            data = read_regular(order.root / entry.path, at_most=MOST_BYTES)
+            yield entry, b"" if data is None else data
+    wanted = [entry for entry in stored if entry.size <= MOST_BYTES]
+    for entry, found in zip(wanted, _blobs(order.root, wanted), strict=True):
+        if found is None:
+            missing.append(entry.path)
+        else:
+            yield entry, found
+
+
+def _blobs(root: Path, entries: Sequence[Entry]) -> Iterable[bytes | None]:
+    """The contents as git has them, in order; None for what it does not have."""
+    if not entries:
+        return []
+    feed = b"".join(entry.digest.hex().encode("ascii") + b"\n" for entry in entries)
+    try:
+        told = run_git("cat-file", "--batch", environment=user_environment(), directory=root, feed=feed)
+        return list(_parted(told, len(entries)))
+    except (GitFailed, ToolRefused):
+        return [None] * len(entries)
+
+
+def _parted(told: bytes, count: int) -> Iterator[bytes | None]:
+    at = 0
+    for _ in range(count):
+        end = told.find(b"\n", at)
+        if end < 0:
+            raise GitFailed("cat-file", "it ended before its answer was complete")
+        words = told[at:end].split(b" ")
+        at = end + 1
+        if len(words) != 3:
+            yield None
+            continue
+        size = int(words[2])
+        yield told[at : at + size] if words[1] == b"blob" else None
+        at += size + 1

@@ -1,0 +1,149 @@
+"""Fills the index with the contents that it lacks, batch by batch: what is committed stays, whatever happens
+after it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+
+from cleveragents.application.ports.code_index import IndexProgress
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.infrastructure.context.index.batch import Batch, Order, analysis_named, filled
+from cleveragents.infrastructure.context.index.compaction import compact
+from cleveragents.infrastructure.context.index.crew import Crew, CrewUnusable
+from cleveragents.infrastructure.context.index.index_file import transaction
+from cleveragents.infrastructure.context.index.patience import Patience
+from cleveragents.infrastructure.context.index.place import Ground
+from cleveragents.infrastructure.context.index.segment import TermNumbers
+from cleveragents.infrastructure.context.index.segment_rows import add_contents
+from cleveragents.infrastructure.context.index.view import MOST_BYTES, Entry, left_out
+from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+
+__all__ = ["Builder", "Building"]
+
+_ALONE = 150
+_BATCH_FILES = 256
+_BATCH_BYTES = 4 << 20
+_SMALL_BATCH_FILES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """How to build. `analyse` names the function, so that other processes find it, too."""
+
+    analyse: str
+    workers: int
+    faults: FaultPoints
+    alone: int = _ALONE
+    batch_files: int = _BATCH_FILES
+
+
+@dataclass
+class Building:
+    """One filling of the index, by the one who holds its lock. Not thread-safe."""
+
+    builder: Builder
+    ground: Ground
+    connection: sqlite3.Connection
+    patience: Patience
+    progress: IndexProgress | None = None
+    changed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    room: Callable[[], bool] = lambda: True
+
+    def fill(self, entries: Sequence[Entry], total: int) -> None:
+        """Indexes these contents, of `total` that are wanted. `Cancelled`, and what SQLite raises."""
+        done = total - len(entries)
+        self._tell(done, total)
+        # Closed here and not when it is forgotten: an error would keep it, and its processes, alive.
+        with closing(self._batches(_sized(self.ground, entries))) as batches:
+            for batch in batches:
+                self._keep(batch)
+                done += len(batch.digests) + len(batch.changed) + len(batch.missing)
+                self._tell(done, total)
+                compact(self.connection, self.patience, wholly=False)
+                if not self.room():
+                    return
+        if len(entries) > self.builder.alone:
+            compact(self.connection, self.patience, wholly=True)
+
+    @property
+    def notes(self) -> list[str]:
+        """What could not be indexed."""
+        return [
+            *left_out(self.changed, "because they changed while they were read"),
+            *left_out(self.missing, "because the repository does not have their contents"),
+        ]
+
+    def _batches(self, entries: Sequence[Entry]) -> Generator[Batch, None, None]:
+        if len(entries) <= self.builder.alone:
+            yield from self._alone(self._orders(entries, _SMALL_BATCH_FILES))
+            return
+        orders = list(self._orders(entries, self.builder.batch_files))
+        with suppress(CrewUnusable), Crew(self.builder.analyse, self.builder.workers) as crew:
+            yield from crew.batches(orders, self.patience)
+            return
+        # No processes here: those that are left are done by ourselves.
+        yield from self._alone(self._orders(self._unkept(entries), _SMALL_BATCH_FILES))
+
+    def _alone(self, orders: Iterator[Order]) -> Iterator[Batch]:
+        analyse = analysis_named(self.builder.analyse)
+        numbers = TermNumbers()
+        for order in orders:
+            if self.patience.is_over:
+                return
+            yield filled(order, analyse, numbers)
+
+    def _unkept(self, entries: Sequence[Entry]) -> list[Entry]:
+        kept = {bytes(row[0]) for row in self.connection.execute("SELECT digest FROM content")}
+        return [entry for entry in entries if entry.digest not in kept]
+
+    def _orders(self, entries: Sequence[Entry], most: int) -> Iterator[Order]:
+        chosen: list[Entry] = []
+        size = 0
+        for entry in entries:
+            if chosen and (len(chosen) == most or size + entry.size > _BATCH_BYTES):
+                yield Order(self.ground.root, chosen)
+                chosen, size = [], 0
+            chosen.append(entry)
+            size += entry.size if entry.size <= MOST_BYTES else 0
+        if chosen:
+            yield Order(self.ground.root, chosen)
+
+    def _keep(self, batch: Batch) -> None:
+        self.changed += batch.changed
+        self.missing += batch.missing
+        if not batch.digests:
+            return
+        self.builder.faults.reach("index.batch.before_commit")
+        with transaction(self.connection):
+            add_contents(self.connection, batch.segment, batch.digests, batch.analyses)
+            self.builder.faults.reach("index.batch.in_transaction")
+        self.builder.faults.reach("index.batch.after_commit")
+
+    def _tell(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(done, total)
+
+
+def _sized(ground: Ground, entries: Sequence[Entry]) -> list[Entry]:
+    """With the sizes of those that only git knows."""
+    unsized = [entry for entry in entries if not entry.on_disk and not entry.size]
+    if not unsized:
+        return list(entries)
+    feed = b"".join(entry.digest.hex().encode("ascii") + b"\n" for entry in unsized)
+    told = run_git(
+        "cat-file",
+        "--batch-check=%(objectname) %(objectsize)",
+        environment=user_environment(),
+        directory=ground.root,
+        feed=feed,
+    )
+    sizes = {}
+    for line in os.fsdecode(told).splitlines():
+        name, _, size = line.partition(" ")
+        sizes[name] = int(size) if size.isdigit() else 0
+    return [entry._replace(size=entry.size or sizes.get(entry.digest.hex(), 0)) for entry in entries]

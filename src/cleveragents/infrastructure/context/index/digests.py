@@ -1,0 +1,42 @@
+"""How a content is named: as git names it, whether git knows it or not."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+__all__ = ["blob_digest", "read_regular"]
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def blob_digest(data: bytes, *, name_bytes: int = 20) -> bytes:
+    """git's name of that content, in repositories with names of that length."""
+    name = hashlib.sha1(usedforsecurity=False) if name_bytes == 20 else hashlib.sha256()
+    name.update(b"blob %d\0" % len(data))
+    name.update(data)
+    return name.digest()
+
+
+def read_regular(path: Path | bytes, *, at_most: int) -> bytes | None:
+    """What is in the file; None if it is none, cannot be read, or is longer than that.
+
+    Never waits: what looks like a file may have become a pipe.
+    """
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > at_most:
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            data = file.read(at_most + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return data if len(data) <= at_most else None

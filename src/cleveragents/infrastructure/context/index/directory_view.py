@@ -1,0 +1,125 @@
+"""What a directory holds that is in no repository.
+
+Links are not followed, hidden files and directories are passed over, and so are those that hold what tools
+make or fetch. If there are .gitignore files and git is installed, they are heeded as in a repository.
+Repositories inside are entered like other directories.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from cleveragents.errors import GitFailed, ToolRefused
+from cleveragents.infrastructure.context.index.patience import Patience
+from cleveragents.infrastructure.context.index.view import FileStamps, View, left_out
+from cleveragents.infrastructure.git.git_directory import GitDirectory
+from cleveragents.infrastructure.git.plumbing import PrivateRepository
+
+__all__ = ["NEVER_SOUGHT", "directory_view"]
+
+NEVER_SOUGHT = (
+    "__pycache__",
+    "node_modules",
+    "bower_components",
+    "site-packages",
+    ".venv",
+    ".tox",
+    ".nox",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".gradle",
+    ".idea",
+    ".terraform",
+)
+"""Directories that nobody writes code in, whatever a repository says of them."""
+
+_ELSEWHERE = frozenset({*NEVER_SOUGHT, "venv", "env", "build", "dist", "target", "vendor", "out", "coverage"})
+
+
+def directory_view(root: Path, stamps: FileStamps, most_files: int, patience: Patience) -> View:
+    """The files below the root, as they are now."""
+    found: list[str] = []
+    notes: list[str] = []
+    ignoring = False
+    for path, name in _walk(str(root), patience):
+        if name == ".gitignore":
+            ignoring = True
+        elif len(found) == most_files:
+            notes.append(f"only the first {most_files} files are looked at")
+            break
+        else:
+            found.append(path)
+    if ignoring:
+        found = _not_ignored(root, found, notes)
+    unreadable: list[str] = []
+    entries = []
+    for path in found:
+        if not _is_text(path):
+            unreadable.append(path.encode("utf-8", "backslashreplace").decode())
+            continue
+        try:
+            entry = stamps.entry(path, os.lstat(f"{root}/{path}"))
+        except OSError:
+            continue
+        if entry is not None:
+            entries.append(entry)
+        if len(entries) % 256 == 0 and patience.is_over:
+            notes.append("the time was up before all files were looked at")
+            break
+    entries.sort()
+    notes += left_out(unreadable, "because their names are no UTF-8")
+    return View(entries, tuple(notes), stamps.fresh)
+
+
+def _walk(root: str, patience: Patience) -> Iterator[tuple[str, str]]:
+    """Path below the root and name of each file, .gitignore files among them."""
+    waiting = [""]
+    while waiting and not patience.is_over:
+        below = waiting.pop()
+        try:
+            with os.scandir(f"{root}/{below}") as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name[0] != "." and entry.name not in _ELSEWHERE:
+                    waiting.append(f"{below}{entry.name}/")
+            elif entry.is_file(follow_symlinks=False) and (
+                entry.name[0] != "." or entry.name == ".gitignore"
+            ):
+                yield below + entry.name, entry.name
+
+
+def _not_ignored(root: Path, paths: list[str], notes: list[str]) -> list[str]:
+    feed = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    try:
+        with tempfile.TemporaryDirectory(prefix="cleveragents-ignored-") as place:
+            directory = Path(place) / "git"
+            GitDirectory().write(directory)
+            told = PrivateRepository(directory).git(
+                "check-ignore",
+                "--no-index",
+                "-z",
+                "--stdin",
+                work_tree=root,
+                feed=feed,
+                succeeds=(0, 1),
+            )
+    except (GitFailed, ToolRefused, OSError) as error:
+        notes.append(f".gitignore files are not heeded: {error}")
+        return paths
+    ignored = set(os.fsdecode(told).split("\0"))
+    return [path for path in paths if path not in ignored]
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

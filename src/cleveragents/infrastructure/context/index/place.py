@@ -1,0 +1,116 @@
+"""Which repository a place belongs to, and which index is its own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.application.ports.code_index import CodePlace
+from cleveragents.errors import GitFailed, SourceMissing, ToolRefused
+from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+
+__all__ = ["Ground", "Repository", "ground_of", "repository_at"]
+
+_FACTS = (
+    "--absolute-git-dir",
+    "--git-common-dir",
+    "--show-object-format",
+    "--is-inside-work-tree",
+    "--is-bare-repository",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """What git says of a directory. `common_dir` is the same for all work trees of a repository."""
+
+    git_dir: Path
+    common_dir: Path
+    name_bytes: int
+    inside_work_tree: bool
+    bare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A place that is there. `commit` is the full name of the one to look at; `home` is whose index it is."""
+
+    place: CodePlace
+    root: Path
+    home: Path
+    repository: Repository | None
+    commit: str | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The name of its index."""
+        return hashlib.sha256(os.fsencode(self.home)).hexdigest()[:32]
+
+    @property
+    def name_bytes(self) -> int:
+        return 20 if self.repository is None else self.repository.name_bytes
+
+
+def ground_of(place: CodePlace) -> Ground:
+    """`SourceMissing` if there is no such directory or commit."""
+    root = Path(os.path.realpath(place.root))
+    if not root.is_dir():
+        problem = "it is not a directory" if root.exists() else "there is no such directory"
+        raise SourceMissing(str(place.root), problem)
+    repository, problem = repository_at(root)
+    if place.commit is not None and repository is None:
+        raise SourceMissing(f"{place.commit} of {place.root}", problem)
+    commit = _commit(place, root, repository)
+    if repository is not None and commit is None and not repository.inside_work_tree:
+        # The directory of git's own files, or something in it.
+        repository = None if not repository.bare else repository
+    home = root if repository is None else repository.common_dir
+    if place.home is not None:
+        home = _home(Path(os.path.realpath(place.home)))
+    told = repository is None and "not a git repository" not in problem
+    notes = (f"looked at without git: {problem}",) if told and problem else ()
+    return Ground(place, root, home, repository, commit, notes)
+
+
+def repository_at(directory: Path) -> tuple[Repository | None, str]:
+    """The repository that the directory is in; if there is none, git's words about that."""
+    try:
+        told = run_git("rev-parse", *_FACTS, environment=user_environment(), directory=directory)
+    except (GitFailed, ToolRefused) as error:
+        return None, getattr(error, "problem", str(error))
+    lines = os.fsdecode(told).split("\n")
+    if len(lines) != len(_FACTS) + 1:
+        return None, "git's own directory has a line break in its name"
+    common = Path(os.path.realpath(directory / lines[1]))
+    return Repository(
+        Path(lines[0]), common, 32 if lines[2] == "sha256" else 20, lines[3] == "true", lines[4] == "true"
+    ), ""
+
+
+def _home(directory: Path) -> Path:
+    repository, _ = repository_at(directory) if directory.is_dir() else (None, "")
+    return directory if repository is None else repository.common_dir
+
+
+def _commit(place: CodePlace, root: Path, repository: Repository | None) -> str | None:
+    """The full name of the commit; None for the files as they are, and for a bare repository without any."""
+    if repository is None or (place.commit is None and not repository.bare):
+        return None
+    wanted = "HEAD" if place.commit is None else place.commit
+    told = run_git(
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        f"{wanted}^{{commit}}",
+        environment=user_environment(),
+        directory=root,
+        succeeds=(0, 1, 128),
+    )
+    name = told.decode("ascii", "replace").strip()
+    if not name and place.commit is not None:
+        raise SourceMissing(f"{place.commit} of {place.root}", "there is no such commit")
+    return name or None
