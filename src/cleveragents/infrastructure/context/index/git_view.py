@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 from cleveragents.errors import GitFailed
 from cleveragents.infrastructure.context.index.directory_view import NEVER_SOUGHT
@@ -32,11 +30,6 @@ _LISTED = re.compile(
 _TREE = re.compile(rb"(\d+) (\w+) ([0-9a-f]+)\t([^\0]+)\0")
 
 
-class _Tracked(NamedTuple):
-    digest: bytes
-    stamp: tuple[int, ...] | None
-
-
 def work_tree_view(ground: Ground, stamps: FileStamps, most_files: int) -> View:
     """The files below the root that are tracked, or neither tracked nor ignored, as they are now."""
     repository = ground.repository
@@ -44,31 +37,20 @@ def work_tree_view(ground: Ground, stamps: FileStamps, most_files: int) -> View:
     written_ns = _written_ns(repository.git_dir / "index")
     environment = user_environment()
     skipped = [f"--exclude={name}/" for name in NEVER_SOUGHT]
+    unreadable: list[str] = []
     with ExitStack() as stack:
-        running = [
+        indexed, others = [
             stack.enter_context(RunningGit(*arguments, environment=environment, directory=ground.root))
             for arguments in (
                 ("ls-files", "-z", "--stage", "--debug"),
                 ("ls-files", "-z", "--others", "--exclude-standard", *skipped),
             )
         ]
-        listed, others = (one.finish()[0] for one in running)
-    unreadable: list[str] = []
-    entries: list[Entry] = []
-    tracked = dict(_tracked(listed, unreadable))
-    for path, (digest, stamp) in tracked.items():
-        status = _status(ground.root, path)
-        if status is None:
-            continue
-        if stamp is not None and _is_as(status, stamp) and status.st_mtime_ns < written_ns:  # guard: racy
-            entries.append(Entry(path, digest, status.st_size, False))
-            continue
-        entry = stamps.entry(path, status)
-        if entry is not None:
-            entries.append(entry)
-    for path in named((name for name in others.split(b"\0") if name and name[-1:] != b"/"), unreadable):
-        status = _status(ground.root, path)
-        entry = None if status is None or path in tracked else stamps.entry(path, status)
+        entries = _tracked(indexed.finish()[0], ground.root, stamps, written_ns, unreadable)
+        listed = others.finish()[0].split(b"\0")
+    known = {entry.path for entry in entries}
+    for path in named((name for name in listed if name and name[-1:] != b"/"), unreadable):
+        entry = None if path in known else _as_it_is(ground.root, path, stamps)
         if entry is not None:
             entries.append(entry)
     return _view(entries, unreadable, most_files, stamps)
@@ -98,36 +80,51 @@ def _view(entries: list[Entry], unreadable: list[str], most: int, stamps: FileSt
     return View(entries[:most], tuple(notes), {} if stamps is None else stamps.fresh)
 
 
-def _tracked(listed: bytes, unreadable: list[str]) -> Iterator[tuple[str, _Tracked]]:
-    matches = list(_LISTED.finditer(listed))
-    if listed and (not matches or matches[-1].end() != len(listed)):
+def _tracked(
+    listed: bytes, root: Path, stamps: FileStamps, written_ns: int, unreadable: list[str]
+) -> list[Entry]:
+    """The tracked files that are there."""
+    rows = _LISTED.findall(listed)
+    if listed and (not rows or listed.count(b"\0") != len(rows)):
         raise GitFailed("ls-files", "it lists the index in a way that is not understood")
-    for match in matches:
-        mode, digest, stage, name, *numbers = match.groups()
+    entries: list[Entry] = []
+    before = os.fsencode(root) + b"/"
+    unsure: dict[str, None] = {}
+    for mode, digest, stage, name, changed, changed_ns, modified, modified_ns, number, size in rows:
         if mode not in _REGULAR:
             continue
-        for path in named((name,), unreadable):
-            # In the middle of a merge there are several of one path: then what the file says counts.
-            whole = stage == b"0" and numbers[0] is not None
-            stamp = tuple(map(int, numbers)) if whole else None
-            yield path, _Tracked(bytes.fromhex(digest.decode("ascii")), stamp)
+        try:
+            status = os.lstat(before + name)
+            path = name.decode()
+        except OSError:
+            continue
+        except UnicodeDecodeError:
+            unreadable.append(name.decode("utf-8", "backslashreplace"))
+            continue
+        if (
+            stage == b"0"
+            and size != b""
+            and status.st_mtime_ns == int(modified) * 1_000_000_000 + int(modified_ns)
+            and status.st_ctime_ns == int(changed) * 1_000_000_000 + int(changed_ns)
+            and status.st_size == int(size)
+            and status.st_ino & 0xFFFFFFFF == int(number)  # the index has 32 bits for it
+            and status.st_mtime_ns < written_ns  # guard: a later change may have left the same time
+            and stat.S_ISREG(status.st_mode)
+        ):
+            entries.append(Entry(path, bytes.fromhex(digest.decode()), status.st_size, False))
+        else:
+            # In the middle of a merge there are several of one path: what the file says counts, once.
+            unsure[path] = None
+    for path in unsure:
+        entry = _as_it_is(root, path, stamps)
+        if entry is not None:
+            entries.append(entry)
+    return entries
 
 
-def _is_as(status: os.stat_result, stamp: tuple[int, ...]) -> bool:
-    """Whether the file is the one that the index speaks of; it has 32 bits for its number."""
-    changed, changed_ns, modified, modified_ns, number, size = stamp
-    return (
-        status.st_mtime_ns == modified * 1_000_000_000 + modified_ns
-        and status.st_ctime_ns == changed * 1_000_000_000 + changed_ns
-        and status.st_size == size
-        and status.st_ino & 0xFFFFFFFF == number
-        and stat.S_ISREG(status.st_mode)
-    )
-
-
-def _status(root: Path, path: str) -> os.stat_result | None:
+def _as_it_is(root: Path, path: str, stamps: FileStamps) -> Entry | None:
     try:
-        return os.lstat(f"{root}/{path}")
+        return stamps.entry(path, os.lstat(f"{root}/{path}"))
     except OSError:
         return None
 

@@ -19,18 +19,21 @@ _FACTS = (
     "--show-object-format",
     "--is-inside-work-tree",
     "--is-bare-repository",
+    "--show-prefix",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """What git says of a directory. `common_dir` is the same for all work trees of a repository."""
+    """What git says of a directory. `common_dir` is the same for all work trees of a repository; `prefix` is
+    where in its work tree the directory is, with a slash at the end, or empty."""
 
     git_dir: Path
     common_dir: Path
     name_bytes: int
     inside_work_tree: bool
     bare: bool
+    prefix: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,9 @@ def repository_at(directory: Path) -> tuple[Repository | None, str]:
     if len(lines) != len(_FACTS) + 1:
         return None, "git's own directory has a line break in its name"
     common = Path(os.path.realpath(directory / lines[1]))
-    return Repository(
-        Path(lines[0]), common, 32 if lines[2] == "sha256" else 20, lines[3] == "true", lines[4] == "true"
-    ), ""
+    name_bytes = 32 if lines[2] == "sha256" else 20
+    inside, bare = (line == "true" for line in lines[3:5])
+    return Repository(Path(lines[0]), common, name_bytes, inside, bare, lines[5]), ""
 
 
 def _home(directory: Path) -> Path:
