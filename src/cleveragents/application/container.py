@@ -6,6 +6,7 @@ reverse order. No part knows another's class; what it needs comes in through its
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.identifiers import UlidSource
 
 if TYPE_CHECKING:
+    from cleveragents.application.context_parts import ContextParts
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
     from cleveragents.application.services.async_worker import AsyncWorker
@@ -123,6 +125,8 @@ class Container:
         self._changesets = Part(self._scope, self._build_changesets)
         self._processes = Part(self._scope, _build_processes)
         self._strategies = Part(self._scope, self._build_strategies, lambda executor: executor.close())
+        self._quiet_strategies = Part(self._scope, self._build_quiet_strategies, lambda one: one.close())
+        self._context_steps = Part(self._scope, self._build_context_steps, lambda one: one.close())
         self._models = Part(self._scope, self._build_models)
         self._workers: list[AsyncWorker] = []
         self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
@@ -160,6 +164,18 @@ class Container:
         return self._strategies.get()
 
     @property
+    def quiet_strategies(self) -> ParallelStrategyExecutor:
+        """Such an executor of its own whose breaker is no event, for which neither bus nor database is
+        built."""
+        return self._quiet_strategies.get()
+
+    @property
+    def context_steps(self) -> ParallelStrategyExecutor:
+        """Runs the context pipeline's own steps. Its breaker never opens: the same step serves every
+        repository, and one repository that fails says nothing of the others."""
+        return self._context_steps.get()
+
+    @property
     def models(self) -> ModelCatalogue:
         """The language models, behind the limits and breakers that all plans of this process share."""
         return self._models.get()
@@ -191,6 +207,13 @@ class Container:
         from cleveragents.application.plan_parts import PlanParts
 
         return PlanParts(self)
+
+    @property
+    def context_parts(self) -> ContextParts:
+        """The parts of the context pipeline."""
+        from cleveragents.application.context_parts import ContextParts
+
+        return ContextParts(self)
 
     @property
     def state_directory(self) -> Path:
@@ -264,6 +287,17 @@ class Container:
         announce = BreakerEvents(self.bus, self.clock, self.identifiers)
         breaker = CircuitBreaker(clock=self.clock.monotonic, on_transition=announce)
         return ParallelStrategyExecutor(breaker)
+
+    def _build_quiet_strategies(self) -> ParallelStrategyExecutor:
+        from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
+
+        return ParallelStrategyExecutor(clock=self.clock.monotonic)
+
+    def _build_context_steps(self) -> ParallelStrategyExecutor:
+        from cleveragents.application.services.acms_pipeline import CircuitBreaker, ParallelStrategyExecutor
+
+        breaker = CircuitBreaker(failure_threshold=sys.maxsize, clock=self.clock.monotonic)
+        return ParallelStrategyExecutor(breaker, clock=self.clock.monotonic)
 
     def _build_worker(self, handlers: Mapping[str, JobHandler], name: str, concurrency: int) -> AsyncWorker:
         from cleveragents.application.services.async_worker import AsyncWorker

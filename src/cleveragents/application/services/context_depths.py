@@ -101,7 +101,10 @@ class _Offering:
             worth = file.place.score + sum(place.score for place in units.values()) / 2
             self._offer(file.place, {**_shown(text, None), Depth.FULL: whole}, worth)
             return
-        self._offer(file.place, _shown(text, None))
+        shown = _shown(text, None)
+        if units and len(shown) > 1:
+            del shown[Depth.PATH]  # the headings of its places name it
+        self._offer(file.place, shown)
         for unit, place in units.items():
             texts = _shown(text, unit)
             within = any(other is not unit and unit.span.contains(other.span) for other in units)

@@ -15,6 +15,8 @@ _MOST_MEMBERS: Final = 200
 _MOST_NAMES: Final = 60
 _LONGEST_SIGNATURE: Final = 30
 _LONGEST_LINE: Final = 2000
+_VALUES: Final = ("variable", "constant", "field", "property")
+"""Kinds without a signature: their first line says what they are."""
 _QUOTES: Final = ('"""', "'''", '"', "'", 'r"""', "r'''")
 _COMMENTS: Final = ("///", "//!", "//", "/**", "/*", "*", "#", "--", ";")
 
@@ -75,6 +77,9 @@ class CodeText:
     def _signature(self, position: int, *, documented: bool) -> Iterable[str]:
         definition = self.analysis.definitions[position]
         signature = definition.signature
+        if definition.kind in _VALUES and self._lines(signature):
+            more = " …" if definition.span.last > signature.first else ""
+            return [f"{self.lines[signature.first - 1][:_LONGEST_LINE]}{more}"]
         last = min(signature.last, definition.span.last)
         if last - signature.first >= _LONGEST_SIGNATURE or not self._lines(signature):
             return [f"{definition.kind} {printable(self.analysis.qualified(position))}"]

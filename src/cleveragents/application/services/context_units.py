@@ -31,11 +31,13 @@ def unit_of(span: Span, analysis: FileAnalysis) -> Unit | None:
     if span.first > analysis.lines:
         return None
     within = Span(span.first, min(span.last, max(span.first, analysis.lines)))
+    for chunk in analysis.chunks:
+        if chunk.span.contains(within) and chunk.definition is not None:
+            return _unit_of_chunk(chunk.span, chunk.definition, analysis)
     position = _innermost(within, analysis.definitions)
     if position is None:
         return Unit(_whole(within, analysis), None)
-    head = _head(within, position, analysis)
-    return Unit(head or analysis.definitions[position].span, position)
+    return Unit(analysis.definitions[position].span, position)
 
 
 def without_crossings(units: Iterable[Unit]) -> list[Unit]:
@@ -58,17 +60,17 @@ def _innermost(span: Span, definitions: tuple[Definition, ...]) -> int | None:
     return found
 
 
-def _head(span: Span, position: int, analysis: FileAnalysis) -> Span | None:
-    """The chunk of a class that has the lines and none of its members, if there is one."""
+def _unit_of_chunk(chunk: Span, position: int, analysis: FileAnalysis) -> Unit:
+    """The chunk's definition, with the comments above it; or a class's chunk, if it cuts no member."""
     definition = analysis.definitions[position]
+    if chunk.contains(definition.span):
+        return Unit(Span(chunk.first, definition.span.last), position)
     members = [one.span for one in analysis.definitions if one.parent == position]
-    if not members or any(word in definition.kind for word in _WITH_A_BODY):
-        return None
-    for chunk in analysis.chunks:
-        if chunk.span.contains(span) and definition.span.contains(chunk.span):
-            cut = any(_touch(chunk.span, member) and not chunk.span.contains(member) for member in members)
-            return None if cut else chunk.span
-    return None
+    with_a_body = any(word in definition.kind for word in _WITH_A_BODY)
+    cut = any(_touch(chunk, member) and not chunk.contains(member) for member in members)
+    if with_a_body or cut or not members:  # guard: no definition is cut in half
+        return Unit(definition.span, position)
+    return Unit(chunk, position)
 
 
 def _whole(span: Span, analysis: FileAnalysis) -> Span:

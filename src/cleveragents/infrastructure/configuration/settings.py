@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 from cleveragents.infrastructure.configuration.section import Section, setting
 
 __all__ = [
+    "ContextSettings",
     "DatabaseSettings",
     "EventSettings",
     "Key",
@@ -200,6 +201,41 @@ class ModelSettings(Section):
     )
 
 
+def _loadable(name: str) -> None:
+    module, colon, attribute = name.partition(":")
+    if name and not (module.strip() == module and (not colon or attribute.isidentifier())):
+        raise ValueError("should be module:attribute, or the name of an installed part")
+
+
+def _part(what: str) -> str:
+    name: str = setting("", f"who {what}: module:attribute, or an installed part", check=_loadable)
+    return name
+
+
+class ContextSettings(Section):
+    """How code that matters is found, and by whom. Parts are code that is run: no repository names one."""
+
+    budget_tokens: int = setting(8000, "tokens of an answer, if nobody says how many", ge=64, le=10_000_000)
+    deadline_seconds: float = _seconds(10.0, "how long an answer may take, not counting the first indexing")
+    strategies_off: str = setting("", "strategies that are not asked, separated by commas")
+    tokenizer: Literal["estimate", "o200k_base", "cl100k_base"] = setting(
+        "estimate", "how tokens are counted: a careful estimate, or tiktoken, where its file is there already"
+    )
+    rerank_model: str = setting(
+        "", "the model that ranks the best twenty files once more: provider/name", check=_named
+    )
+    selector: str = _part("chooses strategies")
+    allocator: str = _part("divides the tokens")
+    executor: str = _part("runs strategies")
+    deduplicator: str = _part("merges what was found")
+    scorer: str = _part("ranks files")
+    depths: str = _part("says how places can be shown")
+    packer: str = _part("chooses what is shown")
+    orderer: str = _part("orders what is shown")
+    preamble: str = _part("writes what precedes the fragments")
+    skeleton: str = _part("draws the repository's shape")
+
+
 class EventSettings(Section):
     """Delivery of events."""
 
@@ -225,6 +261,7 @@ class Settings(Section):
     plan: PlanSettings = PlanSettings()
     sandbox: SandboxSettings = SandboxSettings()
     models: ModelSettings = ModelSettings()
+    context: ContextSettings = ContextSettings()
     events: EventSettings = EventSettings()
     log: LogSettings = LogSettings()
 

@@ -1,0 +1,132 @@
+"""Joins what the context pipeline needs: index, history, strategies, parts, tokenizer, who runs them.
+
+The executors are the process's, because breakers and threads are shared by all who ask; the rest holds
+nothing and is made anew when it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.models import Model, Models
+    from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
+    from cleveragents.application.services.context_assembly import OwnParts
+    from cleveragents.application.services.context_pipeline import ContextPipeline
+    from cleveragents.infrastructure.clock import SystemClock
+    from cleveragents.infrastructure.configuration.settings import Settings
+    from cleveragents.infrastructure.context.git_history import GitCommitHistory
+    from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
+
+__all__ = ["ContextFoundations", "ContextParts"]
+
+
+class ContextFoundations(Protocol):
+    """What the pipeline stands on; the container is one."""
+
+    settings: Settings
+
+    clock: SystemClock
+
+    @property
+    def strategies(self) -> ParallelStrategyExecutor: ...
+
+    @property
+    def quiet_strategies(self) -> ParallelStrategyExecutor: ...
+
+    @property
+    def context_steps(self) -> ParallelStrategyExecutor: ...
+
+    @property
+    def models(self) -> Models: ...
+
+    @property
+    def state_directory(self) -> Path: ...
+
+
+class ContextParts:
+    """The context pipeline of one process. Any thread may ask for any part."""
+
+    def __init__(self, container: ContextFoundations) -> None:
+        self._container = container
+
+    @property
+    def index(self) -> SqliteCodeIndex:
+        """The code index of all repositories, below the state directory."""
+        from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
+
+        return SqliteCodeIndex(self._index_directory)
+
+    @property
+    def history(self) -> GitCommitHistory:
+        from cleveragents.infrastructure.context.git_history import GitCommitHistory
+
+        return GitCommitHistory(self._index_directory)
+
+    @property
+    def pipeline(self) -> ContextPipeline:
+        """For a process that asks often, plans among them: without a model, whose cost no plan has
+        reserved."""
+        return self._pipeline(self._container.strategies, None)
+
+    @property
+    def lone_pipeline(self) -> ContextPipeline:
+        """For a process that asks one question: with the model that the settings name, and without events,
+        for a breaker takes several failures of a strategy, and each is asked once; so no database is
+        opened."""
+        name = self._container.settings.context.rerank_model
+        rerank: Callable[[], Model] | None = None
+        if name:
+            models = self._container.models
+            models.facts(name)  # one that does not exist is said before anything is done
+            rerank = partial(models.get, name)
+        return self._pipeline(self._container.quiet_strategies, rerank)
+
+    @property
+    def _index_directory(self) -> Path:
+        return self._container.state_directory / "index"
+
+    def _pipeline(
+        self, executor: ParallelStrategyExecutor, rerank: Callable[[], Model] | None
+    ) -> ContextPipeline:
+        from cleveragents.application.services.context_components import ReplacedParts
+        from cleveragents.application.services.context_pipeline import ContextPipeline, PipelineParts
+        from cleveragents.infrastructure.context.part_registry import replaced_parts
+        from cleveragents.infrastructure.context.strategy_registry import StrategyRegistry
+        from cleveragents.infrastructure.context.tokenizers import tokenizer
+
+        settings = self._container.settings.context
+        registry = StrategyRegistry()
+        offers = registry.offers()
+        count, estimated = tokenizer(settings.tokenizer, os.environ)
+        off = self._switched_off()
+        unknown = [
+            f"context.strategies_off names {name}, which is no strategy" for name in off if name not in offers
+        ]
+        parts = PipelineParts(
+            index=self.index,
+            history=self.history,
+            strategies=offers,
+            executor=executor,
+            steps=self._container.context_steps,
+            replaced=ReplacedParts(executor, replaced_parts(settings)),
+            count=count,
+            own=self._own_parts(off),
+            rerank=rerank,
+            notes=(*registry.notes(), *unknown, *([estimated] if estimated else [])),
+        )
+        return ContextPipeline(parts, self._container.clock.monotonic)
+
+    def _own_parts(self, off: tuple[str, ...]) -> OwnParts:
+        from cleveragents.application.services.context_assembly import OwnParts
+        from cleveragents.application.services.context_selector import EveryStrategy
+
+        return OwnParts(selector=EveryStrategy(off))
+
+    def _switched_off(self) -> tuple[str, ...]:
+        names = self._container.settings.context.strategies_off.split(",")
+        return tuple(name.strip() for name in names if name.strip())
