@@ -20,7 +20,7 @@ from cleveragents.errors import ActorStopped, ContextTooLong
 from cleveragents.langgraph.compaction import fitted
 from cleveragents.langgraph.model_call import ModelCall
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
-from cleveragents.langgraph.state import State, messages_of, said, talk_of
+from cleveragents.langgraph.state import State, counters_in, messages_in, said
 from cleveragents.langgraph.structured import structured
 from cleveragents.langgraph.templates import filled_text
 
@@ -93,9 +93,9 @@ class LlmStep:
 
     def _talk(self, state: State, place: NodePlace) -> _Talk:
         name = self._node.name
-        counters = dict(state[talk_of(name)])
+        counters = counters_in(state, name)
         if counters.get("open"):
-            messages = [Message.from_json(kept) for kept in state[messages_of(name)]]
+            messages = [Message.from_json(kept) for kept in messages_in(state, name)]
             return _Talk(messages, counters, len(messages))
         place.tell(ProgressKind.NODE)
         system = filled_text(self._node.system, self._actor, state)
@@ -106,9 +106,11 @@ class LlmStep:
         return _Talk(opening, {**counters, "open": True}, 0)
 
     def _kept(self, talk: _Talk) -> dict[str, Any]:
-        new = [message.to_json() for message in talk.messages[talk.kept :]]
         name = self._node.name
-        return {messages_of(name): said(*new, replacing=not talk.kept), talk_of(name): talk.counters}
+        if not talk.counters["open"]:  # its next visit begins anew, and nobody reads this one again
+            return said(name, (), talk.counters, replacing=True)
+        new = [message.to_json() for message in talk.messages[talk.kept :]]
+        return said(name, new, talk.counters, replacing=not talk.kept)
 
     def _heard(self, talk: _Talk, reply: ModelReply, place: NodePlace) -> dict[str, Any]:
         """What the answer writes to the state; and it is added to the conversation."""

@@ -5,13 +5,12 @@ Channels hold plain JSON only, because checkpoints keep them and another process
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from cleveragents.domain.actor import (
     GIVEN,
     Actor,
-    LlmNode,
     Reducer,
     StateKey,
     StateType,
@@ -21,14 +20,15 @@ from cleveragents.errors import InvalidPayload
 
 __all__ = [
     "ACCOUNT",
+    "TALKS",
     "State",
+    "counters_in",
     "first_state",
-    "messages_of",
+    "messages_in",
     "plain",
     "public_values",
     "said",
     "state_schema",
-    "talk_of",
 ]
 
 State = Mapping[str, Any]
@@ -38,6 +38,13 @@ ACCOUNT = ":account"
 """What the run has spent, its subgraphs included: `steps` (model and tool calls), `tokens`, `money` (in
 picodollars); how often each node was left, in `visits`, because its calls are named by that; and the `path`
 of subgraphs that leads here. A write adds to it."""
+
+TALKS = ":talks"
+"""The conversations of the llm nodes, by node: `messages`, and `counters`, which outlast a conversation. They
+share a channel, because LangGraph looks at every one at every step; a conversation that has ended is emptied,
+so that a checkpoint keeps only what goes on. A write is what `said` gives."""
+
+_SILENCE: Mapping[str, Any] = {"messages": [], "counters": {}}
 
 _EMPTY: Mapping[StateType, JsonValue] = {
     "string": "",
@@ -49,19 +56,23 @@ _EMPTY: Mapping[StateType, JsonValue] = {
 }
 
 
-def messages_of(node: str) -> str:
-    """The channel of what a model and its tools said: a write adds messages, or replaces them all."""
-    return f"messages:{node}"
+def messages_in(state: State, node: str) -> list[Any]:
+    """What the model of an llm node and its tools said, in the conversation that goes on there."""
+    messages: list[Any] = state[TALKS][node]["messages"]
+    return messages
 
 
-def talk_of(node: str) -> str:
-    """The channel of an llm node's counters."""
-    return f"talk:{node}"
+def counters_in(state: State, node: str) -> dict[str, Any]:
+    """An llm node's counters, to be changed and written back."""
+    return dict(state.get(TALKS, {}).get(node, _SILENCE)["counters"])
 
 
-def said(*messages: JsonValue, replacing: bool = False) -> dict[str, Any]:
-    """A write to a channel of messages."""
-    return {"replacing": replacing, "messages": [plain(message) for message in messages]}
+def said(
+    node: str, messages: Iterable[JsonValue], counters: Mapping[str, Any], *, replacing: bool = False
+) -> dict[str, Any]:
+    """A write that adds messages to a node's conversation, or replaces them all."""
+    told = [plain(message) for message in messages]
+    return {TALKS: {node: {"replacing": replacing, "messages": told, "counters": counters}}}
 
 
 def state_schema(actor: Actor) -> type[Any]:
@@ -69,10 +80,7 @@ def state_schema(actor: Actor) -> type[Any]:
     fields: dict[str, Any] = dict.fromkeys(GIVEN, str)
     fields |= {key.name: _channel(key) for key in actor.state}
     fields[ACCOUNT] = Annotated[dict, _counted]
-    for node in actor.nodes:
-        if isinstance(node, LlmNode):
-            fields[messages_of(node.name)] = Annotated[list, _told]
-            fields[talk_of(node.name)] = dict
+    fields[TALKS] = Annotated[dict, _talked]
     return type("ActorState", (dict,), {"__annotations__": fields})
 
 
@@ -85,10 +93,6 @@ def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str) -> 
         if name not in values:  # guard: an input that nobody reads is a mistake of the caller
             raise InvalidPayload(f"the inputs of actor {actor.name}", f"it has no key {name!r}")
         values[name] = plain(value)
-    for node in actor.nodes:
-        if isinstance(node, LlmNode):
-            values[messages_of(node.name)] = said(replacing=True)
-            values[talk_of(node.name)] = {}
     counted = {"steps": 0, "tokens": 0, "money": 0, "visits": {}}
     return {**values, ACCOUNT: {"path": path, **counted}}
 
@@ -131,9 +135,14 @@ def _counted(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
     return {**left, **sums, "visits": {**left["visits"], **right.get("visits", {})}}
 
 
-def _told(left: list[Any], right: dict[str, Any]) -> list[Any]:
-    messages: list[Any] = right["messages"]
-    return messages if right["replacing"] else [*left, *messages]
+def _talked(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    talks = dict(left)
+    for node, told in right.items():
+        messages: list[Any] = told["messages"]
+        if not told["replacing"]:
+            messages = [*talks.get(node, _SILENCE)["messages"], *messages]
+        talks[node] = {"messages": messages, "counters": told["counters"]}
+    return talks
 
 
 _REDUCERS: Mapping[Reducer, tuple[type[Any], Callable[[Any, Any], Any]]] = {

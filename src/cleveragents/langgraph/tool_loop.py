@@ -18,7 +18,7 @@ from cleveragents.domain.json_value import thaw
 from cleveragents.domain.progress import ProgressKind
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import A_STEP
-from cleveragents.langgraph.state import ACCOUNT, State, messages_of, said, talk_of
+from cleveragents.langgraph.state import ACCOUNT, State, counters_in, messages_in, said
 
 __all__ = ["ToolLoop", "pending_requests", "shown_arguments"]
 
@@ -40,8 +40,8 @@ class ToolLoop:
         name = self._node.name
         place = NodePlace(runtime.context, self._actor.name, path_in(state, name))
         place.ensure_not_stopped()
-        request, *others = pending_requests(state[messages_of(name)])
-        talk = dict(state[talk_of(name)])
+        request, *others = pending_requests(messages_in(state, name))
+        talk = counters_in(state, name)
         update: dict[str, Any] = {}
         refusal = await asyncio.to_thread(self._refusal, request, place)
         if refusal is not None:
@@ -54,8 +54,8 @@ class ToolLoop:
         problem = _repeated(talk, request, answer)
         if problem is not None:
             place.context.stopped[place.path] = problem
-        update[messages_of(name)] = said(Message(Role.TOOL, answer.text, (), request.id).to_json())
-        return {**update, talk_of(name): talk}, bool(others)
+        told = Message(Role.TOOL, answer.text, (), request.id).to_json()
+        return {**update, **said(name, [told], talk)}, bool(others)
 
     def _refusal(self, request: ToolRequest, place: NodePlace) -> str | None:
         if request.problem is not None:
