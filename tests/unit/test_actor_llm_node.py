@@ -137,6 +137,8 @@ def test_a_malformed_call_goes_back_with_what_is_wrong(bench: Bench, wrong: Tool
     assert bench.run(one(worker()), host).values["text"] == "sorry"
     assert host.uses == []
     assert told in host.thoughts[1].last
+    [(tool, reason, step)] = host.refused
+    assert (tool, told in reason, step.endswith(".think.1")) == (wrong.tool, True, True)
 
 
 def test_a_tool_that_an_actor_was_not_given_is_not_called(bench: Bench) -> None:

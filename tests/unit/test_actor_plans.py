@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from cleveragents.application.services.actor_phases import REVIEW
-from cleveragents.domain.actor import Actor, ActorLimits, HumanNode, StateKey, ToolNode
+from cleveragents.domain.actor import Actor, ActorLimits, HumanNode, StateKey, SubgraphNode, ToolNode
 from cleveragents.domain.budget import Limits, Spend, exceeded
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.strategy import Strategy
+from cleveragents.domain.tool import CallState
 from cleveragents.errors import PlanError
 from cleveragents.interfaces.cli.plan_account import objection_to
 from tests.actor_bench import actor, thinker
@@ -89,7 +90,8 @@ def test_a_strategist_that_wants_to_change_something_is_refused(
     plan = bench.work(bench.goal(model, cast=("tests/armed", "builtin/executor", None)))
     assert plan.standing == COMPLETE, plan.error
     assert sandboxes.open(plan.id).scan() == {}
-    assert bench.calls(plan) == []
+    made = bench.calls(plan)
+    assert [(one.state, one.changeset_id) for one in made] == [(CallState.FAILED, None)], "seen, and not made"
     assert Strategy.from_json(plan.strategy).tasks[0].name == "t"
 
 
@@ -384,7 +386,7 @@ def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, pha
     plan = bench.work(bench.goal(model, cast=cast, limits=Limits(seconds=1.0)))
     assert plan.state is PlanState.WAITING, plan.error
     assert plan.phase.value == phase
-    assert "--timeout MORE" in str(bench.waited(plan)["remedy"])
+    assert "--timeout TIME" in str(bench.waited(plan)["remedy"])
     assert bench.spent(plan).reserved.tokens == 0
     bench.raise_limits(plan, ENOUGH)
     plan = bench.resume(plan)
@@ -407,7 +409,7 @@ def test_a_command_ends_with_the_plans_time(bench: ActorPlanBench) -> None:
     bench.actors["tests/worker"] = actor(thinker(tools=("command",)), name="tests/worker")
     model = bench.script(rule(answer(call("command", script="sleep 600")), says("done")))
     plan = bench.work(bench.goal(model, cast=(None, "tests/worker", None), limits=Limits(seconds=1.0)))
-    assert "--timeout MORE" in str(bench.waited(plan)["remedy"])
+    assert "--timeout TIME" in str(bench.waited(plan)["remedy"])
     [made] = bench.calls(plan)
     assert isinstance(made.result, Mapping)
     assert made.result["timed_out"] is True
@@ -441,6 +443,22 @@ def test_a_time_limit_of_the_actors_own_is_not_the_budgets(bench: ActorPlanBench
     assert plan.state is PlanState.ERRORED
     assert "tests/hasty was stopped" in str(plan.error)
     assert "a stronger model" not in str(plan.error)
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["alone", "in a subgraph"])
+def test_a_command_ends_with_the_time_of_its_actor(bench: ActorPlanBench, below: bool) -> None:
+    hasty = actor(thinker(tools=("command",)), name="tests/hasty", limits=ActorLimits(seconds=0.5))
+    bench.actors["tests/hasty"] = hasty
+    around = SubgraphNode(name="below", actor="tests/hasty")
+    bench.actors["tests/around"] = actor(around, name="tests/around", limits=ActorLimits(seconds=600))
+    model = bench.script(rule(answer(call("command", script="sleep 600")), DONE))
+    name = "tests/around" if below else "tests/hasty"
+    plan = bench.work(bench.goal(model, cast=(None, name, None)))
+    assert plan.state is PlanState.ERRORED
+    assert "tests/hasty" in str(plan.error)
+    [made] = bench.calls(plan)
+    assert isinstance(made.result, Mapping)
+    assert made.result["timed_out"] is True
 
 
 def test_a_limit_of_the_actors_own_is_not_blamed_on_the_model(bench: ActorPlanBench) -> None:

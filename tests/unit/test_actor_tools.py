@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
+from cleveragents.application.ports.tools import SandboxFiles, Tool, Workplace
 from cleveragents.application.services.actor_tools import ActorTools
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.application.services.tool_answers import MOST_CHARACTERS, cut, spelt_result
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan
-from cleveragents.domain.policy import READ_ONLY, Policy, profile
+from cleveragents.domain.policy import READ_ONLY, Capability, Policy, profile
 from cleveragents.domain.strategy import Strategy
-from cleveragents.domain.tool import CallState
+from cleveragents.domain.tool import CallState, ToolSpec
 from cleveragents.errors import BudgetExhausted, Cancelled, NeedsHuman, UnknownTool
 from tests.plan_bench import PlanBench, command
 
@@ -42,6 +46,56 @@ def test_a_tool_that_is_denied_answers_so_and_does_nothing(plans: PlanBench) -> 
     assert answer.failed
     assert "read-only" in answer.text
     assert not plans.parts.history.changes(plan.id)
+    denied = plans.parts.history.calls(plan.id)[-1]
+    assert (denied.tool, denied.state, denied.error) == ("write", CallState.FAILED, answer.text)
+
+
+def test_a_call_that_is_not_made_is_kept_once(plans: PlanBench) -> None:
+    worker, plan = tools(plans, profile("full-auto"))
+    before = len(plans.parts.history.calls(plan.id))
+    for _ in range(2):
+        worker.refuse("fly", {"to": "the moon"}, "there is no tool 'fly'", step="1.1")
+    *_, kept = made = plans.parts.history.calls(plan.id)
+    assert len(made) == before + 1
+    assert (kept.tool, kept.state, kept.error) == ("fly", CallState.FAILED, "there is no tool 'fly'")
+
+
+class Waiting:
+    """A tool whose answer never comes, and which has no timeout of its own."""
+
+    spec = ToolSpec("far", "d", Capability.READ, {}, {}, writes=False, runs_commands=False)
+
+    def capability_of(self, arguments: Mapping[str, JsonValue], files: SandboxFiles) -> Capability:
+        return Capability.READ
+
+    def call(self, arguments: Mapping[str, JsonValue], workplace: Workplace) -> JsonValue:
+        assert workplace.stop.wait(60)
+        workplace.stop.raise_if_cancelled()
+        return "never"
+
+
+class One:
+    """That tool, and no other."""
+
+    def get(self, name: str) -> Waiting:
+        return Waiting()
+
+    def capability_of(
+        self, tool: Tool, arguments: Mapping[str, JsonValue], files: SandboxFiles
+    ) -> Capability:
+        return Capability.READ
+
+
+def test_a_tool_without_a_timeout_ends_with_the_time_of_its_actor(plans: PlanBench) -> None:
+    worker, plan = tools(plans, profile("full-auto"))
+    worker = ActorTools(replace(worker.execution, tools=One()), seconds_left=lambda: 600.0)
+    over = time.monotonic() + 0.2
+    answer = worker.use("far", {}, step="1.1", seconds_left=lambda: over - time.monotonic())
+    assert (answer.failed, "the time that it may take was over" in answer.text) == (True, True)
+    assert plans.parts.history.calls(plan.id)[-1].state is CallState.FAILED
+    later = worker.use("far", {}, step="1.2", seconds_left=lambda: over - time.monotonic())
+    assert (later.failed, "the actor's time is over" in later.text) == (True, True)
+    assert plans.parts.history.calls(plan.id)[-1].step == "1.1"
 
 
 def test_a_call_that_was_finished_is_not_made_again(plans: PlanBench) -> None:
@@ -103,7 +157,7 @@ def test_a_command_runs_no_longer_than_the_plan_may_when_its_turn_comes(plans: P
 def test_no_call_is_begun_without_time(plans: PlanBench) -> None:
     worker, plan = tools(plans, profile("full-auto"))
     before = plans.parts.history.calls(plan.id)
-    with pytest.raises(BudgetExhausted, match="--timeout MORE"):
+    with pytest.raises(BudgetExhausted, match="--timeout TIME"):
         replace(worker, seconds_left=lambda: 0.0).use("read", {"path": "a.txt"}, step="1.1")
     assert plans.parts.history.calls(plan.id) == before
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from cleveragents.interfaces.cli.duration import Duration, spelt_duration
 from cleveragents.interfaces.cli.goals_file import text_of_stdin
 from tests.cli_bench import Agents, command_line, git, paint_shop, use_home
 
@@ -107,6 +108,40 @@ def test_a_budget_that_is_spent_is_waited_for_and_raised(agents: Agents, reposit
     assert again.code == 0, again.err
     assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
     assert json.loads(agents("plan", "show", ran.id, "--format", "json").out)["spending"]["model_calls"] == 5
+
+
+def test_a_plan_whose_time_is_over_says_how_much_would_be_more(agents: Agents) -> None:
+    ran = agents("run", "Say color", "--timeout", "0.001s")
+    assert (ran.code, "it waits: the time it may take is over" in ran.err) == (3, True), ran.err
+    assert f"agents plan resume {ran.id} --timeout 61s  allows it so much in all" in ran.err
+    again = agents("plan", "resume", ran.id, "--timeout", "61s", "--yes")
+    assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds", "spelt"),
+    [("90", 90, "90s"), ("90s", 90, "90s"), ("1.5m", 90, "90s"), ("30M", 1800, "30m"), ("24h", 86400, "1d")],
+)
+def test_a_length_of_time_is_read_and_said_with_its_unit(given: str, seconds: float, spelt: str) -> None:
+    assert Duration().convert(given, None, None) == seconds
+    assert spelt_duration(seconds) == spelt
+
+
+@pytest.mark.parametrize("wrong", ["", "MORE", "-1", "0", "0m", "31d", "1w", "1h30m", "nan", "1e9"])
+def test_what_is_no_length_of_time_is_refused(wrong: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"30d|write 90s"):
+        Duration().convert(wrong, None, None)
+
+
+def test_a_call_of_a_tool_that_is_not_there_is_seen_and_kept(agents: Agents, tmp_path: Path) -> None:
+    script = SCRIPT.replace("tool: edit, arguments: {path", "tool: editt, arguments: {path")
+    (tmp_path / "typo.yaml").write_text(script)
+    ran = agents("run", "Say color", "--model", f"scripted/{tmp_path}/typo.yaml")
+    assert "  editt {" in ran.err
+    assert "    it failed: there is no tool 'editt'; there are: " in ran.err
+    [*_, kept] = json.loads(agents("plan", "log", ran.id, "--format", "json").out)
+    assert (kept["tool"], kept["state"]) == ("editt", "failed")
+    assert "there is no tool 'editt'" in kept["error"]
 
 
 def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looked_at(

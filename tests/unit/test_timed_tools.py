@@ -11,7 +11,8 @@ import pytest
 from cleveragents.application.ports.commands import CommandResult
 from cleveragents.application.ports.tools import SandboxFiles, Workplace
 from cleveragents.application.services.async_worker import CancellationToken
-from cleveragents.application.services.timed_tools import TimedStop, TimedTool, TimedTools
+from cleveragents.application.services.timed_tool import TimedStop, TimedTool
+from cleveragents.application.services.timed_tools import TimedTools
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
@@ -76,7 +77,7 @@ def test_a_tool_that_does_not_answer_in_time_failed(tmp_path: Path) -> None:
     over = time.monotonic() + 0.05
     tools = TimedTools(Source(), lambda: over - time.monotonic())
     tool = tools.get("far")
-    with pytest.raises(ToolRefused, match="the time that the plan may take was over"):
+    with pytest.raises(ToolRefused, match="the time that it may take was over"):
         tool.call({}, workplace(tmp_path, CancellationToken()))
 
 

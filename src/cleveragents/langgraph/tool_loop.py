@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -16,6 +17,7 @@ from cleveragents.domain.actor import Actor, LlmNode
 from cleveragents.domain.conversation import Message, Role, ToolRequest
 from cleveragents.domain.json_value import thaw
 from cleveragents.domain.progress import ProgressKind
+from cleveragents.langgraph.deadline import time_left
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import A_STEP
 from cleveragents.langgraph.state import ACCOUNT, State, counters_in, messages_in, said
@@ -44,10 +46,10 @@ class ToolLoop:
         talk = counters_in(state, name)
         update: dict[str, Any] = {}
         refusal = await asyncio.to_thread(self._refusal, request, place)
+        talk["calls"] = talk.get("calls", 0) + 1
         if refusal is not None:
-            answer = ToolAnswer(refusal, failed=True)
+            answer = await _not_made(request, place, str(talk["calls"]), refusal)
         else:
-            talk["calls"] = talk.get("calls", 0) + 1
             update[ACCOUNT] = {"steps": 1}
             async with place.context.account.purse(self._actor, state).reserved(A_STEP):
                 answer = await _used(request, place, str(talk["calls"]))
@@ -84,9 +86,20 @@ def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer) ->
 async def _used(request: ToolRequest, place: NodePlace, call: str) -> ToolAnswer:
     place.tell(ProgressKind.TOOL, f"{request.tool} {shown_arguments(request.arguments)}")
     step = place.context.tool_step(place.path, call)
-    answer = await asyncio.to_thread(place.context.host.use, request.tool, request.arguments, step=step)
+    use = partial(place.context.host.use, seconds_left=time_left())
+    answer = await asyncio.to_thread(use, request.tool, request.arguments, step=step)
     place.tell(ProgressKind.TOOL_DONE, answer.text.partition("\n")[0][:_SHOWN], failed=answer.failed)
     return answer
+
+
+async def _not_made(request: ToolRequest, place: NodePlace, call: str, reason: str) -> ToolAnswer:
+    """It is seen like any other, and nothing is done."""
+    tool = request.tool[:_SHOWN] or "a tool without a name"
+    place.tell(ProgressKind.TOOL, f"{tool} {shown_arguments(request.arguments)}")
+    step = place.context.tool_step(place.path, call)
+    await asyncio.to_thread(place.context.host.refuse, tool, request.arguments, reason, step=step)
+    place.tell(ProgressKind.TOOL_DONE, reason[:_SHOWN], failed=True)
+    return ToolAnswer(reason, failed=True)
 
 
 def pending_requests(messages: Sequence[Mapping[str, Any]]) -> tuple[ToolRequest, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from langgraph.runtime import Runtime
@@ -10,6 +11,7 @@ from langgraph.runtime import Runtime
 from cleveragents.domain.actor import Actor, ToolNode
 from cleveragents.domain.progress import ProgressKind
 from cleveragents.errors import ActorStopped
+from cleveragents.langgraph.deadline import time_left
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import A_STEP
 from cleveragents.langgraph.state import ACCOUNT, State, plain
@@ -37,7 +39,8 @@ class ToolStep:
         step = place.context.tool_step(place.path, str(visit))
         async with place.context.account.purse(self._actor, state).reserved(A_STEP):
             place.tell(ProgressKind.TOOL, f"{node.tool} {shown_arguments(arguments)}")
-            answer = await asyncio.to_thread(place.context.host.use, node.tool, arguments, step=step)
+            use = partial(place.context.host.use, seconds_left=time_left())
+            answer = await asyncio.to_thread(use, node.tool, arguments, step=step)
         place.tell(ProgressKind.TOOL_DONE, answer.text.partition("\n")[0], failed=answer.failed)
         if answer.failed:
             problem = f"the call of {node.tool} in node {node.name} failed: {answer.text}"

@@ -84,6 +84,8 @@ class ScriptedHost:
         self._gate = gate
         self.thoughts: list[Thought] = []
         self.uses: list[tuple[str, dict[str, JsonValue], str]] = []
+        self.times: list[Callable[[], float] | None] = []
+        self.refused: list[tuple[str, str, str]] = []
         self.thinking = threading.Semaphore(0)
         self.cancelled = 0
 
@@ -134,14 +136,26 @@ class ScriptedHost:
             raise UnknownTool(unknown[0], tuple(self._tools))
         return [ToolSpec(name, f"does {name}", Capability.READ, {"type": "object"}, {}) for name in names]
 
-    def use(self, tool: str, arguments: Mapping[str, JsonValue], *, step: str) -> ToolAnswer:
+    def use(
+        self,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        step: str,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> ToolAnswer:
         if step in self._answered:
             return self._answered[step]
         with self._lock:
             self.uses.append((tool, dict(arguments), step))
+            self.times.append(seconds_left)
         answer = self._tools[tool](**arguments)
         self._answered[step] = ToolAnswer(answer) if isinstance(answer, str) else answer
         return self._answered[step]
+
+    def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
+        with self._lock:
+            self.refused.append((tool, reason, step))
 
     def _next(self, thought: Thought) -> Reply:
         with self._lock:

@@ -82,9 +82,21 @@ class ActorHost(Protocol):
         """The tools of those names, as far as this run may use them. `UnknownTool`."""
         ...
 
-    def use(self, tool: str, arguments: Mapping[str, JsonValue], *, step: str) -> ToolAnswer:
-        """One tool call, blocking. What the tool refuses, a policy denies or a person denied is a failed
-        answer. `NeedsHuman` when somebody has to be asked first; `Cancelled`."""
+    def use(
+        self,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        step: str,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> ToolAnswer:
+        """One tool call, blocking, and stopped when there are no `seconds_left`. What the tool refuses, a
+        policy denies or a person denied is a failed answer. `NeedsHuman` when somebody has to be asked first;
+        `Cancelled`."""
+        ...
+
+    def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
+        """Keeps a call that a model asked for and that is not made, so that all can see it. Blocking."""
         ...
 
 

@@ -53,5 +53,15 @@ class PlanActorHost:
     def specs(self, names: Sequence[str]) -> Sequence[ToolSpec]:
         return self.tools.specs(names)
 
-    def use(self, tool: str, arguments: Mapping[str, JsonValue], *, step: str) -> ToolAnswer:
-        return self.tools.use(tool, arguments, step=f"{self.part}.{step}")
+    def use(
+        self,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        step: str,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> ToolAnswer:
+        return self.tools.use(tool, arguments, step=f"{self.part}.{step}", seconds_left=seconds_left)
+
+    def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
+        self.tools.refuse(tool, arguments, reason, step=f"{self.part}.{step}")

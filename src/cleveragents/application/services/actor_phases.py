@@ -245,7 +245,7 @@ def _answer(kept: JsonValue) -> Answer | None:
 
 
 def _out_of_time(plan: Plan) -> BudgetExhausted:
-    return BudgetExhausted(plan.id, "the time it may take is over", "--timeout MORE")
+    return BudgetExhausted(plan.id, "the time it may take is over", "--timeout TIME")
 
 
 def _legible(diff: str, actor: Actor, host: ActorHost) -> str:

@@ -77,26 +77,46 @@ class ActorTools:
                 wanted |= dict.fromkeys(known for known in source.names() if fnmatchcase(known, name))
         return tuple(wanted)
 
-    def use(self, tool: str, arguments: Mapping[str, JsonValue], *, step: str) -> ToolAnswer:
-        """What came of the call. `NeedsHuman`, `Cancelled`; `BudgetExhausted` when no time is left."""
+    def use(
+        self,
+        tool: str,
+        arguments: Mapping[str, JsonValue],
+        *,
+        step: str,
+        seconds_left: Callable[[], float] | None = None,
+    ) -> ToolAnswer:
+        """What came of the call. `NeedsHuman`, `Cancelled`; `BudgetExhausted` when the plan has no time left;
+        `seconds_left` says how long the actor may go on, where that is less."""
         try:
             with self._lock:
                 # Asked here, and not before: the call of another branch may have taken its time.
-                left = self._time()
+                left = self._time(seconds_left)
+                if left is not None and left <= 0:  # guard: nor is it begun for an actor that has no time
+                    return ToolAnswer("it was not made: the actor's time is over", failed=True)
                 self._begin_anew(step)
                 call = self.execution.call(CallRequest(step, tool, arguments, timeout_seconds=left))
-        except (PolicyDenied, CallDenied) as denied:
+        except PolicyDenied as denied:
+            self.refuse(tool, arguments, str(denied), step=step)
+            return ToolAnswer(str(denied), failed=True)
+        except CallDenied as denied:
             return ToolAnswer(str(denied), failed=True)
         if call.state is CallState.FAILED:
             return ToolAnswer(cut(call.error or "it failed"), failed=True)
         return ToolAnswer(spelt_result(call.result), value=call.result)
 
-    def _time(self) -> float | None:
+    def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
+        """Keeps a call that is not made, so that all can see it."""
+        with self._lock:
+            self.execution.refuse(CallRequest(step, tool, arguments), reason)
+
+    def _time(self, of_actor: Callable[[], float] | None) -> float | None:
         left = None if self.seconds_left is None else self.seconds_left()
         if left is not None and left <= 0:  # guard: what has no time is not begun
             plan_id = self.execution.sandbox.plan_id
-            raise BudgetExhausted(plan_id, "the time it may take is over", "--timeout MORE")
-        return left
+            raise BudgetExhausted(plan_id, "the time it may take is over", "--timeout TIME")
+        if of_actor is None:
+            return left
+        return of_actor() if left is None else min(left, of_actor())
 
     def _begin_anew(self, step: str) -> None:
         """A call that was cut off and only reads is made again as it stands: it begins now, not when whoever

@@ -25,6 +25,7 @@ from cleveragents.application.ports.tools import SandboxFiles, Tool, ToolSource,
 from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_history import PlanHistory, bring_to
+from cleveragents.application.services.timed_tool import TimedTool
 from cleveragents.domain.file_state import Difference, FileState, entries_between
 from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.json_value import JsonValue, freeze
@@ -128,12 +129,19 @@ class ToolExecution:
             tool = self.tools.get(request.tool)
             capability = request.capability or self._needed(tool, request)
         except CleverAgentsError as refusal:
-            return self._refused(request, earlier, refusal)
+            return self._refused(request, earlier, str(refusal))
         call = self._allowed(request, capability, earlier)
         if not tool.spec.writes:
-            return self._read(tool, call)
+            return self._read(tool, call, request)
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             return self._write(tool, call, request)
+
+    def refuse(self, request: CallRequest, reason: str) -> ToolCall:
+        """A call that is not made, kept as one that failed, once: whoever looks for it finds out why."""
+        earlier = self.earlier(request.step)
+        if earlier is not None and earlier.state in DONE:
+            return earlier
+        return self._refused(request, earlier, reason)
 
     def earlier(self, step: str) -> ToolCall | None:
         """The call that was made for the step, however far it got; None if none was, or it was taken back."""
@@ -185,10 +193,10 @@ class ToolExecution:
         files = self.files_in(self.sandbox.root, _nothing)
         return self.tools.capability_of(tool, request.arguments, files)
 
-    def _refused(self, request: CallRequest, earlier: ToolCall | None, error: CleverAgentsError) -> ToolCall:
+    def _refused(self, request: CallRequest, earlier: ToolCall | None, reason: str) -> ToolCall:
         """A call that cannot be made is a call that failed: nobody is asked for leave, and all can see it."""
         call = earlier or self._added(request.step, request.tool, request.arguments, CallState.STARTED)
-        return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=str(error))
+        return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=reason)
 
     def _added(self, step: str, tool: str, arguments: Mapping[str, JsonValue], state: CallState) -> ToolCall:
         return self.calls.add(self._plan_id, tool, arguments, step=step, state=state, now=self.clock.now())
@@ -199,12 +207,12 @@ class ToolExecution:
         remedy = f"`agents plan approve {which}` or `agents plan deny {which}`"
         return NeedsHuman(self._plan_id, what, remedy)
 
-    def _read(self, tool: Tool, call: ToolCall) -> ToolCall:
+    def _read(self, tool: Tool, call: ToolCall, request: CallRequest) -> ToolCall:
         def refuse(path: str) -> None:
             raise ToolRefused(tool.spec.name, f"it says that it only reads, so it may not change {path!r}")
 
         files = self.files_in(self.sandbox.root, refuse)  # guard: what only reads leaves no trace
-        result, error = self._work(tool, call, files, None)
+        result, error = self._work(tool, call, files, request.timeout_seconds)
         state = CallState.ENDED if error is None else CallState.FAILED
         return self.calls.move(call, state, now=self.clock.now(), result=result, error=_text(error))
 
@@ -279,8 +287,10 @@ class ToolExecution:
             return self._run(argv, directory, min(timeout_seconds, limit))
 
         limit = timeout_seconds if timeout_seconds is not None else float("inf")
+        ends = self.clock.monotonic() + limit
+        timed = TimedTool(tool, lambda: ends - self.clock.monotonic())
         try:
-            result = tool.call(call.arguments, Workplace(files, run, self.stop))
+            result = timed.call(call.arguments, Workplace(files, run, self.stop))
             self.stop.raise_if_cancelled()
         except Cancelled:
             raise  # the call stays open: another attempt makes it again, or `abandon` ends it

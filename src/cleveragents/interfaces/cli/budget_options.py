@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cleveragents.domain.budget import PICODOLLARS, Limits, dollars
+from cleveragents.interfaces.cli.duration import Duration, spelt_duration
 from cleveragents.interfaces.cli.output import counted
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
     from cleveragents.domain.strategy import Casting
 
-__all__ = ["budget_options", "raise_limits", "spending_of", "spent_in_words"]
+__all__ = ["budget_options", "more_time", "raise_limits", "spending_of", "spent_in_words"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -25,8 +26,10 @@ _OPTIONS: tuple[tuple[str, click.ParamType[Any], str, str], ...] = (
     ("max_usd", click.FloatRange(0, 1e6, min_open=True), "DOLLARS", "Money for models; needs known prices."),
     ("max_tokens", click.IntRange(1), "N", "Tokens, read and written."),
     ("max_steps", click.IntRange(1), "N", "Calls of models."),
-    ("timeout", click.FloatRange(0, 30 * 86_400, min_open=True), "SECONDS", "Time at work."),
+    ("timeout", Duration(), "TIME", "Time at work: 90s, 30m, 2h."),
 )
+
+_LEAST_MORE_SECONDS = 60
 
 _NAMES = {
     "--max-usd": "picodollars",
@@ -74,11 +77,27 @@ def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None
     parts.thinking.raise_limits(plan, limits)
 
 
-def _ensure_raised(parts: PlanParts, plan: Plan, limits: Limits) -> None:
+def more_time(parts: PlanParts, plan: Plan) -> str:
+    """A length of time for `--timeout` that is well above what the plan may take now."""
+    from cleveragents.domain.strategy import Strategy
+
+    present = _present_limits(parts, plan).seconds
+    if present is None:
+        known = Strategy(()) if plan.strategy is None else Strategy.from_json(plan.strategy)
+        present = known.limit_seconds
+    return spelt_duration(max(2 * present, present + _LEAST_MORE_SECONDS))
+
+
+def _present_limits(parts: PlanParts, plan: Plan) -> Limits:
     present = parts.thinking.budgets.view(plan.root_id or plan.id).limits
     asked = plan.request.get("limits")
     if present == Limits() and isinstance(asked, Mapping):  # no model was asked yet
-        present = Limits.from_json(asked)
+        return Limits.from_json(asked)
+    return present
+
+
+def _ensure_raised(parts: PlanParts, plan: Plan, limits: Limits) -> None:
+    present = _present_limits(parts, plan)
     told = _limits_in_usd(present)
     for flag, name in _NAMES.items():
         new, old = getattr(limits, name), getattr(present, name)

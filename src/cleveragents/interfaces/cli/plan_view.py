@@ -147,7 +147,10 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     if plan.state is PlanState.WAITING and waited(plan) == "question":
         steps = [("answer TEXT", "answers, and goes on with it"), cancel]
     elif plan.state is PlanState.WAITING and waited(plan) == "budget":
-        steps = [(f"resume {_budget_option(plan)}", "allows it so much in all, and goes on with it"), cancel]
+        steps = [
+            (f"resume {_budget_option(parts, plan)}", "allows it so much in all, and goes on with it"),
+            cancel,
+        ]
     elif plan.state is PlanState.WAITING:
         call = parts.lifecycle.asking(plan)
         number = "" if call is None else f" {call.number}"
@@ -196,11 +199,14 @@ def shown_diff(text: bytes) -> None:
         click.echo_via_pager(shown, color=colour())
 
 
-def _budget_option(plan: Plan) -> str:
-    """`--max-tokens 5000`, from what the plan says of itself."""
+def _budget_option(parts: PlanParts, plan: Plan) -> str:
+    """`--max-tokens 5000`, from what the plan says of itself; of time, what it may take now is looked up."""
+    from cleveragents.interfaces.cli.budget_options import more_time
+
     waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     found = re.search(r"--[a-z-]+ [^`\s]+", str(waiting.get("remedy")))
-    return found[0] if found else "--max-tokens MORE"
+    option = found[0] if found else "--max-tokens N"
+    return f"--timeout {more_time(parts, plan)}" if option.startswith("--timeout") else option
 
 
 def _spelt_step(step: str, plan_id: str) -> str:
