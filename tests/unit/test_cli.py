@@ -146,16 +146,21 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        (["confg"], "Did you mean 'config'?"),
+        (["confg"], "no such command 'confg'; did you mean 'config'?\nusage: agents [OPTIONS] COMMAND"),
         (["config", "lst"], "'list'"),
         (["jobs", "list", "--stat", "queued"], "--state"),
         (["jobs", "list", "--state", "qeued"], "'queued'"),
         (["--sett", "x"], "--set"),
+        (
+            ["plan", "show"],
+            "missing argument 'PLAN'\nusage: agents plan show [OPTIONS] PLAN; --help says more",
+        ),
     ],
 )
 def test_a_mistyped_word_is_answered_with_the_nearest(agents: Agents, wrong: list[str], hint: str) -> None:
     ended = agents(*wrong)
     assert ended.code == 2
+    assert ended.err.startswith("error: ")
     assert hint in ended.err
     assert ended.out == ""
 

@@ -7,6 +7,7 @@ told where it is: that file is what a bug report needs.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -19,7 +20,7 @@ from cleveragents import __version__
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
 
-__all__ = ["report"]
+__all__ = ["report", "report_usage"]
 
 _LOG_BOUND = 1 << 20
 
@@ -37,11 +38,33 @@ def report(error: Exception) -> int:
     return 1
 
 
+def report_usage(error: click.ClickException) -> int:
+    """Tells the user what is wrong with the command line, in the same words and form as everything else that
+    goes wrong; returns the exit code."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()  # nothing was said, so all that can be said is shown
+        return error.exit_code
+    _say(_in_our_words(error.format_message()))
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        usage = context.command.get_usage(context).partition(": ")[2]
+        click.echo(f"usage: {' '.join(usage.split())}; --help says more", err=True)
+    return error.exit_code
+
+
+def _in_our_words(said: str) -> str:
+    """The library's sentences begin with a capital and end with a full stop; ours do neither."""
+    text = re.sub(r"\. (?=Did you mean)", "; ", said).replace("; Did you mean", "; did you mean")
+    first, rest = text[:1], text[1:]
+    return (first.lower() if rest[:1].islower() else first) + rest.removesuffix(".")
+
+
 def _say(message: str) -> None:
     from cleveragents.interfaces.cli.output import colour, printable
 
     click.secho("error: ", fg="red", bold=True, nl=False, err=True, color=colour())
-    click.echo(printable(redact_text(message)), err=True)
+    for line in redact_text(message).splitlines():
+        click.echo(printable(line), err=True)
 
 
 def _keep_details(error: Exception) -> str:

@@ -26,10 +26,10 @@ def invoke(arguments: list[str]) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
-        error.show()
+        code = _wrong_usage(error)
         if isinstance(error, click.NoSuchOption):
             _say_where_it_belongs(error.option_name, arguments)
-        return error.exit_code
+        return code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return 130
@@ -65,6 +65,12 @@ def _value_after(option: str, arguments: list[str]) -> str:
         if name == option:
             return value if equals else following
     return "…"  # it was one of several letters behind one dash
+
+
+def _wrong_usage(error: click.ClickException) -> int:
+    from cleveragents.interfaces.cli.failure import report_usage
+
+    return report_usage(error)
 
 
 def _reported(error: Exception) -> int:
