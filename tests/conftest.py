@@ -30,7 +30,10 @@ ENGINE = (
     "unit/test_cli_plans",
     "unit/test_cli_run_",
     "unit/test_commands_",
+    "unit/test_context_cli",
     "unit/test_guards_",
+    "unit/test_index_",
+    "unit/test_git_history",
     "unit/test_invariants",
     "unit/test_mcp_actor_tools",
     "unit/test_mcp_cli",
@@ -49,6 +52,7 @@ ENGINE = (
     "contracts/test_mcp_servers",
     "contracts/test_sandboxes",
     "races/test_apply",
+    "races/test_code_index",
     "races/test_confinement",
     "races/test_plans",
     "races/test_sandboxes",
@@ -73,6 +77,7 @@ LONGEST = (
     "unit/test_plan_",
     "unit/test_sandbox_",
     "unit/test_commands_",
+    "unit/test_context_cli",
     "contracts/",
 )
 

@@ -1,0 +1,120 @@
+"""`agents context`: what of a repository matters for a question."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.interfaces.cli.output import Output, format_option
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.code_index import CodePlace
+
+__all__ = ["context"]
+
+_LARGEST_QUESTION = 4_000_000
+_INDEX_SECONDS = 3600.0
+"""Whoever waits at a terminal sees how far the index is, and may interrupt it; what is done is kept."""
+
+
+@click.command()
+@click.argument("question", required=False)
+@click.option("-f", "--file", metavar="FILE", help="Read the question from a file; `-` is stdin.")
+@click.option("--in", "directory", metavar="DIRECTORY", help="Look there instead of here.")
+@click.option("--at", "commit", metavar="COMMIT", help="Look at a commit instead of the files as they are.")
+@click.option("--budget", type=int, metavar="TOKENS", help="The most that the fragments may take.")
+@click.option("--deadline", type=float, metavar="SECONDS", help="The longest that the search may take.")
+@click.option("--files", "only_files", is_flag=True, help="List the files that matter, the best first.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many --files lists."
+)
+@click.option("--explain", is_flag=True, help="Say who found what, and what became of each strategy.")
+@format_option
+@pass_session
+def context(
+    session: Session,
+    question: str | None,
+    file: str | None,
+    directory: str | None,
+    commit: str | None,
+    budget: int | None,
+    deadline: float | None,
+    only_files: bool,
+    limit: int,
+    explain: bool,
+    output: Output,
+) -> None:
+    """Find what of a repository matters for a question, and show it within a budget of tokens.
+
+    QUESTION is a sentence, an error message, a whole issue; `-` reads it from stdin. It works in any
+    directory, in git or not, with no model and no network. The first question in a repository builds an
+    index of it, beside your other state; later ones only look at what changed.
+
+    \b
+    Example:
+      agents context "Where is the session cookie signed?"
+      agents context --files --explain "TypeError: can't compare offset-naive and offset-aware datetimes"
+      agents context --file issue.md --budget 16000 --format json
+    """
+    from cleveragents.application.services.context_query import ContextQuery
+    from cleveragents.interfaces.cli.context_view import show_answer
+    from cleveragents.interfaces.cli.index_progress import IndexBar
+
+    asked = _question(question, file)
+    place = _place(directory, commit)
+    settings = session.configuration().settings.context
+    with IndexBar() as bar:
+        answer = session.container().context_parts.lone_pipeline.ask(
+            ContextQuery(
+                question=asked,
+                place=place,
+                budget_tokens=settings.budget_tokens if budget is None else budget,
+                deadline_seconds=settings.deadline_seconds if deadline is None else deadline,
+                index_seconds=_INDEX_SECONDS if deadline is None else None,
+                fragments=not only_files,
+                progress=bar.moved,
+            )
+        )
+    show_answer(answer, output, only_files=only_files, limit=limit, explain=explain)
+
+
+def _question(given: str | None, file: str | None) -> str:
+    if given is not None and file is not None:
+        raise click.UsageError("say the question or --file, not both")
+    if given is None and file is None:
+        raise click.UsageError('say what you want to know: agents context "QUESTION", or --file FILE')
+    if given is not None and given != "-":
+        return given
+    # Bytes that are no text, as in a pasted log, are left out rather than refused.
+    return _read(None if file in (None, "-") else file).decode("utf-8", "replace")
+
+
+def _read(file: str | None) -> bytes:
+    """The file's first part, or stdin's."""
+    if file is None:
+        source = getattr(sys.stdin, "buffer", None)
+        return sys.stdin.read().encode() if source is None else source.read(_LARGEST_QUESTION)
+    try:
+        with Path(file).open("rb") as stream:
+            return stream.read(_LARGEST_QUESTION)
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file}: {str(error.strerror).lower()}") from None
+
+
+def _place(directory: str | None, commit: str | None) -> CodePlace:
+    """The repository that the directory lies in, or the directory."""
+    from cleveragents.application.ports.code_index import CodePlace
+    from cleveragents.errors import SandboxRefused
+    from cleveragents.infrastructure.sandbox.resources import find_resource
+
+    here = Path(directory) if directory is not None else Path.cwd()
+    try:
+        root, _ = find_resource(here)
+    except SandboxRefused:
+        # A bare repository has no files, but commits; all else the index knows how to refuse.
+        root = here.resolve()
+    return CodePlace(root, commit)

@@ -1,0 +1,165 @@
+"""`agents context`: what it finds, and how it says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli_bench import Agents, command_line, git, use_home
+
+SHOP = {
+    "shop/session.py": '''"""Sessions."""
+
+import hmac
+
+
+def sign_cookie(value, key):
+    """Signs the session cookie with the shop's key."""
+    return hmac.new(key, value, "sha256").hexdigest()
+
+
+def read_cookie(raw):
+    """Takes the cookie apart."""
+    return raw.split(".")
+''',
+    "shop/stock.py": '''"""What is in stock."""
+
+
+class Stock:
+    def take(self, article, count):
+        """Takes articles off the shelf."""
+        if count > self.articles[article]:
+            raise ValueError("not enough articles on the shelf")
+''',
+    "web/cart.ts": "export class Cart { addArticle(name: string): void { this.names.push(name) } }\n",
+    "README.md": "# The shop\n\nSells articles.\n",
+    "secret.log": "sign_cookie sign_cookie sign_cookie\n",
+}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    root = tmp_path / "shop"
+    for name, text in SHOP.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    (root / ".gitignore").write_text("*.log\n", encoding="utf-8")
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "The shop opens")
+    return root
+
+
+@pytest.fixture
+def agents(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path / "home", tmp_path / "state")
+    monkeypatch.chdir(shop)
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def test_the_definition_that_is_asked_for_is_shown_whole(agents: Agents) -> None:
+    ended = agents("context", "Where is the session cookie signed?")
+    assert ended.code == 0
+    assert "shop/session.py" in ended.out
+    assert 'return hmac.new(key, value, "sha256").hexdigest()' in ended.out
+    assert "tokens" in ended.err
+
+
+def test_files_are_listed_the_best_first_one_to_a_line(agents: Agents) -> None:
+    ended = agents("context", "--files", "not enough articles on the shelf")
+    assert ended.out.splitlines()[0] == "shop/stock.py"
+    assert agents("context", "--files", "--limit", "1", "articles").out.count("\n") == 1
+
+
+def test_a_program_gets_files_fragments_strategies_tokens_and_time(agents: Agents) -> None:
+    ended = agents("context", "sign_cookie", "--budget", "500", "--format", "json")
+    told = json.loads(ended.out)
+    assert told["files"][0] == "shop/session.py"
+    assert told["tokens"] <= told["budget"] == 500
+    assert isinstance(told["took_ms"], int)
+    assert {one["path"] for one in told["fragments"]} >= {"shop/session.py"}
+    found_by = {found["strategy"] for one in told["fragments"] for found in one["found_by"]}
+    assert {"keyword", "symbols"} <= found_by
+    assert {one["status"] for one in told["strategies"]} <= {"used", "empty"}
+    assert "secret.log" not in told["files"]
+
+
+def test_an_explanation_names_every_strategy_and_what_became_of_it(agents: Agents) -> None:
+    ended = agents("context", "--explain", "sign_cookie")
+    rows = [line.split()[:2] for line in ended.out.split("\nstrategies\n")[1].splitlines()[1:]]
+    assert {"keyword", "symbols", "history", "mentions"} <= {row[0] for row in rows}
+    assert ["keyword", "used"] in rows
+    files = agents("context", "--explain", "--files", "sign_cookie")
+    assert "shop/session.py" in files.out
+    assert "keyword" in files.out.splitlines()[1]
+
+
+def test_the_question_may_come_from_a_file_or_from_stdin(agents: Agents, tmp_path: Path) -> None:
+    issue = tmp_path / "issue.md"
+    issue.write_bytes("Cookie broken\n\nsign_cookie fails \x00\xff".encode("latin-1"))
+    assert agents("context", "--files", "--file", str(issue)).out.splitlines()[0] == "shop/session.py"
+    assert agents("context", "--files", "-", typed="class Stock\n").out.splitlines()[0] == "shop/stock.py"
+
+
+def test_a_commit_is_looked_at_as_it_was_and_another_directory_as_it_is(
+    agents: Agents, shop: Path, tmp_path: Path
+) -> None:
+    (shop / "shop" / "session.py").unlink()
+    (shop / "new.py").write_text("def sign_cookie(): ...\n", encoding="utf-8")
+    assert agents("context", "--files", "sign_cookie").out.splitlines()[0] == "new.py"
+    assert (
+        agents("context", "--files", "--at", "HEAD", "sign_cookie").out.splitlines()[0] == "shop/session.py"
+    )
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "here.rb").write_text("def sign_cookie\nend\n", encoding="utf-8")
+    assert agents("context", "--in", str(plain), "--files", "sign_cookie").out == "here.rb\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "say what you want to know"),
+        (("a", "--file", "b"), "not both"),
+        (("--file", "nowhere.md"), "cannot read nowhere.md"),
+        (("   ",), "there is no question"),
+        (("x", "--budget", "3"), "a budget is at least"),
+        (("x", "--deadline", "0"), "a deadline is a time above 0"),
+        (("x", "--at", "nowhere"), "nowhere"),
+        (("x", "--in", "nowhere"), "nowhere"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_a_sentence(
+    agents: Agents, words: tuple[str, ...], said: str
+) -> None:
+    ended = agents("context", *words)
+    assert ended.code == 2
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_nothing_is_written_beside_the_users_files(agents: Agents, shop: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in shop.rglob("*") if path.is_file()}
+    agents("context", "sign_cookie")
+    assert {path: path.stat().st_mtime_ns for path in shop.rglob("*") if path.is_file()} == before
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(agents: Agents, shop: Path) -> None:
+    (shop / "evil.py").write_text("def sign_cookie_evil():\n\treturn '\x1b[2Jgone'\n", encoding="utf-8")
+    ended = agents("context", "sign_cookie_evil")
+    assert "\x1b[2J" not in ended.out
+    assert "\treturn" in ended.out
+
+
+def test_a_question_that_nothing_answers_says_what_may_help(agents: Agents, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    ended = agents("context", "--files", "--in", str(empty), "zzqqxx")
+    assert (ended.code, ended.out) == (0, "")
+    assert "other words may help" in ended.err
