@@ -31,17 +31,17 @@ from cleveragents.application.services import context_checks as checks
 from cleveragents.application.services.context_allocator import FixedShares
 from cleveragents.application.services.context_components import ReplacedParts
 from cleveragents.application.services.context_deduplicator import MergedPlaces
-from cleveragents.application.services.context_depths import WholeDefinitions
+from cleveragents.application.services.context_depths import WholeDefinitions, paths_alone
 from cleveragents.application.services.context_fitting import Fitting, safe_count
 from cleveragents.application.services.context_found import believed, retold
 from cleveragents.application.services.context_orderer import BestFileFirst
 from cleveragents.application.services.context_packer import GreedyPacker
 from cleveragents.application.services.context_preamble import ShortPreamble
-from cleveragents.application.services.context_ranking import PlainScorer
+from cleveragents.application.services.context_ranking import PlainScorer, plain_ranking
 from cleveragents.application.services.context_reranking import RERANK, Reranking, reordered
 from cleveragents.application.services.context_selector import EveryStrategy
 from cleveragents.application.services.context_skeleton import TreeSkeleton
-from cleveragents.application.services.context_steps import Deadline
+from cleveragents.application.services.context_steps import Deadline, attempted
 from cleveragents.domain.context import ContextRequest, StrategyReport, StrategyStatus
 from cleveragents.domain.context_answer import (
     Choice,
@@ -164,6 +164,7 @@ class Assembly:
             "scorer",
             lambda part: checks.checked_ranking(part.rank(task.question, candidates, code), known),
             lambda: own.scorer.rank(task.question, candidates, code),
+            lambda: plain_ranking(candidates),
         )
 
     def _reranked(self, ranking: Ranking, open_model: Callable[[], Model]) -> Ranking:
@@ -208,6 +209,7 @@ class Assembly:
             "preamble",
             lambda part: checks.checked_text(part.write(question, ranking, tokens, count), tokens, count),
             lambda: self._own.preamble.write(question, ranking, tokens, count),
+            str,
         )
 
     def _skeleton(self, ranking: Ranking, tokens: int) -> str:
@@ -216,6 +218,7 @@ class Assembly:
             "skeleton",
             lambda part: checks.checked_text(part.draw(code, ranking, tokens, count), tokens, count),
             lambda: self._own.skeleton.draw(code, ranking, tokens, count),
+            str,
         )
 
     def _fragments(self, ranking: Ranking, room: int) -> tuple[PackedFragment, ...]:
@@ -237,12 +240,27 @@ class Assembly:
             "depths",
             lambda part: checks.checked_choices(part.choices(ranking, code, count), ranking, count),
             lambda: tuple(self._own.depths(room).choices(ranking, code, count)),
+            lambda: tuple(paths_alone(ranking, count)),
         )
 
-    def _ask(self, part: str, use: Callable[[Any], T], own: Callable[[], T]) -> T:
-        """What the replaced part gives, or else our own."""
+    def _ask(
+        self,
+        part: str,
+        use: Callable[[Any], T],
+        own: Callable[[], T],
+        last: Callable[[], T] | None = None,
+    ) -> T:
+        """What the replaced part gives, or else our own; and if that fails, what needs nothing but memory."""
         task = self._task
         given = self._replaced.ask(
             part, use, deadline=task.deadline, note=task.notes.add, cancelled=task.cancelled
         )
-        return own() if given is None else given
+        if given is not None:
+            return given
+        if last is None:
+            return own()
+        outcome = attempted(own)
+        if outcome.given:
+            return outcome.given[0]
+        task.notes.add(f"our own {part} {outcome.problem}; the answer has less than it could")
+        return last()

@@ -6,12 +6,19 @@ Strategies search what is there; what is shown may go to a model, so it is maske
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from cleveragents.application.ports.code_index import CodePlace, CodeSnapshot, IndexStatus, Postings, Sought
+from cleveragents.application.services.context_renderings import printable
+from cleveragents.application.services.context_steps import attempted
 from cleveragents.domain.code import CodeFile, Field, FileAnalysis
 from cleveragents.domain.redaction import redact_content_text
 
 __all__ = ["NoCode", "ShownCode"]
+
+T = TypeVar("T")
+
+_MOST_CHARACTERS: Final = 4_000_000
 
 
 class ShownCode:
@@ -46,22 +53,26 @@ class ShownCode:
         return self._code.postings(field, terms)
 
     def analyses(self, documents: Sequence[int]) -> Mapping[int, FileAnalysis]:
-        try:
-            return self._code.analyses(documents)
-        except Exception as error:
-            self._note(f"the index does not say what files define ({_said(error)})")
-            raise
+        return self._asked(lambda: self._code.analyses(documents), "what files define")
 
     def text(self, path: str) -> str:
         found = self._texts.get(path)
         if found is None:
-            try:
-                found = redact_content_text(self._code.text(path))  # guard: no secret is shown
-            except Exception as error:
-                self._note(f"{path} could not be read ({_said(error)})")
-                raise
-            self._texts[path] = found
+            found = self._texts[path] = self._asked(lambda: self._masked(path), path)
         return found
+
+    def _masked(self, path: str) -> str:
+        text = self._code.text(path)
+        if len(text) > _MOST_CHARACTERS:  # guard: masking takes time, and none of it would be shown
+            raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
+        return redact_content_text(text)  # guard: no secret is shown
+
+    def _asked(self, act: Callable[[], T], what: str) -> T:
+        outcome = attempted(act)
+        if not outcome.given:
+            self._note(f"{printable(what)} could not be read: it {outcome.problem}")
+            raise LookupError(what)
+        return outcome.given[0]
 
 
 class NoCode:
@@ -85,7 +96,3 @@ class NoCode:
 
     def text(self, path: str) -> str:
         raise KeyError(path)
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:200]

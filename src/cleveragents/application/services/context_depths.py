@@ -11,18 +11,20 @@ times of what there is room for has been offered, the rest is offered by path al
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
-from cleveragents.application.ports.code_index import CodeSnapshot
+from cleveragents.application.ports.code_index import CodePlace, CodeSnapshot
 from cleveragents.application.ports.context_parts import CountTokens
+from cleveragents.application.services.context_code_view import NoCode
 from cleveragents.application.services.context_renderings import CodeText, printable
+from cleveragents.application.services.context_steps import attempted
 from cleveragents.application.services.context_units import Unit, unit_of, without_crossings
 from cleveragents.domain.code import CodeFile, FileAnalysis
 from cleveragents.domain.context_answer import Choice, Depth, RankedPlace, Ranking, Rendering
 
-__all__ = ["WholeDefinitions"]
+__all__ = ["WholeDefinitions", "paths_alone"]
 
 _MOST_FILES: Final = 40
 _MOST_PLACES: Final = 200
@@ -58,9 +60,8 @@ class WholeDefinitions:
     def choices(self, ranking: Ranking, code: CodeSnapshot, count: CountTokens) -> Sequence[Choice]:
         files = _grouped(ranking)
         found = {file.path: file for file in code.files if file.path in files}
-        analyses: dict[int, FileAnalysis] = {}
-        with suppress(Exception):
-            analyses.update(code.analyses([file.document for file in found.values()]))
+        documents = [file.document for file in found.values()]
+        analyses = next(iter(attempted(lambda: code.analyses(documents)).given), {})
         offering = _Offering(self._room, code, count)
         for place in ranking.places[:_MOST_PLACES]:
             if place.text:
@@ -70,6 +71,14 @@ class WholeDefinitions:
             analysis = analyses.get(known.document) if known else None
             offering.offer_file(file, known, analysis)
         return offering.choices
+
+
+def paths_alone(ranking: Ranking, count: CountTokens) -> Sequence[Choice]:
+    """The best files by their paths, for when nothing can be read."""
+    offering = _Offering(0, NoCode(CodePlace(Path())), count)
+    for place in ranking.files[:_MOST_FILES]:
+        offering.offer_path(place)
+    return offering.choices
 
 
 class _Offering:
@@ -91,10 +100,18 @@ class _Offering:
         self._offer(place, texts)
 
     def offer_file(self, file: _File, known: CodeFile | None, analysis: FileAnalysis | None) -> None:
+        """The file and its places; what cannot be read, or makes no sense, by its path."""
+        before = len(self.choices)
         text = self._read(known, analysis)
-        if text is None:
-            self._offer(file.place, {Depth.PATH: f"### {printable(file.place.path)}"})
-            return
+        if text is not None:
+            attempted(lambda: self._offer_text_of(file, text))
+        if len(self.choices) == before:
+            self.offer_path(file.place)
+
+    def offer_path(self, place: RankedPlace) -> None:
+        self._offer(place, {Depth.PATH: f"### {printable(place.path)}"})
+
+    def _offer_text_of(self, file: _File, text: CodeText) -> None:
         units = _units(file.places, text.analysis)
         whole = self._whole(text, units)
         if whole is not None:
@@ -117,9 +134,8 @@ class _Offering:
         """The file, if it can be read and is not beyond what is looked at closely."""
         if known is None or analysis is None or analysis.opaque or self._left <= 0:
             return None
-        with suppress(Exception):
-            return CodeText(known.path, self._code.text(known.path), analysis)
-        return None
+        read = attempted(lambda: CodeText(known.path, self._code.text(known.path), analysis))
+        return next(iter(read.given), None)
 
     def _whole(self, text: CodeText, units: dict[Unit, RankedPlace]) -> str | None:
         """All of the file, if it is short, or if it has no places that could be shown instead."""

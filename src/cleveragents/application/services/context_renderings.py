@@ -15,6 +15,7 @@ _MOST_MEMBERS: Final = 200
 _MOST_NAMES: Final = 60
 _LONGEST_SIGNATURE: Final = 30
 _LONGEST_LINE: Final = 2000
+_LONGEST_COMMENT: Final = 60
 _VALUES: Final = ("variable", "constant", "field", "property")
 """Kinds without a signature: their first line says what they are."""
 _QUOTES: Final = ('"""', "'''", '"', "'", 'r"""', "r'''")
@@ -85,22 +86,24 @@ class CodeText:
             return [f"{definition.kind} {printable(self.analysis.qualified(position))}"]
         lines = self._lines(Span(signature.first, last))
         if documented:
-            lines.extend(self._documentation(definition.span, last))
+            lines.extend(self._documentation(definition.span, Span(signature.first, last)))
         return lines
 
-    def _documentation(self, span: Span, after: int) -> list[str]:
+    def _documentation(self, span: Span, signature: Span) -> list[str]:
         """The first line of what the definition says of itself: below its signature, or above it."""
-        if after < span.last and after < len(self.lines):
-            below = self.lines[after]
+        if signature.last < min(span.last, len(self.lines)):
+            below = self.lines[signature.last]
             if below.strip().startswith(_QUOTES):
                 return [below[:_LONGEST_LINE]]
-        first = span.first - 1
-        while first > 0 and self.lines[first - 1].strip().startswith(_COMMENTS):
-            first -= 1
-        for line in self.lines[first : span.first - 1]:
-            if line.strip().strip("/*!#-; "):
-                return [line[:_LONGEST_LINE]]
-        return []
+        above: list[str] = []
+        for line in reversed(
+            self.lines[max(0, signature.first - 1 - _LONGEST_COMMENT) : signature.first - 1]
+        ):
+            if not line.strip().startswith((*_COMMENTS, "@")):
+                break
+            above.insert(0, line)
+        said = [line for line in above if line.strip().strip("/*!#-; ") and not line.strip().startswith("@")]
+        return [line[:_LONGEST_LINE] for line in said[:1]]
 
     def _full(self, unit: Unit | None) -> str | None:
         lines = self.lines if unit is None else self._lines(unit.span)

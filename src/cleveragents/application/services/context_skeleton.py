@@ -14,11 +14,13 @@ from typing import Final
 
 from cleveragents.application.ports.code_index import CodeSnapshot
 from cleveragents.application.ports.context_parts import CountTokens
+from cleveragents.application.services.context_renderings import printable
 from cleveragents.domain.context_answer import Ranking
 
 __all__ = ["TreeSkeleton"]
 
 _HEADING: Final = "Files of the repository:"
+_REST: Final = "(9999 more files)"
 _BEST: Final = 20
 _MOST_OPENED: Final = 200
 
@@ -30,7 +32,9 @@ class _Directory:
     below: dict[str, _Directory] = field(default_factory=dict)
     total: int = 0
     opened: bool = False
+    """Whether all directories in it are shown."""
     shown: list[str] = field(default_factory=list)
+    """Names of the files and directories in it that are."""
 
 
 class TreeSkeleton:
@@ -58,22 +62,27 @@ class _Drawing:
         self._spent = count(_HEADING) + self._cost(_closed(root, ""))
 
     def reveal(self, path: str) -> None:
-        """Shows the path with its directories, if there is room."""
+        """Shows the path and the directories on the way to it, if there is room."""
         *steps, name = path.split("/")
-        directory = self._root
+        way = [self._root]
         for step in steps:
-            child = directory.below.get(step)
+            child = way[-1].below.get(step)
             if child is None:
                 return
-            if not directory.opened and not self._open(directory):
-                return
-            directory = child
-        if name in directory.files and name not in directory.shown:
-            line = "  " * len(steps) + name
-            if not directory.opened and not self._open(directory):
-                return
-            if name not in directory.shown and self._affords(self._cost(line)):
-                directory.shown.append(name)
+            way.append(child)
+        if name not in way[-1].files:
+            return
+        entries = [*zip(way, steps, strict=False), (way[-1], name)]
+        new = [(depth, *entry) for depth, entry in enumerate(entries) if entry[1] not in entry[0].shown]
+        lines = [
+            _closed(parent.below[entry], "  " * depth) if parent.below.get(entry) else "  " * depth + entry
+            for depth, parent, entry in new
+        ]
+        # Of a directory that is shown in part, the rest is counted in a line of its own.
+        lines.extend("  " * depth + _REST for depth, parent, _ in new if not parent.shown)
+        if self._affords(sum(self._cost(line) for line in lines)):
+            for _, parent, entry in new:
+                parent.shown.append(entry)
 
     def open_largest(self) -> None:
         """Opens what is not open yet, the shallowest first, and of these the largest."""
@@ -112,10 +121,12 @@ class _Drawing:
         depth = directory.path.count("/") + 1 if directory.path else 0
         if len(directory.below) > _MOST_OPENED:
             return False
-        lines = [_closed(child, "  " * depth) for child in directory.below.values()]
+        new = [name for name in directory.below if name not in directory.shown]
+        lines = [_closed(directory.below[name], "  " * depth) for name in new]
         if not self._affords(sum(self._cost(line) for line in lines)):
             return False
         directory.opened = True
+        directory.shown.extend(new)
         return True
 
     def _affords(self, cost: int) -> bool:
@@ -157,7 +168,7 @@ def _directory(path: str, found: dict[str, _Directory]) -> _Directory:
 
 
 def _closed(directory: _Directory, indent: str) -> str:
-    name = directory.path.rpartition("/")[2]
+    name = printable(directory.path.rpartition("/")[2])
     files = "1 file" if directory.total == 1 else f"{directory.total} files"
     return f"{indent}{name}/ ({files})"
 
@@ -165,15 +176,17 @@ def _closed(directory: _Directory, indent: str) -> str:
 def _lines(directory: _Directory, depth: int) -> list[str]:
     indent = "  " * depth
     lines: list[str] = []
-    for name in sorted({*directory.below, *directory.shown}):
+    hidden = directory.total
+    for name in sorted(directory.shown):
         child = directory.below.get(name)
+        hidden -= 1 if child is None else child.total
         if child is None:
-            lines.append(f"{indent}{name}")
+            lines.append(f"{indent}{printable(name)}")
             continue
         lines.append(_closed(child, indent))
-        if child.opened:
+        if child.shown:
             lines.extend(_lines(child, depth + 1))
-    hidden = len(directory.files) - len(directory.shown)
-    if hidden and (directory.opened or not depth):
-        lines.append(f"{indent}({hidden} more files)" if directory.shown else f"{indent}({hidden} files)")
+    if hidden:
+        more = "1 more file" if hidden == 1 else f"{hidden} more files"
+        lines.append(f"{indent}({more})")
     return lines

@@ -9,7 +9,9 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from cleveragents.application.ports.context import CancelSignal
@@ -17,10 +19,11 @@ from cleveragents.application.ports.context_parts import StrategyExecutor
 from cleveragents.domain.context import ContextFragment, ContextRequest, StrategyReport, StrategyStatus
 from cleveragents.errors import Closed
 
-__all__ = ["Deadline", "Outcome", "run_step"]
+__all__ = ["Deadline", "Outcome", "attempted", "run_step"]
 
 T = TypeVar("T")
 
+_LONGEST_PROBLEM: Final = 300
 _NOTHING_ASKED: Final = ContextRequest("")
 _WORDS: Final = {
     StrategyStatus.LATE: "was not done in time",
@@ -66,6 +69,34 @@ class _Step(Generic[T]):
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
         self.given = (self._act(cancelled),)
         return ()
+
+
+class _Caught:
+    """As a context manager, takes in any exception that is no interrupt, and keeps what it said."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+
+    def __enter__(self) -> _Caught:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.problem = f"failed ({type(error).__name__})"
+        with suppress(Exception):  # even its __str__ may be foreign
+            self.problem = f"failed ({type(error).__name__}: {error})"[:_LONGEST_PROBLEM]
+        return True
+
+
+def attempted(act: Callable[[], T]) -> Outcome[T]:
+    """What `act` gives, here and now; or what it raised."""
+    caught = _Caught()
+    with caught:
+        return Outcome((act(),))
+    return Outcome(problem=caught.problem)
 
 
 def run_step(
