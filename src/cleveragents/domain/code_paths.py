@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_code", "is_documentation", "is_example", "is_test"]
+__all__ = ["is_code", "is_documentation", "is_test", "kind_of"]
 
 _TEST_DIRECTORIES = frozenset(
     {"test", "tests", "testing", "__tests__", "spec", "specs", "testsuite", "testdata"}
@@ -14,10 +14,6 @@ _TEST_NAME = re.compile(
 )
 _DOCUMENTATION = frozenset({"md", "rst", "txt", "adoc", "markdown", "mdx", "html"})
 _DOCUMENTATION_DIRECTORIES = frozenset({"doc", "docs", "documentation"})
-_EXAMPLES = frozenset(
-    {"example", "examples", "demo", "demos", "tutorial", "tutorials", "gallery", "benchmark", "benchmarks",
-     "sample", "samples", "bench", "asv_bench"}
-)  # fmt: skip
 _CODE = frozenset(
     {"py", "pyi", "pyx", "pxd", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "go", "rs",
      "java", "kt", "scala", "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "rb", "php", "cs", "swift",
@@ -37,9 +33,12 @@ def is_documentation(path: str) -> bool:
     return any(part.lower() in _DOCUMENTATION_DIRECTORIES for part in directories)
 
 
-def is_example(path: str) -> bool:
-    return any(part.lower() in _EXAMPLES for part in path.split("/")[:-1])
-
-
 def is_code(path: str) -> bool:
     return path.rpartition(".")[2].lower() in _CODE
+
+
+def kind_of(path: str) -> str:
+    """`source`, `test`, or `text` for all that is no code."""
+    if not is_code(path):
+        return "text"
+    return "test" if is_test(path) else "source"

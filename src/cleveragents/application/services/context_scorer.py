@@ -1,0 +1,114 @@
+"""Ranks files, and places within them, by what all strategies said together.
+
+The weights are `Fusion`'s. A file is what changes, so files are ranked by what was said of them as a whole; a
+place within a file is as good as what was said of it, in as good a file as it is in. Tests and texts are held
+back, because a question is seldom about them, unless it says that it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cleveragents.application.ports.code_index import CodeSnapshot
+from cleveragents.domain.code import Span
+from cleveragents.domain.code_paths import kind_of
+from cleveragents.domain.context_answer import Candidate, Finding, RankedPlace, Ranking
+from cleveragents.domain.fusion import Fusion, Signal
+from cleveragents.domain.question import read_question
+
+__all__ = ["FusedScorer"]
+
+_NOWHERE = Span(0, 0)
+_OWN = 0.7
+"""Which part of a place's score is its own; the rest is its file's."""
+
+_Said = dict[Signal, tuple[float, int]]
+
+
+class FusedScorer:
+    """`Scorer`: weighted sums of signals on one scale. Immutable; any thread may ask."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._fusion = fusion
+
+    def rank(self, question: str, candidates: Sequence[Candidate], code: CodeSnapshot) -> Ranking:
+        files = [one for one in candidates if one.span is None and not one.text]
+        places = [one for one in candidates if one.span is not None or one.text]
+        scores = self._file_scores(question, files, places)
+        findings = {one.path: one.findings for one in files}
+        ranked = sorted(scores, key=lambda path: (-scores[path], path))
+        return Ranking(
+            tuple(RankedPlace(path, None, scores[path], findings.get(path, ())) for path in ranked),
+            self._places(places, scores),
+        )
+
+    def _file_scores(
+        self, question: str, files: Sequence[Candidate], places: Sequence[Candidate]
+    ) -> dict[str, float]:
+        """Between 0 and 1, the best having 1 unless nothing speaks for it."""
+        fusion = self._fusion
+        asked = _asked_for(question)
+        raw: dict[str, float] = {one.path: 0.0 for one in places if not one.text}
+        for path, said in _said(files).items():
+            worth = fusion.worth(said) + fusion.prior(path)
+            held_back = 1.0 if kind_of(path) in asked else fusion.kind(path)
+            raw[path] = worth * held_back if worth > 0 else worth
+        highest = max(raw.values(), default=0.0)
+        lowest = min(0.0, min(raw.values(), default=0.0))
+        spread = highest - lowest or 1.0
+        return {path: (worth - lowest) / spread for path, worth in raw.items()}
+
+    def _places(self, places: Sequence[Candidate], files: Mapping[str, float]) -> tuple[RankedPlace, ...]:
+        tops = _tops(places)
+        found: list[RankedPlace] = []
+        for one in places:
+            shares = [_share(finding, tops) for finding in one.findings]
+            own = max(shares, default=0.0)
+            score = own if one.text else files[one.path] * (1 - _OWN + _OWN * own)
+            found.append(RankedPlace(one.path, one.span, score, one.findings, one.text))
+        return tuple(sorted(found, key=lambda place: (-place.score, place.path, place.span or _NOWHERE)))
+
+
+def _said(files: Sequence[Candidate]) -> dict[str, _Said]:
+    """What each signal says of each file: the share of its highest score, and the place in its order."""
+    by_signal: dict[Signal, dict[str, float]] = {}
+    for one in files:
+        for finding in one.findings:
+            scores = by_signal.setdefault((finding.strategy, finding.signal), {})
+            scores[one.path] = max(scores.get(one.path, 0.0), finding.score)
+    said: dict[str, _Said] = {one.path: {} for one in files}
+    for signal, scores in by_signal.items():
+        highest = max(scores.values())
+        if highest <= 0:
+            continue
+        order = sorted(scores, key=lambda path: (-scores[path], path))
+        for place, path in enumerate(order):
+            if scores[path] > 0:
+                said[path][signal] = (scores[path] / highest, place)
+    return said
+
+
+def _tops(places: Sequence[Candidate]) -> dict[Signal, float]:
+    tops: dict[Signal, float] = {}
+    for one in places:
+        for finding in one.findings:
+            key = (finding.strategy, finding.signal)
+            tops[key] = max(tops.get(key, 0.0), finding.score)
+    return tops
+
+
+def _share(finding: Finding, tops: Mapping[Signal, float]) -> float:
+    top = tops[finding.strategy, finding.signal]
+    return max(0.0, finding.score) / top if top > 0 else 0.0
+
+
+_ASKING = {
+    "test": frozenset({"test", "tests", "pytest", "unittest", "fixture", "fixtures", "conftest"}),
+    "text": frozenset({"docs", "documentation", "readme", "changelog", "typo"}),
+}
+
+
+def _asked_for(question: str) -> frozenset[str]:
+    """The kinds of files that the title speaks of."""
+    words = frozenset(read_question(question).title.lower().replace("`", " ").replace("/", " ").split())
+    return frozenset(kind for kind, names in _ASKING.items() if words & names)

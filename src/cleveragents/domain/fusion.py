@@ -1,0 +1,116 @@
+"""How what strategies say of files is put together: a weight for each signal, and what a path alone tells.
+
+Signals count different things, so each is brought to the same scale for every question: what it says of a
+file as a share of the most that it says of any, and by which place the file has in its order. The weights are
+learned from questions whose answers are known; they are data, which `fusion_from_json` reads.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from cleveragents.domain.code_paths import is_documentation, kind_of
+from cleveragents.domain.json_value import JsonValue
+
+__all__ = ["Fusion", "Signal", "SignalWeight", "fusion_from_json"]
+
+Signal = tuple[str, str]
+"""The strategy's name, and its name for one way of looking."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalWeight:
+    """`share` weighs the score as a share of the highest, `rank` the place in the order."""
+
+    share: float = 0.0
+    rank: float = 0.0
+
+
+_UNKNOWN = SignalWeight(0.3, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """`signals` that nobody has measured count a little. `priors` are added for what a path is; `kinds`
+    multiply the sum of what is not source."""
+
+    signals: Mapping[Signal, SignalWeight]
+    priors: Mapping[str, float] = field(default_factory=dict)
+    kinds: Mapping[str, float] = field(default_factory=dict)
+    unknown: SignalWeight = _UNKNOWN
+
+    def worth(self, said: Mapping[Signal, tuple[float, int]]) -> float:
+        """Of everything said of a file: for each signal the share, and the place from 0."""
+        total = 0.0
+        for signal, (share, place) in said.items():
+            weight = self.signals.get(signal, self.unknown)
+            total += weight.share * share + weight.rank * 2 / (2 + place)
+        return total
+
+    def prior(self, path: str) -> float:
+        return sum(weight * _PRIORS[name](path) for name, weight in self.priors.items())
+
+    def kind(self, path: str) -> float:
+        return self.kinds.get(kind_of(path), 1.0)
+
+
+_ASIDE = re.compile(
+    r"(?:^|/)(?:docs?|examples?|benchmarks?|asv_bench|tutorials?|galler(?:y|ies)|scripts?|tools?|bin|build\w{0,20}"
+    r"|release|setup\.py|setupext|versioneer|extras?|ci|\.[\w-]{1,40}|maint\w{0,20})(?:/|$|\.py$)",
+    re.IGNORECASE,
+)
+_VENDORED = re.compile(
+    r"(?:^|/)(?:_?vendor\w{0,20}|extern\w{0,20}|_?packages|third_party|migrations|locale|deprecated|legacy"
+    r"|compat\w{0,20})(?:/|\.py$)|_?version\.py$"
+)
+_TESTING = re.compile(
+    r"(?:^|/)(?:test|testing|testdata|test_data|functional|input|data|fixtures?)/|(?:^|/)\w{0,80}tests?\.py$"
+)
+_PACKAGE = re.compile(r"(?:^|/)(?:__init__\.pyi?|index\.[jt]sx?|mod\.rs|package-info\.java)$")
+
+_PRIORS: Mapping[str, Callable[[str], float]] = {
+    "aside": lambda path: float(bool(_ASIDE.search(path))),
+    "vendored": lambda path: float(bool(_VENDORED.search(path))),
+    "testing": lambda path: float(bool(_TESTING.search(path))),
+    "package": lambda path: float(bool(_PACKAGE.search(path))),
+    "depth": lambda path: min(path.count("/"), 10) / 10,
+    "documentation": lambda path: float(is_documentation(path)),
+}
+
+
+def fusion_from_json(data: JsonValue) -> Fusion:
+    """`ValueError` if that is no description of weights."""
+    if not isinstance(data, Mapping):
+        raise ValueError("weights are an object")
+    signals: dict[Signal, SignalWeight] = {}
+    for name, weights in _object(data, "signals").items():
+        strategy, _, signal = name.partition(".")
+        share, rank = _pair(name, weights)
+        signals[strategy, signal] = SignalWeight(share, rank)
+    priors = {name: _number(name, value) for name, value in _object(data, "priors").items()}
+    if unknown := priors.keys() - _PRIORS.keys():
+        raise ValueError(f"no such prior: {', '.join(sorted(unknown))}")
+    kinds = {name: _number(name, value) for name, value in _object(data, "kinds").items()}
+    return Fusion(signals, priors, kinds)
+
+
+def _object(data: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonValue]:
+    found = data.get(name, {})
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{name} is no object")
+    return found
+
+
+def _pair(name: str, value: JsonValue) -> tuple[float, float]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"{name} has no two weights")
+    return _number(name, value[0]), _number(name, value[1])
+
+
+def _number(name: str, value: JsonValue) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"the weight of {name} is no number")
+    return float(value)

@@ -1,0 +1,59 @@
+"""What people wrote about the repository: AGENTS.md, its README, and its documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cleveragents.application.ports.context import CancelSignal, ContextStrategy
+from cleveragents.application.ports.context_parts import StrategyGround
+from cleveragents.domain.code import CodeFile
+from cleveragents.domain.code_paths import is_code, is_documentation
+from cleveragents.domain.context import ContextFragment, ContextRequest
+from cleveragents.infrastructure.context.looking import Kind, looking
+from cleveragents.infrastructure.context.places import Places, in_order
+
+__all__ = ["GuidanceStrategy", "make"]
+
+_MOST_DOCUMENTS = 30
+_STANDING = {"agents.md": 1.0, "claude.md": 0.8, "contributing.md": 0.5, "readme.md": 0.4, "readme.rst": 0.4}
+
+
+class GuidanceStrategy:
+    """It holds nothing but the snapshot, which any thread may ask."""
+
+    name = "guidance"
+
+    def __init__(self, ground: StrategyGround) -> None:
+        self._code = ground.code
+
+    def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
+        written = [
+            file for file in self._code.files if is_documentation(file.path) and not is_code(file.path)
+        ]
+        if not written or cancelled.is_cancelled:
+            return ()
+        look = looking(self._code, request.question)
+        scores = look.file_scores("weighed", kind=Kind.TEXT)
+        places = Places(look, self.name)
+        about = {file.path: float(scores[file.document]) for file in written}
+        return in_order(
+            [
+                *places.files("standing", _standing(written)),
+                *places.files("documents", about, _MOST_DOCUMENTS),
+            ]
+        )
+
+
+def _standing(written: Sequence[CodeFile]) -> dict[str, float]:
+    """What is meant for everybody who works here; the nearer to the root, the more it is."""
+    scores: dict[str, float] = {}
+    for file in written:
+        directory, _, name = file.path.rpartition("/")
+        worth = _STANDING.get(name.lower(), 0.0)
+        if worth:
+            scores[file.path] = worth / (1 + (directory.count("/") + 1 if directory else 0))
+    return dict(sorted(scores.items(), key=lambda item: -item[1])[:10])
+
+
+def make(ground: StrategyGround) -> ContextStrategy:
+    return GuidanceStrategy(ground)

@@ -1,0 +1,291 @@
+"""Definitions and uses of the names in the question.
+
+A name that few files define tells much, one that many define tells little. What the index finds by its words
+is believed after a look at the definitions themselves, where capitals count: `Model` is no `model`. Where a
+name stands in the question matters as well: in the title it is what the question is about, in code it may
+only be what the author happened to use.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from cleveragents.application.ports.context import CancelSignal, ContextStrategy
+from cleveragents.application.ports.context_parts import StrategyGround
+from cleveragents.domain.code import Definition, Field, FileAnalysis
+from cleveragents.domain.code_terms import STOP_WORDS, whole_of, words_of
+from cleveragents.domain.context import ContextFragment, ContextRequest
+from cleveragents.domain.question import Question
+from cleveragents.domain.question_queries import COMMON_WORDS
+from cleveragents.infrastructure.context.looking import Kind, Looking, looking
+from cleveragents.infrastructure.context.name_words import NameWords
+from cleveragents.infrastructure.context.places import Places, in_order
+
+__all__ = ["SymbolsStrategy", "make"]
+
+_MOST_NAMES = 400
+_MOST_DEFINING = 40
+_MOST_LOOKED_AT = 160
+_MOST_PLACES = 40
+_MOST_WORDS = 400
+
+_TOO_COMMON = frozenset(
+    [
+        "foo",
+        "bar",
+        "baz",
+        "spam",
+        "test",
+        "tests",
+        "main",
+        "data",
+        "args",
+        "kwargs",
+        "value",
+        "values",
+        "name",
+        "names",
+        "key",
+        "keys",
+        "type",
+        "types",
+        "list",
+        "dict",
+        "str",
+        "int",
+        "float",
+        "bool",
+        "object",
+        "none",
+        "true",
+        "false",
+        "print",
+        "len",
+        "range",
+        "numpy",
+        "pandas",
+        "self",
+        "cls",
+    ]
+)
+_COMPOUND = re.compile(r"(?<=[^\W_])_|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|^_\w{3}")
+
+_Names = dict[str, Counter[str]]
+
+
+class SymbolsStrategy:
+    """It holds nothing but the snapshot, which any thread may ask."""
+
+    name = "symbols"
+
+    def __init__(self, ground: StrategyGround) -> None:
+        self._code = ground.code
+
+    def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
+        look = looking(self._code, request.question)
+        names = _names(look.question)
+        places = Places(look, self.name)
+        fragments = _uses(look, names, places)
+        if not cancelled.is_cancelled:
+            fragments += _phrases(look, places)
+        if not cancelled.is_cancelled:
+            documents = _definers(look, names)
+            analyses = self._code.analyses(documents)
+            definitions = _Definitions(look, names, analyses)
+            fragments += definitions.fragments(places, self.name)
+        return in_order(fragments)
+
+
+def _names(question: Question) -> _Names:
+    """What could be the name of something, by where it stands."""
+    parts = {
+        "title": question.title,
+        "ticked": "\n".join(question.ticked),
+        "prose": question.prose,
+        "code": question.code,
+        "trace": question.trace,
+    }
+    return {
+        part: Counter(dict(Counter(filter(_is_name, words_of(text))).most_common(_MOST_NAMES)))
+        for part, text in parts.items()
+    }
+
+
+def _is_name(word: str) -> bool:
+    lower = word.lower()
+    return (
+        len(word) > 2 and lower not in COMMON_WORDS and lower not in STOP_WORDS and lower not in _TOO_COMMON
+    )
+
+
+def _is_compound(name: str) -> bool:
+    return bool(_COMPOUND.search(name.strip("_") if not name.startswith("_") else name))
+
+
+_PARTS = (("title", 3.0), ("ticked", 2.0), ("prose", 1.0), ("code", 1.0), ("trace", 0.5))
+
+
+def _weights(names: _Names) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    for part, weight in _PARTS:
+        for name in names[part]:
+            weights[name] = weights.get(name, 0.0) + weight
+    return dict(sorted(weights.items(), key=lambda item: -item[1])[:_MOST_NAMES])
+
+
+def _holders(look: Looking, field: Field, terms: Iterable[str]) -> dict[str, list[int]]:
+    """The sources in which each term stands."""
+    import numpy as np
+
+    corpus = look.corpus(Kind.SOURCE)
+    found = corpus.find(look.code, field, sorted(set(terms)))
+    documents = corpus.document_of[found.chunk]
+    bounds = np.searchsorted(found.term, np.arange(len(found.terms) + 1))
+    return {
+        term: np.unique(documents[bounds[number] : bounds[number + 1]]).tolist()
+        for number, term in enumerate(found.terms)
+        if bounds[number] < bounds[number + 1]
+    }
+
+
+def _uses(look: Looking, names: _Names, places: Places) -> list[ContextFragment]:
+    """Files that have a name of several words anywhere in them, which hardly happens by chance."""
+    weights = {whole_of(name): weight for name, weight in _weights(names).items() if _is_compound(name)}
+    total: dict[int, float] = {}
+    rarest: dict[int, float] = {}
+    for term, documents in _holders(look, Field.BODY, weights).items():
+        for document in documents:
+            total[document] = total.get(document, 0.0) + math.sqrt(weights[term]) / len(documents)
+            rarest[document] = max(rarest.get(document, 0.0), 1 / len(documents))
+    return [*places.files("use", _by_path(look, total)), *places.files("rarest", _by_path(look, rarest))]
+
+
+def _by_path(look: Looking, scores: Mapping[int, float]) -> dict[str, float]:
+    return {path: score for document, score in scores.items() for path in look.paths[document]}
+
+
+def _phrases(look: Looking, places: Places) -> list[ContextFragment]:
+    """Words that stand together in the question and are one name in the code: shallow copy, `shallowcopy`."""
+    fragments: list[ContextFragment] = []
+    for part, text, lengths in (
+        ("title", look.question.title, (2, 3, 4)),
+        ("prose", look.question.prose, (2, 3)),
+    ):
+        words = [whole_of(word) for word in words_of(text)[:_MOST_WORDS]]
+        joined = {
+            "".join(words[at : at + length]): length
+            for length in lengths
+            for at in range(len(words) - length + 1)
+        }
+        scores: dict[int, float] = {}
+        for term, documents in _holders(look, Field.NAME, joined).items():
+            for document in documents:
+                scores[document] = scores.get(document, 0.0) + (joined[term] - 1) / len(documents)
+        fragments += places.files(f"phrase_{part}", _by_path(look, scores))
+    return fragments
+
+
+def _definers(look: Looking, names: _Names) -> list[int]:
+    """The sources that most probably define what is named, and the likeliest of all."""
+    weights = _weights(names)
+    wholes: dict[str, float] = {}
+    for name, weight in weights.items():
+        wholes[whole_of(name)] = max(wholes.get(whole_of(name), 0.0), weight)
+    scores: dict[int, float] = {}
+    for term, documents in _holders(look, Field.NAME, wholes).items():
+        if len(documents) <= _MOST_DEFINING:
+            for document in documents:
+                scores[document] = scores.get(document, 0.0) + wholes[term] / len(documents)
+    chosen = sorted(scores, key=lambda document: (-scores[document], document))[: _MOST_LOOKED_AT // 2]
+    return list(dict.fromkeys((*chosen, *look.contenders)))[:_MOST_LOOKED_AT]
+
+
+def _group(definition: Definition) -> str:
+    if definition.kind == "variable":
+        return "variable"
+    return "top" if definition.parent is None or definition.kind == "class" else "member"
+
+
+class _Definitions:
+    """What the files that were looked at define. Not thread-safe: use it in the call that made it."""
+
+    def __init__(self, look: Looking, names: _Names, analyses: Mapping[int, FileAnalysis]) -> None:
+        self._look = look
+        self._names = names
+        self._analyses = analyses
+        self._where: dict[tuple[str, str], dict[int, list[int]]] = {}
+        wanted = frozenset(name for counts in names.values() for name in counts)
+        for document, analysis in analyses.items():
+            for position, definition in enumerate(analysis.definitions):
+                if definition.name in wanted:
+                    files = self._where.setdefault((definition.name, _group(definition)), {})
+                    files.setdefault(document, []).append(position)
+
+    def fragments(self, places: Places, strategy: str) -> list[ContextFragment]:
+        look = self._look
+        fragments: list[ContextFragment] = []
+        for signal, scores in (*self._by_part(), ("member_of", self._members())):
+            fragments += places.files(signal, _by_path(look, scores))
+        for query in ("title", "weighed"):
+            words = NameWords(look.queries[query], self._analyses)
+            fragments += places.files(f"words_best_{query}", _by_path(look, words.best))
+            fragments += places.files(f"words_all_{query}", _by_path(look, words.together))
+        return [*fragments, *self._places(strategy)]
+
+    def _by_part(self) -> Iterable[tuple[str, dict[int, float]]]:
+        for part, counts in self._names.items():
+            for group in ("top", "member", "variable"):
+                scores: dict[int, float] = {}
+                for name, count in counts.items():
+                    files = self._where.get((name, group))
+                    if files is None:
+                        continue
+                    certain = 1.0 if part == "ticked" or _is_compound(name) else 0.5
+                    worth = certain / len(files) ** 0.75 * (1 + 0.3 * math.log(count))
+                    for document in files:
+                        scores[document] = scores.get(document, 0.0) + worth
+                if scores:
+                    yield f"{group}_{part}", scores
+
+    def _members(self) -> dict[int, float]:
+        """Files that define a method and its class, both of them named."""
+        weights = _weights(self._names)
+        scores: dict[int, float] = {}
+        for (name, group), files in self._where.items():
+            if group != "member":
+                continue
+            hits = [
+                document
+                for document, positions in files.items()
+                if any(self._parent(document, position) in weights for position in positions)
+            ]
+            for document in hits:
+                stressed = name in self._names["title"] or name in self._names["ticked"]
+                scores[document] = scores.get(document, 0.0) + (1.0 if stressed else 0.3) / len(hits)
+        return scores
+
+    def _parent(self, document: int, position: int) -> str:
+        definitions = self._analyses[document].definitions
+        parent = definitions[position].parent
+        return "" if parent is None else definitions[parent].name
+
+    def _places(self, strategy: str) -> list[ContextFragment]:
+        """The definitions themselves, the rarest names first."""
+        weights = _weights(self._names)
+        found: list[ContextFragment] = []
+        for (name, _), files in self._where.items():
+            worth = weights.get(name, 0.0) / len(files)
+            for document, positions in files.items():
+                span = self._analyses[document].definitions[positions[0]].span
+                found += [
+                    ContextFragment(path, "", worth, strategy, span, "place")
+                    for path in self._look.paths[document]
+                ]
+        return sorted(found, key=lambda fragment: (-fragment.score, fragment.path))[:_MOST_PLACES]
+
+
+def make(ground: StrategyGround) -> ContextStrategy:
+    return SymbolsStrategy(ground)
