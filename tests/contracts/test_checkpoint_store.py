@@ -1,4 +1,4 @@
-"""The contracts of `CheckpointStore` and `CheckpointUpkeep`, on both databases."""
+"""The contract of `CheckpointStore`, on both databases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import psycopg
 import pytest
 from sqlalchemy import delete, func, select
 
-from cleveragents.application.ports.checkpoint_upkeep import CheckpointHead
 from cleveragents.application.ports.checkpoints import Blob, Fence, StoredCheckpoint, StoredWrite
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.errors import DatabaseFailed, InvalidPayload, StaleFence, UnknownPlan
@@ -25,7 +24,6 @@ from cleveragents.infrastructure.persistence.actor_tables import (
 )
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.infrastructure.persistence.sql_checkpoint_upkeep import SqlCheckpointUpkeep
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.races.hammer import hammer
@@ -42,11 +40,6 @@ SECONDS_LIMIT = 60.0
 @pytest.fixture
 def store(database: Database) -> SqlCheckpointStore:
     return SqlCheckpointStore(database)
-
-
-@pytest.fixture
-def upkeep(database: Database) -> SqlCheckpointUpkeep:
-    return SqlCheckpointUpkeep(database)
 
 
 def checkpoint(
@@ -471,49 +464,14 @@ def test_deleting_while_others_write_leaves_all_or_nothing_of_a_thread(
     assert rows(database) == [0, 0, 0]
 
 
-# ── upkeep ──
+# ── what there is ──
 
 
-def test_a_copy_has_all_of_the_thread_and_what_it_had_itself(
-    store: SqlCheckpointStore, upkeep: SqlCheckpointUpkeep
-) -> None:
-    store.put(checkpoint(1, a=("1", ("bytes", b"x"))))
-    store.put(checkpoint(2, 1, a=("1", KEPT)))
-    store.put_writes("t", "", "000002", [write("task", 0)], replace=False)
-    own = checkpoint(2, thread="copy")
-    store.put(own)
-    upkeep.copy("t", "copy")
-    upkeep.copy("t", "copy")
-    upkeep.copy("nobody", "nothing")
-    assert ids(list(store.list("copy"))) == ["000002", "000001"]
-    assert store.get("copy") == replace(own, writes=[write("task", 0)])
-    assert store.get("copy", "", "000001") == checkpoint(1, thread="copy", a=("1", ("bytes", b"x")))
-    store.delete_threads("t")
-    assert store.get("copy", "", "000001") is not None
-    assert list(store.list("nothing")) == []
-
-
-def test_what_is_forgotten_goes_with_the_values_that_nobody_else_needs(
-    store: SqlCheckpointStore, upkeep: SqlCheckpointUpkeep, database: Database
-) -> None:
-    for thread in ("t", "other"):
-        store.put(checkpoint(1, None, thread, a=("1", ("bytes", b"long")), b=("1", ("bytes", b"b1"))))
-        store.put(checkpoint(2, 1, thread, a=("1", KEPT), b=("2", ("bytes", b"b2"))))
-        for number in (1, 2):
-            store.put_writes(thread, "", f"{number:06}", [write("task", 0)], replace=False)
-    asked: list[CheckpointHead] = []
-
-    def the_first(heads: Sequence[CheckpointHead]) -> list[CheckpointHead]:
-        asked.extend(heads)
-        return [head for head in heads if head.checkpoint_id == "000001"]
-
-    upkeep.forget(the_first, ["t", "nobody", "\0"])
-    assert {head.thread_id for head in asked} == {"t"}
-    assert {head.metadata for head in asked} == {b'{"step": 1}', b'{"step": 2}'}
-    left = store.get("t")
-    assert left is not None
-    assert left.values == {"a": ("1", ("bytes", b"long")), "b": ("2", ("bytes", b"b2"))}
-    assert left.writes == [write("task", 0)]
-    assert rows(database) == [3, 5, 3]
-    upkeep.forget(lambda heads: heads)
-    assert rows(database) == [0, 0, 0]
+def test_threads_are_known_by_their_names_for_as_long_as_something_is_kept(store: SqlCheckpointStore) -> None:
+    assert list(store.threads()) == []
+    for thread in ("p/strategize", "p/1", "other"):
+        store.put(checkpoint(1, None, thread))
+        store.put(checkpoint(2, 1, thread))
+    assert sorted(store.threads()) == ["other", "p/1", "p/strategize"]
+    store.delete_threads("p")
+    assert list(store.threads()) == ["other"]

@@ -27,10 +27,8 @@ from cleveragents.errors import InvalidPayload, StaleFence, UnknownPlan
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
-from cleveragents.infrastructure.persistence.sql_checkpoint_upkeep import SqlCheckpointUpkeep
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
-from cleveragents.langgraph.checkpoint_upkeep import UpkeepCheckpointSaver
 from cleveragents.langgraph.checkpoint_values import PlainSerializer
 from tests.contracts.databases import locked
 
@@ -366,34 +364,3 @@ def test_what_somebody_else_wrote_is_not_revived() -> None:
 
 def test_no_graph_can_widen_what_is_allowed(saver: DatabaseCheckpointSaver) -> None:
     assert saver.with_allowlist([(Thing.__module__, Thing.__name__)]) is saver
-
-
-# ── upkeep ──
-
-
-def test_a_pruned_thread_goes_on_from_where_it_was(database: Database) -> None:
-    saver = UpkeepCheckpointSaver(SqlCheckpointStore(database), SqlCheckpointUpkeep(database))
-    graph = looping(saver, 3)
-    ended = graph.invoke({"text": LONG}, at(), durability="sync")
-    saver.copy_thread("plan/execute", "copy")
-    saver.prune(["plan/execute"])
-    assert len(list(saver.list(at(checkpoint_ns="")))) == 1
-    assert graph.get_state(at()).values == ended
-    assert graph.invoke({"log": ["more"]}, at(), durability="sync")["text"] == LONG
-    saver.prune(["plan/execute"], strategy="delete")
-    assert saver.get_tuple(at()) is None
-    assert graph.get_state(at("copy")).values == ended
-    assert len(list(saver.list(at("copy")))) > 1
-    with pytest.raises(InvalidPayload, match="keep_all"):
-        saver.prune(["copy"], strategy="keep_all")
-
-
-def test_what_deltas_are_put_together_from_is_not_pruned(database: Database) -> None:
-    saver = UpkeepCheckpointSaver(SqlCheckpointStore(database), SqlCheckpointUpkeep(database))
-    for thread, about in (("deltas", {"counters_since_delta_snapshot": {"log": (1, 1)}}), ("plain", {})):
-        config = at(thread, checkpoint_ns="")
-        for _ in range(3):
-            config = saver.put(config, empty_checkpoint(), about, {})
-    saver.prune(["deltas", "plain"])
-    assert len(list(saver.list(at("deltas")))) == 3
-    assert len(list(saver.list(at("plain")))) == 1

@@ -90,6 +90,19 @@ def test_a_goal_is_planned_worked_on_reviewed_and_applied(agents: Agents, reposi
     assert (missing.code, "it has no decision 9; there are 2" in missing.err) == (2, True)
 
 
+def test_what_was_said_in_a_plan_is_forgotten_once_nobody_can_go_on_with_it(agents: Agents) -> None:
+    ran = agents("run", "Say color")
+    assert ran.code == 3
+    assert "what was said" not in agents("gc", "--older-than", "0m").err
+    assert agents("plan", "apply", ran.id).code == 0
+    assert "what was said" not in agents("gc", "--older-than", "1h").err
+    dry = agents("gc", "--older-than", "0m", "--dry-run").err
+    assert "what was said in 1 plan: nothing was removed, as you asked" in dry
+    assert "what was said in 1 plan: removed" in agents("gc", "--older-than", "0m").err
+    assert "what was said" not in agents("gc", "--older-than", "0m").err
+    assert "How? → By hand" in agents("plan", "tree", ran.id).out
+
+
 def test_a_plan_without_a_strategist_decided_nothing(agents: Agents) -> None:
     ran = agents("run", "--action", "builtin/command", "--", "true")
     assert "nothing was decided in it" in agents("plan", "tree", ran.id).err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cleveragents.interfaces.cli.background import is_in_background, log_of
+from cleveragents.interfaces.cli.background import is_in_background, log_of, remove_log
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
 
 Start = Callable[..., Any]
@@ -97,6 +98,28 @@ def test_it_is_applied_after_the_command_returned_and_can_be_followed_to_the_end
     assert "committed as" in log.read_text()
     assert log.stat().st_mode & 0o077 == 0
     assert not is_in_background(state, told["plan"])
+    agents("gc", "--older-than", "0m", "--dry-run")
+    assert log.exists()
+    collected = agents("gc", "--older-than", "0m")
+    assert "the log of 1 plan: removed" in collected.err
+    assert not log.exists()
+
+
+def test_a_log_goes_with_its_plan_but_not_while_it_is_written_to(
+    agents: Agents, start: Start, state: Path
+) -> None:
+    told = start(*in_background(*REPLACE))
+    assert agents("plan", "watch", told["plan"]).code == 3
+    gone(told["process"])
+    log = Path(told["log"])
+    with log.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not remove_log(state, told["plan"])
+        assert log.exists()
+    agents("gc", "--older-than", "0m")
+    assert log.exists(), "its result still waits for somebody"
+    assert agents("plan", "delete", told["plan"], "--yes").code == 0
+    assert not log.exists()
 
 
 def test_it_has_a_session_of_its_own_and_the_settings_that_were_given_and_is_cancelled_from_afar(

@@ -266,8 +266,10 @@ class PlanParts:
     @property
     def cleanup(self) -> PlanCleanup:
         from cleveragents.application.services.plan_cleanup import PlanCleanup
+        from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
 
-        return PlanCleanup(self.plans, self.sandboxes, self.history, self._container.clock)
+        checkpoints = SqlCheckpointStore(self._container.database)
+        return PlanCleanup(self.plans, self.sandboxes, self.history, self._container.clock, checkpoints)
 
     @property
     def thinking(self) -> ActorParts:

@@ -91,6 +91,10 @@ class CheckpointStore(Protocol):
         """Keeps them; one that is there already (task and index) is replaced or left, as `replace` says."""
         ...
 
+    def threads(self) -> Sequence[str]:
+        """The names of all threads of which something is kept."""
+        ...
+
     def delete_threads(self, beginning: str) -> None:
         """Forgets the thread of that name, and those below it (`beginning/…`)."""
         ...

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from cleveragents.application.ports.checkpoints import CheckpointStore
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.plans import PlanStore
 from cleveragents.application.ports.sandboxes import Sandboxes
 from cleveragents.application.services.plan_history import PlanHistory, named
 from cleveragents.domain.plan import Plan, PlanState
-from cleveragents.errors import GitFailed, PlanError, SandboxBusy, SandboxMissing, SandboxRefused
+from cleveragents.errors import GitFailed, PlanError, SandboxBusy, SandboxMissing, SandboxRefused, UnknownPlan
 
 __all__ = ["Freed", "PlanCleanup"]
 
@@ -42,6 +43,7 @@ class PlanCleanup:
     sandboxes: Sandboxes
     history: PlanHistory
     clock: Clock
+    checkpoints: CheckpointStore
 
     def loss_of(self, plan: Plan) -> str | None:
         """What would be lost for good with the plan and its sandbox; None if nothing."""
@@ -92,6 +94,25 @@ class PlanCleanup:
                 freed.append(one)
                 total -= one.bytes
         return freed
+
+    def forget_conversations(self, older_than: timedelta, *, dry_run: bool = False) -> Sequence[str]:
+        """Forgets what was said in plans that ended so long ago, and returns which: a run goes on from there,
+        and none of them ever will. What they decided, did and changed is kept elsewhere."""
+        cutoff = self.clock.now() - older_than
+        said = sorted({thread.partition("/")[0] for thread in self.checkpoints.threads()})
+        forgotten = [plan_id for plan_id in said if self.is_past(plan_id, cutoff)]
+        for plan_id in forgotten:
+            if not dry_run:
+                self.checkpoints.delete_threads(plan_id)
+        return forgotten
+
+    def is_past(self, plan_id: str, cutoff: datetime) -> bool:
+        """Whether the plan had ended for good by then, or is deleted."""
+        try:
+            plan = self.plans.get(plan_id)
+        except UnknownPlan:
+            return True
+        return plan.state.ended and plan.updated_at <= cutoff  # guard: what may be resumed goes on from there
 
     def _plans_of(self, sizes: Mapping[str, int]) -> Mapping[str, Plan]:
         after: str | None = None

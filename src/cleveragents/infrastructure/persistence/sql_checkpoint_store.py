@@ -155,6 +155,10 @@ class SqlCheckpointStore:
 
         self._database.write(unit)
 
+    def threads(self) -> Sequence[str]:
+        with self._database.read() as connection:
+            return connection.scalars(select(graph_checkpoints.c.thread_id).distinct()).all()
+
     def delete_threads(self, beginning: str) -> None:
         if not is_storable(beginning):
             return

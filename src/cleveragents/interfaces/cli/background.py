@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
     from cleveragents.interfaces.cli.output import Output
 
-__all__ = ["Started", "is_in_background", "log_of", "start_in_background", "told_started"]
+__all__ = [
+    "Started",
+    "is_in_background",
+    "log_of",
+    "logged_plans",
+    "remove_log",
+    "start_in_background",
+    "told_started",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,20 @@ def is_in_background(state_directory: Path, plan_id: str) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def logged_plans(state_directory: Path) -> list[str]:
+    """Those that ran in the background and whose log is kept."""
+    return sorted(log.stem for log in log_of(state_directory, "").parent.glob("*.log"))
+
+
+def remove_log(state_directory: Path, plan_id: str) -> bool:
+    """Whether it is gone; not while a process writes to it. Logs that several plans share stay with the
+    others."""
+    if is_in_background(state_directory, plan_id):  # guard: its lock is how others know of the process
+        return False
+    log_of(state_directory, plan_id).unlink(missing_ok=True)
+    return True
 
 
 def told_started(plans: Sequence[Plan], started: Started, output: Output) -> None:

@@ -14,6 +14,7 @@ from cleveragents.interfaces.cli.output import Output, counted, format_option, p
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
+    from cleveragents.application.container import Container
     from cleveragents.application.services.plan_cleanup import Freed
 
 __all__ = ["Age", "gc"]
@@ -45,6 +46,9 @@ class Age(click.ParamType[timedelta]):
 def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -> None:
     """Remove the sandboxes of plans that ended.
 
+    Gone with them is what was said in those plans, word by word, and what they wrote to a log in the
+    background; what they decided, did and changed stays on record.
+
     Where all sandboxes together use more than sandbox.quota_bytes, younger ones of ended plans go, too, the
     oldest first. A plan whose result still waits for a decision keeps its sandbox, and so does one that is
     in use, or in which files were edited by hand. Without its sandbox an applied plan cannot be undone, nor
@@ -69,6 +73,21 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     output.table(rows, ["plan", "state", "bytes", "ends"], empty=none)
     if freed:
         _tell_end(freed, dry_run)
+    said = container.plan_parts.cleanup.forget_conversations(older_than, dry_run=dry_run)
+    logs = _logs_removed(container, older_than, dry_run)
+    told = "nothing was removed, as you asked" if dry_run else "removed"
+    for found, what in ((said, "what was said in"), (logs, "the log of")):
+        if found:
+            progress(f"{what} {counted(len(found), 'plan')}: {told}")
+
+
+def _logs_removed(container: Container, older_than: timedelta, dry_run: bool) -> list[str]:
+    from cleveragents.interfaces.cli.background import logged_plans, remove_log
+
+    cutoff = container.clock.now() - older_than
+    cleanup, state = container.plan_parts.cleanup, container.state_directory
+    past = [plan_id for plan_id in logged_plans(state) if cleanup.is_past(plan_id, cutoff)]
+    return [plan_id for plan_id in past if dry_run or remove_log(state, plan_id)]
 
 
 def _age(older_than: timedelta) -> str:

@@ -291,9 +291,11 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
       agents plan delete 7QX2
     """
     from cleveragents.errors import NeedsHuman
+    from cleveragents.interfaces.cli.background import remove_log
     from cleveragents.interfaces.cli.plan_work import interactive
 
-    parts = session.container().plan_parts
+    container = session.container()
+    parts = container.plan_parts
     parts.apply.settle()  # what is half applied is ended while its journal is there
     plan = found_plan(parts, plan_id)
     if plan.state.running and plan.phase is Phase.APPLY and not yes:
@@ -309,6 +311,7 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
         for resource in half_done:
             progress(f"an interrupted apply to {resource} is given up; its files stay as they are")
     parts.cleanup.delete(plan)
+    remove_log(container.state_directory, plan.id)
     progress(f"plan {plan.id} is deleted")
 
 
