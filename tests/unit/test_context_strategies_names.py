@@ -63,8 +63,8 @@ def test_another_package_with_such_a_file_is_not_meant() -> None:
 def test_the_innermost_frame_of_ours_counts_most() -> None:
     trace = (
         "it fails\n\nTraceback (most recent call last):\n"
-        '  File "/x/site-packages/kite/session.py", line 9, in send_request\n    return wire.open_socket(url)\n'
-        '  File "/x/site-packages/kite/wire.py", line 6, in open_socket\n    return socket.create(url)\n'
+        '  File "/x/site-packages/kite/session.py", line 9, in send_request\n    wire.open_socket(url)\n'
+        '  File "/x/site-packages/kite/wire.py", line 6, in open_socket\n    socket.create(url)\n'
         '  File "/usr/lib/python3.11/socket.py", line 800, in create\nOSError: no route\n'
     )
     found = ask(mentions.make, trace)
