@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from cleveragents.application.services.plan_context import PlanContext
 from cleveragents.domain.actor import LlmNode
 from cleveragents.errors import InvalidActor, NotTrusted, UnknownActor
 from cleveragents.infrastructure.actors.builtins import builtin_actors
 from cleveragents.infrastructure.actors.library import ActorLibrary, user_actors_directory
+from cleveragents.infrastructure.context.actor_tools import ContextTools
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.tools.joined import JoinedTools
 from cleveragents.infrastructure.tools.registry import ToolRegistry
 from cleveragents.infrastructure.trust.preview import preview
 from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
@@ -73,7 +77,7 @@ def prompt_of(library: ActorLibrary, name: str) -> str:
 
 
 def test_what_is_shipped_uses_tools_that_exist_and_reads_only_where_it_should(library: ActorLibrary) -> None:
-    registry = ToolRegistry()
+    registry = JoinedTools(ToolRegistry(), ContextTools(cast("PlanContext", None)))
     found = {actor.name: actor for actor in builtin_actors()}
     assert list(found) == SHIPPED
     for name, actor in found.items():

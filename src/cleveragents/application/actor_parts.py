@@ -16,11 +16,14 @@ from cleveragents.domain.plan import Phase
 from cleveragents.domain.policy import Capability, Verdict
 
 if TYPE_CHECKING:
+    from cleveragents.application.context_parts import ContextParts
     from cleveragents.application.ports.actors import ActorHost, ActorRunner, Actors
     from cleveragents.application.ports.models import Models
     from cleveragents.application.ports.tools import ToolSource
     from cleveragents.application.ports.trust import TrustStore
     from cleveragents.application.services.actor_phases import ActorGround, ActorPhases, OpenHost, Stage
+    from cleveragents.application.services.plan_context import PlanContext
+    from cleveragents.application.services.plan_history import PlanHistory
     from cleveragents.application.services.tool_execution import ToolExecution
     from cleveragents.domain.budget import Limits
     from cleveragents.domain.plan import Plan
@@ -54,6 +57,9 @@ class ActorFoundations(Protocol):
 
     @property
     def actor_runner(self) -> ActorRunner: ...
+
+    @property
+    def context_parts(self) -> ContextParts: ...
 
     @property
     def state_directory(self) -> Path: ...
@@ -213,26 +219,51 @@ class ActorParts:
         if plan.phase is Phase.STRATEGIZE:  # once is enough
             for note in (*skills.notes, *configuration.notes):
                 say(note)
-        with self._tools(ground, SkillTools(skills), configuration, say) as tools:
+        context = self._context(ground, history, say)
+        with self._tools(ground, SkillTools(skills), context, configuration, say) as tools:
             yield Stage(
                 actors=self._plans.actors(Path(plan.resource)),
                 host=self._hosts(ground, tools, on_output),
                 instructions=instructions,
+                context=context.at_the_start,
                 diff=lambda: self._plans.diff(ground),
                 named=lambda part: current_name(part, history.calls(plan.id)),
             )
+
+    def _context(self, ground: ActorGround, history: PlanHistory, say: Callable[[str], None]) -> PlanContext:
+        from cleveragents.application.ports.code_index import CodePlace
+        from cleveragents.application.services.plan_context import ContextTerms, PlanContext
+
+        plan, parts, settings = ground.plan, self._container.context_parts, self._container.settings.context
+        return PlanContext(
+            pipeline=parts.pipeline,
+            history=parts.history,
+            place=CodePlace(ground.sandbox.root, home=Path(plan.resource)),
+            terms=ContextTerms(
+                starting_tokens=settings.budget_tokens,
+                plan_tokens=settings.plan_tokens,
+                deadline_seconds=settings.deadline_seconds,
+                index_seconds=settings.index_seconds,
+            ),
+            decisions=lambda: self.decisions.of_plan(plan.id),
+            calls=lambda: history.calls(plan.id),
+            stop=ground.job.token,
+            say=say,
+        )
 
     @contextmanager
     def _tools(
         self,
         ground: ActorGround,
         skills: ToolSource,
+        context: PlanContext,
         configuration: McpConfiguration,
         say: Callable[[str], None],
     ) -> Iterator[ToolSource]:
-        """The plan's tools: our own, the one that reads skills, and those of MCP servers, which are started
-        by whoever asks for them and gone with the stage."""
+        """The plan's tools: our own, those for context, the one that reads skills, and those of MCP servers,
+        which are started by whoever asks for them and gone with the stage."""
         from cleveragents.application.services.timed_tools import TimedTools
+        from cleveragents.infrastructure.context.actor_tools import ContextTools
         from cleveragents.infrastructure.tools.joined import JoinedTools
         from cleveragents.infrastructure.tools.mcp.opening import open_mcp
         from cleveragents.infrastructure.tools.mcp.place import ServerPlace
@@ -251,7 +282,9 @@ class ActorParts:
             allowed_names=tuple(name.strip() for name in names if name.strip()),
         )
         with open_mcp(configuration, place, ground.job.token, say=say) as servers:
-            yield JoinedTools(self._plans.tools, skills, TimedTools(servers, ground.seconds_left))
+            yield JoinedTools(
+                self._plans.tools, skills, ContextTools(context), TimedTools(servers, ground.seconds_left)
+            )
 
     def _hosts(
         self, ground: ActorGround, tools: ToolSource, on_output: Callable[[bytes], None] | None

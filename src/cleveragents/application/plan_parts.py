@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from cleveragents.application.actor_parts import ActorFoundations
+
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from cleveragents.application.actor_parts import ActorParts
-    from cleveragents.application.ports.actors import ActorRunner
     from cleveragents.application.ports.faults import FaultPoints
-    from cleveragents.application.ports.models import Models
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.application.ports.tools import ToolSource
     from cleveragents.application.services.actor_phases import ActorGround
@@ -41,12 +41,8 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.actors.library import ActorLibrary
     from cleveragents.infrastructure.apply.applier import TreeApplier
     from cleveragents.infrastructure.apply.journal import Entry
-    from cleveragents.infrastructure.clock import SystemClock
     from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
-    from cleveragents.infrastructure.configuration.settings import Settings
-    from cleveragents.infrastructure.identifiers import UlidSource
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
-    from cleveragents.infrastructure.persistence.database import Database
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
     from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
     from cleveragents.infrastructure.persistence.sql_plan_records import (
@@ -62,16 +58,10 @@ if TYPE_CHECKING:
 __all__ = ["Foundations", "PlanParts"]
 
 
-class Foundations(Protocol):
+class Foundations(ActorFoundations, Protocol):
     """What the plan engine stands on; the container is one."""
 
-    settings: Settings
-    clock: SystemClock
-    identifiers: UlidSource
     faults: FaultPoints
-
-    @property
-    def database(self) -> Database: ...
 
     @property
     def jobs(self) -> SqlJobStore: ...
@@ -81,15 +71,6 @@ class Foundations(Protocol):
 
     @property
     def processes(self) -> PsutilProcessSupervisor: ...
-
-    @property
-    def models(self) -> Models: ...
-
-    @property
-    def actor_runner(self) -> ActorRunner: ...
-
-    @property
-    def state_directory(self) -> Path: ...
 
 
 class PlanParts:

@@ -36,7 +36,7 @@ __all__ = [
 END = "end"
 """Where a path leaves the graph; no node may have this name."""
 
-GIVEN: tuple[str, ...] = ("goal", "task", "definition_of_done", "instructions")
+GIVEN: tuple[str, ...] = ("goal", "task", "definition_of_done", "instructions", "context")
 """What every run has in its state without declaring it; empty text where the caller gave none."""
 
 StateType: TypeAlias = Literal["string", "integer", "number", "boolean", "list", "object"]

@@ -45,7 +45,7 @@ class SubgraphStep:
         purse = account.purse(self._actor, state)
         purse.ensure_a_step_is_left()
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
-        given = {name: state[name] for name in GIVEN} | filled_values(node.inputs, self._actor, state)
+        given = {name: state.get(name, "") for name in GIVEN} | filled_values(node.inputs, self._actor, state)
         # Visits are told apart, or the calls of the second would pass for those of the first; by a character
         # that no node's name has, or they would pass for those of another node.
         below = path if visit == 1 else f"{path}#{visit}"

@@ -20,6 +20,7 @@ from cleveragents.application.ports.models import ModelRequest
 from cleveragents.application.ports.plans import CheckStore
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.application.services.starting_context import StartingContext, context_for
 from cleveragents.application.services.tool_answers import cut
 from cleveragents.domain.actor import Actor, LlmNode
 from cleveragents.domain.check import CheckRun, CheckVerdict
@@ -53,11 +54,13 @@ class OpenHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What actors of a plan find: each other, their means, the repository's own instructions."""
+    """What actors of a plan find: each other, their means, the repository's own instructions, and what of it
+    matters for a question."""
 
     actors: Actors
     host: OpenHost
     instructions: str
+    context: StartingContext
     diff: Callable[[], str]
     named: Callable[[str], str]
     """What a run is called by now: after a rollback took its calls back, it is run anew, under a new name."""
@@ -187,6 +190,7 @@ class ActorPhases:
         left = ground.seconds_left()
         if left <= 0:
             raise _out_of_time(plan)
+        host = stage.host(part, reads=reads or who.read_only)
         request = ActorRequest(
             actor=who,
             thread_id=f"{plan.id}/{part}",
@@ -197,8 +201,9 @@ class ActorPhases:
                 "instructions": redact_content_text(
                     _with_invariants(stage.instructions, strategy.invariants)
                 ),
+                "context": context_for(who, stage, host, f"{plan.goal}\n\n{task}"),
             },
-            host=stage.host(part, reads=reads or who.read_only),
+            host=host,
             stop=job.token,
             fence=Fence(job.id, job.fence),
             answer=_answer(job.payload.get("answer")),

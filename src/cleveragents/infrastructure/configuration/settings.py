@@ -217,6 +217,10 @@ class ContextSettings(Section):
 
     budget_tokens: int = setting(8000, "tokens of an answer, if nobody says how many", ge=64, le=10_000_000)
     deadline_seconds: float = _seconds(10.0, "how long an answer may take, not counting the first indexing")
+    index_seconds: float = _seconds(120.0, "how long a plan waits for a repository to be indexed at first")
+    plan_tokens: int = setting(
+        64_000, "tokens of context that a plan's actors may ask for in all", ge=0, le=100_000_000
+    )
     strategies_off: str = setting("", "strategies that are not asked, separated by commas")
     tokenizer: Literal["estimate", "o200k_base", "cl100k_base"] = setting(
         "estimate", "how tokens are counted: a careful estimate, or tiktoken, where its file is there already"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import click
 
+from cleveragents.domain.actor import GIVEN
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.budget_options import budget_options
@@ -82,5 +83,4 @@ def _values(result: JsonValue) -> Mapping[str, JsonValue]:
     """Those of its own keys that hold something."""
     found = result.get("values") if isinstance(result, Mapping) else None
     values = found if isinstance(found, Mapping) else {}
-    given = ("goal", "task", "definition_of_done", "instructions")
-    return {key: value for key, value in values.items() if key not in given and value not in ("", (), None)}
+    return {key: value for key, value in values.items() if key not in GIVEN and value not in ("", (), None)}

@@ -1,0 +1,99 @@
+"""The context that one plan is given: at the start of each actor, and whenever an actor asks.
+
+A plan may be given so many tokens of context in all, beside what it is shown at the start. What was given is
+read from the plan's own records, so that a plan that was killed and resumed has left what it had left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cleveragents.application.ports.code_index import CodePlace
+from cleveragents.application.ports.context import CancelSignal
+from cleveragents.application.ports.context_parts import CommitHistory, PastCommit
+from cleveragents.application.services.context_pipeline import ContextPipeline
+from cleveragents.application.services.context_query import LEAST_TOKENS, ContextQuery
+from cleveragents.domain.context_answer import ContextAnswer
+from cleveragents.domain.decision import Decision
+from cleveragents.domain.tool import ToolCall
+from cleveragents.errors import QuestionRefused, SourceMissing
+
+__all__ = ["REQUEST_CONTEXT", "ContextTerms", "PlanContext", "tokens_given"]
+
+REQUEST_CONTEXT: Final = "request_context"
+"""The tool whose answers count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextTerms:
+    """How much a plan is shown at the start, how much it may ask for in all, and how long a search takes at
+    most; `index_seconds` is for a repository that is not indexed yet."""
+
+    starting_tokens: int
+    plan_tokens: int
+    deadline_seconds: float
+    index_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """Answers the questions of one plan about its sandbox. Any thread may ask."""
+
+    pipeline: ContextPipeline
+    history: CommitHistory
+    place: CodePlace
+    terms: ContextTerms
+    decisions: Callable[[], Sequence[Decision]]
+    calls: Callable[[], Iterable[ToolCall]]
+    stop: CancelSignal
+    say: Callable[[str], None]
+
+    def ask(self, question: str, tokens: int) -> ContextAnswer:
+        """`QuestionRefused`; `SourceMissing`, when the sandbox is gone."""
+        return self.pipeline.ask(
+            ContextQuery(
+                question=question,
+                place=self.place,
+                budget_tokens=tokens,
+                deadline_seconds=self.terms.deadline_seconds,
+                index_seconds=self.terms.index_seconds,
+                decisions=self.decisions(),
+                cancelled=self.stop,
+            )
+        )
+
+    def at_the_start(self, question: str, tokens: int) -> str:
+        """What an actor is shown before it begins: nothing is no reason not to begin, but it is said."""
+        most = min(tokens, self.terms.starting_tokens)
+        if most < LEAST_TOKENS:
+            return ""
+        try:
+            answer = self.ask(question, most)
+        except (QuestionRefused, SourceMissing) as refused:
+            self.say(f"no context was gathered: {refused}")
+            return ""
+        for note in answer.notes:
+            self.say(f"context: {note}")
+        return answer.text if answer.fragments else ""
+
+    def commits(self, limit: int) -> Sequence[PastCommit]:
+        """The latest of the past, newest first."""
+        return self.history.commits(self.place, limit=limit)
+
+    @property
+    def given(self) -> int:
+        """How many tokens the plan has asked for and got."""
+        return tokens_given(self.calls())
+
+    @property
+    def left(self) -> int:
+        return max(0, self.terms.plan_tokens - self.given)
+
+
+def tokens_given(calls: Iterable[ToolCall]) -> int:
+    """How many tokens of context these calls were answered with."""
+    results = (call.result for call in calls if call.tool == REQUEST_CONTEXT)
+    counts = (result.get("tokens") for result in results if isinstance(result, Mapping))
+    return sum(count for count in counts if isinstance(count, int))

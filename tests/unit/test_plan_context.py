@@ -1,0 +1,152 @@
+"""The context of plans: what actors are shown at the start, what they may ask for, and how much of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.services.plan_context import tokens_given
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.infrastructure.configuration.settings import Settings
+from tests.actor_bench import actor, thinker
+from tests.actor_plan_bench import (
+    ActorPlanBench,
+    accept,
+    actor_plan_bench,
+    answer,
+    call,
+    executes,
+    reviews,
+    rule,
+    says,
+    steps,
+    strategizes,
+)
+from tests.cli_bench import git
+
+COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
+ALONE = (None, "builtin/executor", None)
+GOAL_FILE = '''def reach_goal(steps):
+    """Reaches a goal, one step after the other."""
+    return sum(steps) // 7
+'''
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[ActorPlanBench]:
+    with actor_plan_bench(tmp_path) as made:
+        root = made.repository
+        (root / "goals.py").write_text(GOAL_FILE, encoding="utf-8")
+        git(root, "add", ".")
+        git(root, "commit", "-qm", "Reach a goal step by step")
+        yield made
+
+
+def limited(bench: ActorPlanBench, **context: object) -> None:
+    facts = bench.settings.model_dump()
+    facts["context"] = {**facts["context"], **context}
+    bench.settings = bench.container.settings = Settings.model_validate(facts)
+
+
+def results(bench: ActorPlanBench, plan: Plan, tool: str) -> list[ToolCall]:
+    return [made for made in bench.calls(plan) if made.tool == tool]
+
+
+def test_strategist_and_executor_are_shown_what_matters_before_they_ask(bench: ActorPlanBench) -> None:
+    """The rules of the script answer only a model that has been shown the definition."""
+    shown = {"first_user": r"sum\(steps\) // 7"}
+    plan = bench.reached(
+        strategizes(steps({"title": "goal", "instructions": "mend the goal"}), when=shown),
+        executes(answer(call("write", path="b.txt", content="x")), says("done"), when=shown),
+        reviews(accept()),
+    )
+    assert plan.standing == COMPLETE, plan.error
+
+
+def test_the_executor_is_shown_the_files_as_the_plan_has_changed_them(bench: ActorPlanBench) -> None:
+    new = GOAL_FILE.replace("// 7", "// 11")
+    plan = bench.reached(
+        strategizes(
+            steps(
+                {"title": "first goal", "instructions": "mend the goal"},
+                {"title": "second goal", "instructions": "mend the goal", "needs": [1]},
+            )
+        ),
+        executes(
+            answer(call("write", path="goals.py", content=new)), says("done"), when={"first_user": "// 7"}
+        ),
+        executes(
+            answer(call("write", path="c.txt", content="x")), says("done"), when={"first_user": "// 11"}
+        ),
+        reviews(accept()),
+    )
+    assert plan.standing == COMPLETE, plan.error
+    assert [made.arguments["path"] for made in bench.calls(plan)] == ["goals.py", "c.txt"]
+
+
+def test_an_actor_asks_for_context_for_history_and_for_what_is_left(bench: ActorPlanBench) -> None:
+    plan = bench.reached(
+        executes(
+            answer(call("request_context", question="reach_goal", budget_tokens=400)),
+            answer(call("query_history", question="goal step")),
+            answer(call("query_history", path="goals.py", limit=1)),
+            answer(call("get_context_budget")),
+            says("done"),
+        ),
+        cast=ALONE,
+    )
+    assert plan.standing == COMPLETE, plan.error
+    (asked,) = results(bench, plan, "request_context")
+    assert isinstance(asked.result, Mapping)
+    assert "sum(steps) // 7" in str(asked.result["text"])
+    assert asked.result["files"][0] == "goals.py"
+    alike, touching = results(bench, plan, "query_history")
+    for made in (alike, touching):
+        assert isinstance(made.result, Mapping)
+        assert made.result["commits"][0]["message"] == "Reach a goal step by step"
+        assert made.result["commits"][0]["paths"] == ("goals.py",)
+    (left,) = results(bench, plan, "get_context_budget")
+    assert isinstance(left.result, Mapping)
+    assert left.result["given"] == asked.result["tokens"] > 0
+    assert left.result["left"] == left.result["allowed"] - asked.result["tokens"]
+
+
+def test_a_plan_is_given_no_more_context_than_it_may_have(bench: ActorPlanBench) -> None:
+    limited(bench, plan_tokens=300)
+    many = [answer(call("request_context", question="reach_goal", budget_tokens=200)) for _ in range(6)]
+    plan = bench.reached(executes(*many, says("done")), cast=ALONE)
+    made = results(bench, plan, "request_context")
+    assert sum(tokens_given([one]) for one in made) <= 300
+    refused = [one for one in made if one.state is CallState.FAILED]
+    assert refused
+    assert "are used up" in str(refused[-1].error)
+
+
+def test_secrets_of_files_are_in_no_context(bench: ActorPlanBench) -> None:
+    key = "sk-ant-api03-" + "Ab1" * 30
+    (bench.repository / "goals.py").write_text(f'{GOAL_FILE}\nGOAL_KEY = "{key}"\n', encoding="utf-8")
+    plan = bench.reached(
+        executes(answer(call("request_context", question="GOAL_KEY")), says("done")), cast=ALONE
+    )
+    (asked,) = results(bench, plan, "request_context")
+    assert "GOAL_KEY" in str(asked.result)
+    assert key not in json.dumps(str(asked.result))
+
+
+def test_an_actor_without_a_place_for_context_causes_no_search(bench: ActorPlanBench) -> None:
+    bench.actors["tests/plain"] = actor(thinker(), name="tests/plain")
+    plan = bench.reached(rule(says("done")), cast=(None, "tests/plain", None))
+    assert plan.standing == COMPLETE, plan.error
+    assert not (bench.home / "state" / "index").exists()
+
+
+def test_no_context_is_no_reason_not_to_begin(bench: ActorPlanBench) -> None:
+    """An index that cannot be kept, as where something else is in its place."""
+    (bench.home / "state" / "index").write_text("not a directory", encoding="utf-8")
+    plan = bench.reached(executes(says("done")), cast=ALONE)
+    assert plan.standing == COMPLETE, plan.error
+    assert any("context" in said for said in bench.said)
