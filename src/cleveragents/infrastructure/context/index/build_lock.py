@@ -21,23 +21,33 @@ _LOOK_SECONDS = 0.2
 def building(path: Path, patience: Patience, needless: Callable[[], bool]) -> Iterator[bool]:
     """Whether the index is ours to fill. If another fills it, waits until that is done, the time is up, or
     there is nothing left to fill, which `needless` is asked now and then. `Cancelled`, `OSError`."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     looked = time.monotonic()
+    held = _try(path)
     try:
-        while not (held := _try(descriptor)) and not patience.is_over:
+        while held is None and not patience.is_over:
             if time.monotonic() - looked >= _LOOK_SECONDS:
                 looked = time.monotonic()
                 if needless():
                     break
             time.sleep(patience.seconds(_POLL_SECONDS))
-        yield held
+            held = _try(path)
+        yield held is not None
     finally:
-        os.close(descriptor)
+        if held is not None:
+            os.close(held)
 
 
-def _try(descriptor: int) -> bool:
+def _try(path: Path) -> int | None:
+    """A descriptor that holds the lock, or None if somebody else has it."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    held = False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        # guard: a file that was removed meanwhile is one that nobody else looks at
+        held = os.path.samestat(os.fstat(descriptor), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    finally:
+        if not held:
+            os.close(descriptor)
+    return descriptor if held else None

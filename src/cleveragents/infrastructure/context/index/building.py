@@ -10,10 +10,10 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from cleveragents.application.ports.code_index import IndexProgress
-from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.infrastructure.context.index.batch import Batch, Order, analysis_named, filled
 from cleveragents.infrastructure.context.index.compaction import compact
-from cleveragents.infrastructure.context.index.crew import Crew, CrewUnusable
+from cleveragents.infrastructure.context.index.crew import Crew, CrewUnusable, crew_size
 from cleveragents.infrastructure.context.index.index_file import transaction
 from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.place import Ground
@@ -24,21 +24,28 @@ from cleveragents.infrastructure.git.plumbing import run_git, user_environment
 
 __all__ = ["Builder", "Building"]
 
-_ALONE = 150
-_BATCH_FILES = 256
 _BATCH_BYTES = 4 << 20
 _SMALL_BATCH_FILES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """How to build. `analyse` names the function, so that other processes find it, too."""
+    """How to build. `analyse` names the function that looks into files, so that other processes find it, too;
+    `version` changes with what it finds. More than `alone` contents are given to as many processes as there
+    are `workers`, or processors, `batch_files` at a time."""
 
-    analyse: str
-    workers: int
-    faults: FaultPoints
-    alone: int = _ALONE
-    batch_files: int = _BATCH_FILES
+    analyse: str = "cleveragents.infrastructure.context.analysis:analyse"
+    version: int | None = None
+    workers: int = 0
+    alone: int = 150
+    batch_files: int = 256
+    faults: FaultPoints = field(default_factory=NoFaults)
+
+    @property
+    def analysis_version(self) -> int:
+        from cleveragents.infrastructure.context.analysis import ANALYSIS_VERSION
+
+        return ANALYSIS_VERSION if self.version is None else self.version
 
 
 @dataclass
@@ -53,6 +60,7 @@ class Building:
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     room: Callable[[], bool] = lambda: True
+    full: bool = False
 
     def fill(self, entries: Sequence[Entry], total: int) -> None:
         """Indexes these contents, of `total` that are wanted. `Cancelled`, and what SQLite raises."""
@@ -64,16 +72,18 @@ class Building:
                 self._keep(batch)
                 done += len(batch.digests) + len(batch.changed) + len(batch.missing)
                 self._tell(done, total)
-                compact(self.connection, self.patience, wholly=False)
+                compact(self.connection, self.patience, self.builder.faults, wholly=False)
                 if not self.room():
+                    self.full = True
                     return
         if len(entries) > self.builder.alone:
-            compact(self.connection, self.patience, wholly=True)
+            compact(self.connection, self.patience, self.builder.faults, wholly=True)
 
     @property
     def notes(self) -> list[str]:
         """What could not be indexed."""
         return [
+            *(["not all files are indexed: the index has reached its bound"] if self.full else []),
             *left_out(self.changed, "because they changed while they were read"),
             *left_out(self.missing, "because the repository does not have their contents"),
         ]
@@ -83,7 +93,7 @@ class Building:
             yield from self._alone(self._orders(entries, _SMALL_BATCH_FILES))
             return
         orders = list(self._orders(entries, self.builder.batch_files))
-        with suppress(CrewUnusable), Crew(self.builder.analyse, self.builder.workers) as crew:
+        with suppress(CrewUnusable), Crew(self.builder.analyse, self.builder.workers or crew_size()) as crew:
             yield from crew.batches(orders, self.patience)
             return
         # No processes here: those that are left are done by ourselves.
@@ -119,7 +129,8 @@ class Building:
         if not batch.digests:
             return
         self.builder.faults.reach("index.batch.before_commit")
-        with transaction(self.connection):
+        # Somebody may have added them without holding the lock, where a file system has none: all the same.
+        with suppress(sqlite3.IntegrityError), transaction(self.connection):
             add_contents(self.connection, batch.segment, batch.digests, batch.analyses)
             self.builder.faults.reach("index.batch.in_transaction")
         self.builder.faults.reach("index.batch.after_commit")

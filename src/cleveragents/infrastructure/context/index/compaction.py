@@ -6,6 +6,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 
+from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.infrastructure.context.index.index_file import transaction
 from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.segment import merged
@@ -26,23 +27,24 @@ _FAN_IN = 8
 _SMALLEST = 1 << 15
 
 
-def compact(connection: sqlite3.Connection, patience: Patience, *, wholly: bool) -> None:
+def compact(connection: sqlite3.Connection, patience: Patience, faults: FaultPoints, *, wholly: bool) -> None:
     """Merges what is worth it, or with `wholly` all that may be merged, until the time is up."""
     while not patience.is_over:
         segments = [one for one in catalogue(connection) if one.postings < LARGEST // 2]
         group = _within(segments) if wholly else _next_group(segments)
         if len(group) < 2:
             return
-        merge(connection, group)
+        merge(connection, group, faults)
 
 
-def merge(connection: sqlite3.Connection, group: Sequence[Catalogued]) -> None:
+def merge(connection: sqlite3.Connection, group: Sequence[Catalogued], faults: FaultPoints) -> None:
     """Puts one segment in the place of these."""
     import numpy as np
 
     whole = merged([(read_segment(connection, one), np.ones(len(one.head.sizes), np.bool_)) for one in group])
     with transaction(connection):
         add_segment(connection, whole)
+        faults.reach("index.merge.in_transaction")
         remove_segments(connection, [one.number for one in group])
 
 

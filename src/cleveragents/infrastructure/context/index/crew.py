@@ -28,6 +28,7 @@ __all__ = ["Crew", "CrewUnusable", "crew_size"]
 _AT_ONCE = 2
 _MOST_WORKERS = 8
 _BATCH_SECONDS = 120.0
+_START_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
 
 
@@ -63,6 +64,7 @@ class _Worker:
         """The next batch that it has said all of."""
         if not self.ready and len(self.said) >= LENGTH.size:
             self.ready = True
+            self.began = time.monotonic()
             del self.said[: LENGTH.size]
         if len(self.said) < LENGTH.size:
             return None
@@ -122,7 +124,8 @@ class Crew:
             for key, _ in heard:
                 yield from self._hear(key.data, waiting)
             for worker in list(self._workers):
-                if worker.orders and time.monotonic() - worker.began > self._batch_seconds:
+                most = self._batch_seconds if worker.ready else _START_SECONDS
+                if worker.orders and time.monotonic() - worker.began > most:
                     yield from self._bury(worker, waiting)
 
     def _start(self) -> None:

@@ -59,7 +59,7 @@ def directory_view(root: Path, stamps: FileStamps, most_files: int, patience: Pa
     entries = []
     for path in found:
         if not _is_text(path):
-            unreadable.append(path.encode("utf-8", "backslashreplace").decode())
+            unreadable.append(os.fsencode(path).decode("utf-8", "backslashreplace"))
             continue
         try:
             entry = stamps.entry(path, os.lstat(f"{root}/{path}"))

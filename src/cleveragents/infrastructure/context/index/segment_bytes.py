@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cleveragents.domain.code import Field
-from cleveragents.infrastructure.context.index.sealing import array_of, pack, unpack
+from cleveragents.infrastructure.context.index.sealing import IndexDamaged, array_of, pack, unpack
 from cleveragents.infrastructure.context.index.segment import DIGEST_TYPE, FieldPostings, Segment
 
 __all__ = ["CATALOGUE", "FIELD", "segment_from_bytes", "segment_to_bytes"]
@@ -29,6 +29,8 @@ def segment_to_bytes(segment: Segment) -> bytes:
 def segment_from_bytes(data: bytes | memoryview) -> Segment:
     """`IndexDamaged` if that is no segment."""
     parts = unpack(data)
+    if len(parts) != len(CATALOGUE) + len(Field) * len(FIELD):
+        raise IndexDamaged("a part of it is missing")
     head = {name: array_of(part, kind) for (name, kind), part in zip(CATALOGUE.items(), parts, strict=False)}
     fields = {}
     for number, field in enumerate(Field):

@@ -1,0 +1,198 @@
+"""One opening of one place: what it holds is looked up first, then what of it the index lacks is added, and
+then both are looked at in one reading transaction. If that finds less than there was, because somebody pruned
+or replaced the file in between, it is done again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cleveragents.application.ports.code_index import IndexProgress
+from cleveragents.infrastructure.context.index.build_lock import building
+from cleveragents.infrastructure.context.index.building import Builder, Building
+from cleveragents.infrastructure.context.index.directory_view import directory_view
+from cleveragents.infrastructure.context.index.git_view import commit_view, work_tree_view
+from cleveragents.infrastructure.context.index.index_file import (
+    IndexFile,
+    OpenedIndex,
+    is_damage,
+    is_unwritable,
+)
+from cleveragents.infrastructure.context.index.known_files import remember, remembered_stamps
+from cleveragents.infrastructure.context.index.layout import Layout, layout_of
+from cleveragents.infrastructure.context.index.patience import Patience
+from cleveragents.infrastructure.context.index.place import Ground
+from cleveragents.infrastructure.context.index.pruning import drop_unused, forget_views, is_mostly_unused
+from cleveragents.infrastructure.context.index.resolution import Distinct, distinct, located
+from cleveragents.infrastructure.context.index.sealing import IndexDamaged
+from cleveragents.infrastructure.context.index.segment_rows import catalogue
+from cleveragents.infrastructure.context.index.snapshot import SqliteCodeSnapshot
+from cleveragents.infrastructure.context.index.view import Entry, FileStamps, View
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Bounds", "Opening"]
+
+_ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many files of a place are looked at, and how large an index becomes."""
+
+    files: int = 200_000
+    bytes: int = 2 << 30
+
+
+@dataclass
+class Opening:
+    """One opening of one place. Not thread-safe."""
+
+    builder: Builder
+    ground: Ground
+    file: IndexFile
+    patience: Patience
+    progress: IndexProgress | None
+    bounds: Bounds
+    now_ns: Callable[[], int]
+    notes: list[str] = field(default_factory=list)
+
+    def snapshot(self) -> SqliteCodeSnapshot:
+        """Everything indexed, or what there was time for."""
+        opened = self.file.open()
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return self._snapshot(opened)
+            except (sqlite3.Error, IndexDamaged, OSError) as error:
+                opened.close()
+                if not left:
+                    raise
+                opened = self._another(error)
+            except BaseException:
+                opened.close()
+                raise
+        raise AssertionError("unreachable")
+
+    def _another(self, error: Exception) -> OpenedIndex:
+        if is_damage(error):
+            self.file.discard()
+            opened = self.file.open()
+            opened.notes.append(f"the index was built anew: it was damaged ({error})")
+            return opened
+        if is_unwritable(error):
+            return self.file.in_memory(f"the index is not kept: {error}")
+        raise error
+
+    def _snapshot(self, opened: OpenedIndex) -> SqliteCodeSnapshot:
+        connection = opened.connection
+        stamps = remembered_stamps(connection, self.ground)
+        view = self._view(stamps)
+        contents = distinct(view.entries)
+        built = self._fill(opened, view, contents)
+        layout = self._look(connection, view, contents)
+        for _ in range(_ATTEMPTS):
+            if layout.indexed == len(view.entries) or built or self.patience.is_over:
+                break
+            # guard: what was there a moment ago was dropped by somebody who did not know of us
+            connection.execute("COMMIT")
+            built = self._fill(opened, view, contents)
+            layout = self._look(connection, view, contents)
+        notes = [*self.ground.notes, *opened.notes, *view.notes, *built]
+        if self.patience.is_over and layout.indexed < len(view.entries):
+            notes.append(f"the time was up: {layout.indexed} of {len(view.entries)} files are indexed")
+        snapshot = SqliteCodeSnapshot(self.ground, layout, connection, notes, self.file.discard)
+        if opened.kept:
+            self._remember(stamps, view, layout)
+        return snapshot
+
+    def _view(self, known: dict[str, tuple[str, bytes]]) -> View:
+        ground = self.ground
+        if ground.repository is not None and (ground.commit is not None or ground.repository.bare):
+            return commit_view(ground, self.bounds.files)
+        stamps = FileStamps(ground.root, known, self.now_ns(), ground.name_bytes)
+        if ground.repository is not None:
+            view = work_tree_view(ground, stamps, self.bounds.files)
+            if view.entries or not ground.repository.prefix:
+                return view
+        # No repository, or a directory that the one around it ignores.
+        return directory_view(ground.root, stamps, self.bounds.files, self.patience)
+
+    def _lacking(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> list[Entry]:
+        """One entry for each content that is not indexed yet."""
+        which, _ = located(catalogue(connection), contents.digests)
+        if (which >= 0).all():
+            return []
+        chosen: dict[int, Entry] = {}
+        for entry, content in zip(view.entries, contents.content_of.tolist(), strict=True):
+            if which[content] < 0:
+                chosen.setdefault(content, entry)
+        return list(chosen.values())
+
+    def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
+        """Adds what is lacking; notes on what could not be."""
+        connection = opened.connection
+        total = len(contents.digests)
+        lacking = self._lacking(connection, view, contents)
+        if not lacking or self.patience.is_over:
+            return []
+        self.builder.faults.reach("index.build.before")
+        task = Building(self.builder, self.ground, connection, self.patience, self.progress)
+        if not opened.kept:
+            task.fill(lacking, total)
+            return task.notes
+
+        def needless() -> bool:
+            left = len(self._lacking(connection, view, contents))
+            if self.progress is not None:
+                self.progress(total - left, total)
+            return not left
+
+        with building(self.file.lock, self.patience, needless) as ours:
+            if ours:
+                # guard: whoever had the lock before may have added all of it
+                lacking = self._lacking(connection, view, contents)
+                self._fill_within_bounds(task, lacking, contents)
+        return task.notes
+
+    def _fill_within_bounds(self, task: Building, lacking: list[Entry], contents: Distinct) -> None:
+        connection = task.connection
+
+        def room() -> bool:
+            return self.file.size() < self.bounds.bytes
+
+        if not room():
+            forget_views(connection)
+            drop_unused(connection, self._rows(connection, contents))
+        task.room = room
+        task.fill(lacking, len(contents.digests))
+        in_use = self._rows(connection, contents)
+        if is_mostly_unused(connection, in_use):
+            drop_unused(connection, in_use)
+
+    def _rows(self, connection: sqlite3.Connection, contents: Distinct) -> NDArray[np.int64]:
+        """Where the index keeps the contents of this view."""
+        import numpy as np
+
+        segments = catalogue(connection)
+        which, where = located(segments, contents.digests)
+        found = [one.head.rows[where[which == number]] for number, one in enumerate(segments)]
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    def _look(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> Layout:
+        connection.execute("BEGIN")
+        return layout_of(view.entries, contents, catalogue(connection))
+
+    def _remember(self, before: dict[str, tuple[str, bytes]], view: View, layout: Layout) -> None:
+        """On a connection of its own: the snapshot's is in a transaction. If it cannot be, then not."""
+        with suppress(sqlite3.Error, OSError):
+            opened = self.file.open()
+            try:
+                remember(opened.connection, self.ground, before, view.stamps, layout.rows)
+            finally:
+                opened.close()

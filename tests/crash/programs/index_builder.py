@@ -1,0 +1,71 @@
+"""Opens the code index as it is told to, perhaps dying at a fault point, and says what it saw.
+
+An order on stdin, a line of JSON; with `gate`, it waits before it builds until another line comes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from cleveragents.application.ports.code_index import CodePlace
+from cleveragents.infrastructure.context.index.building import Builder
+from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.testing.faults import CrashAt
+from tests.index_bench import found_in
+from tests.races.naive_code_index import LookThenBuildIndex
+
+INDEXES = {"ours": SqliteCodeIndex, "naive": LookThenBuildIndex}
+
+
+class Gate:
+    """Says that it is there, and waits to be let on; once."""
+
+    def __init__(self) -> None:
+        self._passed = False
+
+    def reach(self, name: str) -> None:
+        if name == "index.build.before" and not self._passed:
+            self._passed = True
+            say({"at": name})
+            sys.stdin.readline()
+
+
+def say(told: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    builder = dict(order["builder"])
+    if order.get("gate"):
+        builder["faults"] = Gate()
+    elif order.get("crash"):
+        builder["faults"] = CrashAt(order["crash"], order.get("nth", 1))
+    index = INDEXES[order.get("index", "ours")](Path(order["indexes"]), builder=Builder(**builder))
+    root = Path(order["root"])
+    for number in range(order.get("rounds", 1)):
+        own = f"{order['name']}round{number}" if "name" in order else None
+        if own:
+            # Whole at once: others look at any moment.
+            draft = root.parent / f"{order['name']}.draft"
+            draft.write_text(f"common {own}\n")
+            draft.replace(root / f"{order['name']}.py")
+        with index.open(CodePlace(root)) as snapshot:
+            common = found_in(snapshot, "common")
+            say(
+                {
+                    "files": snapshot.status.files,
+                    "indexed": snapshot.status.indexed,
+                    "notes": snapshot.status.notes,
+                    "found": len(common),
+                    "own": own is None or list(found_in(snapshot, own)) == [f"{order['name']}.py"],
+                }
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""An index that is filled without a lock: who looks, sees what is lacking, and adds it, as everybody does."""
+
+from __future__ import annotations
+
+from cleveragents.infrastructure.context.index.building import Building
+from cleveragents.infrastructure.context.index.index_file import OpenedIndex
+from cleveragents.infrastructure.context.index.opening import Opening
+from cleveragents.infrastructure.context.index.resolution import Distinct
+from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.infrastructure.context.index.view import View
+
+__all__ = ["LookThenBuildIndex"]
+
+
+class _LookThenBuild(Opening):
+    def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
+        lacking = self._lacking(opened.connection, view, contents)
+        if lacking:
+            self.builder.faults.reach("index.build.before")
+            task = Building(self.builder, self.ground, opened.connection, self.patience)
+            task.fill(lacking, len(contents.digests))
+        return []
+
+
+class LookThenBuildIndex(SqliteCodeIndex):
+    """The work is done as often as there are processes."""
+
+    opening = _LookThenBuild

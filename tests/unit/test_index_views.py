@@ -1,0 +1,351 @@
+"""What a place holds: work trees, commits and plain directories, whatever is in them."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.ports.code_index import CodePlace
+from cleveragents.domain.code import Field
+from cleveragents.errors import Closed, SourceChanged, SourceMissing
+from cleveragents.infrastructure.context.index.digests import blob_digest
+from cleveragents.infrastructure.context.index.opening import Bounds
+from tests.index_bench import COUNTED, Bench, Tree, found_in, old
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench(tmp_path)
+    monkeypatch.setenv(COUNTED, str(made.counts))
+    return made
+
+
+def test_a_work_tree_holds_tracked_changed_and_new_files_but_none_that_are_ignored_or_gone(
+    bench: Bench,
+) -> None:
+    tree = bench.repository().write(
+        {
+            "a.py": "alpha",
+            "b.py": "beta",
+            "gone.py": "gone",
+            "moved.py": "moved",
+            ".gitignore": "*.log\nbuild/\n",
+        }
+    )
+    tree.commit()
+    tree.write({"b.py": "changed", "new/c.py": "gamma", "x.log": "log", "build/d.py": "delta"})
+    tree.write({"node_modules/e.js": "epsilon", "vendor/f.py": "zeta"})
+    (tree.root / "gone.py").unlink()
+    (tree.root / "moved.py").rename(tree.root / "there.py")
+    with bench.open(tree) as snapshot:
+        held = [file.path for file in snapshot.files]
+        assert held == [".gitignore", "a.py", "b.py", "new/c.py", "there.py", "vendor/f.py"]
+        assert snapshot.status.complete
+        assert snapshot.status.notes == ()
+        assert found_in(snapshot, "changed") == {"b.py": [(1, 1)]}
+        assert found_in(snapshot, "beta") == {}
+        assert found_in(snapshot, "moved") == {"there.py": [(1, 1)]}
+        assert snapshot.text("b.py") == "changed"
+
+
+def test_a_commit_holds_what_was_committed_whatever_the_files_say_now(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", "deep/b.py": "beta"})
+    first = tree.commit()
+    tree.write({"a.py": "other"})
+    (tree.root / "deep/b.py").unlink()
+    tree.commit()
+    tree.write({"a.py": "third", "new.py": "new"})
+    with bench.open(tree, first) as snapshot:
+        assert [file.path for file in snapshot.files] == ["a.py", "deep/b.py"]
+        assert [file.size for file in snapshot.files] == [5, 4]
+        assert snapshot.text("a.py") == "alpha"
+        assert snapshot.text("deep/b.py") == "beta"
+        assert found_in(snapshot, "alpha") == {"a.py": [(1, 1)]}
+    assert bench.paths(tree, "HEAD") == ["a.py"]
+    assert bench.paths(tree, first[:8]) == ["a.py", "deep/b.py"]
+
+
+def test_what_is_not_there_is_said_to_be_missing(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha"})
+    tree.commit()
+    for place, problem in (
+        (CodePlace(tree.root / "nowhere"), "no such directory"),
+        (CodePlace(tree.root / "a.py"), "not a directory"),
+        (CodePlace(tree.root, "abcdef"), "no such commit"),
+        (CodePlace(tree.root, "--all"), "no such commit"),
+        (CodePlace(bench.directory_tree().root, "HEAD"), "not a git repository"),
+    ):
+        with pytest.raises(SourceMissing, match=problem), bench.index().open(place):
+            pass
+
+
+def test_only_changed_contents_are_analysed_again(bench: Bench) -> None:
+    tree = bench.repository().write({f"m{n}.py": f"word{n}" for n in range(20)})
+    tree.commit()
+    bench.paths(tree)
+    assert len(bench.analysed()) == 20
+    tree.write({"m3.py": "fresh", "copy.py": "word4"})
+    bench.paths(tree)
+    assert bench.analysed() == ["m3.py"]
+    tree.commit()
+    bench.paths(tree)
+    bench.paths(tree, "HEAD~0")
+    tree.git("mv", "m5.py", "renamed.py")
+    bench.paths(tree)
+    assert bench.analysed() == []
+
+
+def test_all_work_trees_of_a_repository_and_its_sandboxes_share_one_index(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", "b.py": "beta"})
+    tree.commit()
+    bench.paths(tree)
+    bench.analysed()
+    tree.git("worktree", "add", "--quiet", "../linked")
+    Tree(bench.directory / "linked").write({"b.py": "gamma"})
+    assert bench.paths(bench.directory / "linked") == ["a.py", "b.py"]
+    assert bench.analysed() == ["b.py"]
+    copy = bench.directory_tree("sandbox").write({"a.py": "alpha", "b.py": "beta", "c.py": "delta"})
+    with bench.index().open(CodePlace(copy.root, home=tree.root)) as snapshot:
+        assert len(snapshot.files) == 3
+    assert bench.analysed() == ["c.py"]
+    assert bench.file.exists()
+
+
+def test_a_part_of_a_repository_is_looked_at_by_itself(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", "part/b.py": "beta", "part/new.py": "new"})
+    tree.git("add", "a.py", "part/b.py")
+    tree.git("commit", "--quiet", "-m", "two")
+    assert bench.paths(tree.root / "part") == ["b.py", "new.py"]
+    assert bench.paths(tree.root / "part", "HEAD") == ["b.py"]
+    with bench.open(tree.root / "part", "HEAD") as snapshot:
+        assert snapshot.text("b.py") == "beta"
+
+
+def test_an_ignored_directory_is_looked_at_without_git(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", ".gitignore": "out/", "out/b.py": "beta"})
+    tree.commit()
+    assert bench.paths(tree.root / "out") == ["b.py"]
+
+
+def test_an_empty_and_a_bare_repository_are_no_trouble(bench: Bench) -> None:
+    tree = bench.repository()
+    assert bench.paths(tree) == []
+    tree.git("clone", "--quiet", "--bare", ".", "../empty.git")
+    assert bench.paths(bench.directory / "empty.git") == []
+    tree.write({"a.py": "alpha"})
+    assert bench.paths(tree) == ["a.py"]
+    tree.commit()
+    tree.git("clone", "--quiet", "--bare", ".", "../full.git")
+    with bench.open(bench.directory / "full.git") as snapshot:
+        assert snapshot.text("a.py") == "alpha"
+        assert found_in(snapshot, "alpha") == {"a.py": [(1, 1)]}
+
+
+def test_git_s_own_directory_is_a_directory_like_any_other(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha"})
+    tree.commit()
+    assert "HEAD" in bench.paths(tree.root / ".git")
+
+
+def test_names_of_any_kind_are_found_or_named_in_a_note(bench: Bench) -> None:
+    for tree in (bench.repository(), bench.directory_tree()):
+        tree.write({"größe 😀.py": "size", "line\nbreak.py": "broken", "-n.py": "option", "tab\t.py": "tab"})
+        (tree.root / os.fsdecode(b"caf\xe9.py")).write_bytes(b"coffee")
+        for commit in (None, "HEAD"):
+            if commit and not (tree.root / ".git").exists():
+                continue
+            if commit:
+                tree.commit()
+            with bench.open(tree, commit) as snapshot:
+                names = [file.path for file in snapshot.files]
+                assert names == ["-n.py", "größe 😀.py", "line\nbreak.py", "tab\t.py"]
+                assert snapshot.text("größe 😀.py") == "size"
+                (note,) = snapshot.status.notes
+                assert note == "1 left out, because their names are no UTF-8: caf\\xe9.py"
+
+
+def test_links_submodules_nested_repositories_and_pipes_are_passed_over(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", "d/b.py": "beta"})
+    (tree.root / "loop").symlink_to(".")
+    (tree.root / "d/link.py").symlink_to("../a.py")
+    tree.commit()
+    other = bench.repository("other").write({"c.py": "gamma"})
+    other.commit()
+    tree.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other.root), "sub")
+    tree.git("clone", "--quiet", str(other.root), "nested")
+    os.mkfifo(tree.root / "pipe.py")
+    assert bench.paths(tree) == [".gitmodules", "a.py", "d/b.py"]
+    tree.commit()
+    assert bench.paths(tree, "HEAD") == [".gitmodules", "a.py", "d/b.py"]
+    (tree.root / "a.py").unlink()
+    (tree.root / "a.py").symlink_to("d/b.py")
+    assert bench.paths(tree) == [".gitmodules", "d/b.py"]
+
+
+def test_a_plain_directory_is_walked_without_what_tools_make_or_git_ignores(bench: Bench) -> None:
+    tree = bench.directory_tree().write(
+        {
+            "a.py": "alpha",
+            "sub/b.py": "beta",
+            "sub/.gitignore": "*.gen\n/made/\n",
+            "sub/c.gen": "generated",
+            "sub/made/d.py": "made",
+            ".hidden/e.py": "hidden",
+            ".env": "SECRET=1",
+            "node_modules/f.js": "foreign",
+            "build/g.py": "built",
+        }
+    )
+    (tree.root / "loop").symlink_to(".")
+    assert bench.paths(tree) == ["a.py", "sub/b.py"]
+    with bench.open(tree) as snapshot:
+        assert snapshot.text("sub/b.py") == "beta"
+
+
+def test_binary_and_huge_files_are_there_but_not_searched(bench: Bench) -> None:
+    tree = bench.repository().write(
+        {"a.py": "alpha", "image.bin": b"\0\1\2", "huge.txt": b"alpha " * 200_000}
+    )
+    for _ in range(2):
+        with bench.open(tree) as snapshot:
+            assert [(file.path, file.size) for file in snapshot.files] == [
+                ("a.py", 5),
+                ("huge.txt", 1_200_000),
+                ("image.bin", 3),
+            ]
+            assert snapshot.status.complete
+            assert found_in(snapshot, "alpha") == {"a.py": [(1, 1)]}
+            documents = {file.path: file.document for file in snapshot.files}
+            told = snapshot.analyses(list(documents.values()))
+            assert told[documents["huge.txt"]].opaque == "too large"
+            assert told[documents["image.bin"]].opaque == "binary"
+        tree.commit()
+    with bench.open(tree, "HEAD") as snapshot:
+        assert (
+            snapshot.analyses([snapshot.files[1].document])[snapshot.files[1].document].opaque == "too large"
+        )
+    assert "huge.txt" not in bench.analysed()
+
+
+def test_the_content_of_a_file_is_remembered_by_its_time_unless_that_is_too_new_to_tell(bench: Bench) -> None:
+    tree = bench.directory_tree().write({"a.py": "alpha"})
+    touched = (tree.root / "a.py").stat().st_ctime_ns
+
+    def remembered() -> list[str]:
+        with closing(sqlite3.connect(bench.file)) as connection:
+            return [row[0] for row in connection.execute("SELECT path FROM known_file")]
+
+    for seconds, known in ((1, []), (10, ["a.py"])):
+        moment = touched + seconds * 10**9
+        with bench.index(now_ns=partial(int, moment)).open(CodePlace(tree.root)):
+            pass
+        assert remembered() == known
+    with closing(sqlite3.connect(bench.file)) as connection, connection:
+        connection.execute("UPDATE known_file SET digest = ?", (blob_digest(b"other"),))
+    # It believes what it remembers, and so reads nothing to name the content; a new time, and it looks again.
+    assert bench.file_digest(tree, "a.py") == blob_digest(b"other").hex()
+    old(tree.root / "a.py")
+    assert bench.file_digest(tree, "a.py") == blob_digest(b"alpha").hex()
+    (tree.root / "a.py").unlink()
+    bench.paths(tree)
+    assert remembered() == []
+
+
+def test_a_change_that_leaves_time_and_size_as_they_were_is_seen_right_after_it_was_made(
+    bench: Bench,
+) -> None:
+    for tree in (bench.directory_tree(), bench.repository()):
+        tree.write({"a.py": "alpha"})
+        if (tree.root / ".git").exists():
+            tree.commit()
+        path = tree.root / "a.py"
+        for word in ("gamma", "delta", "omega"):
+            bench.paths(tree)
+            status = path.stat()
+            path.write_bytes(word.encode())
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            with bench.open(tree) as snapshot:
+                assert found_in(snapshot, word) == {"a.py": [(1, 1)]}
+
+
+def test_a_snapshot_says_what_it_saw_though_files_change_and_then_that_they_changed(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", "b.py": "beta"})
+    tree.commit()
+    tree.write({"b.py": "dirty"})
+    with bench.open(tree) as snapshot:
+        tree.write({"a.py": "other", "b.py": "other", "c.py": "new"})
+        assert [file.path for file in snapshot.files] == ["a.py", "b.py"]
+        assert snapshot.text("a.py") == "alpha"
+        with pytest.raises(SourceChanged, match=r"b\.py"):
+            snapshot.text("b.py")
+        with pytest.raises(KeyError):
+            snapshot.text("c.py")
+        assert found_in(snapshot, "dirty") == {"b.py": [(1, 1)]}
+    for ask in (lambda: snapshot.text("a.py"), lambda: snapshot.postings(Field.BODY, ["alpha"])):
+        with pytest.raises(Closed):
+            ask()
+
+
+def test_files_that_are_there_twice_are_searched_once(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha\n", "b/a.py": "alpha\n", "c.py": "alpha beta"})
+    with bench.open(tree) as snapshot:
+        documents = [file.document for file in snapshot.files]
+        assert documents[0] == documents[1] != documents[2]
+        assert len(snapshot.postings(Field.BODY, ["alpha"])["alpha"].chunks) == 2
+        assert set(found_in(snapshot, "alpha")) == {"a.py", "b/a.py", "c.py"}
+        assert snapshot.chunks.lengths.sum() == 3
+        assert snapshot.chunks.first_chunk.tolist()[-1] == 2
+
+
+def test_more_files_than_the_bound_are_left_out_with_a_note(bench: Bench) -> None:
+    for tree in (bench.repository(), bench.directory_tree()):
+        tree.write({f"{n}.py": f"word{n}" for n in range(5)})
+        with bench.index(bounds=Bounds(files=3)).open(CodePlace(tree.root)) as snapshot:
+            assert [file.path for file in snapshot.files] == ["0.py", "1.py", "2.py"]
+            assert len(snapshot.status.notes) == 1
+
+
+def test_a_merge_in_progress_shows_what_is_in_the_file(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "base\n"})
+    tree.commit()
+    tree.git("checkout", "--quiet", "-b", "side")
+    tree.write({"a.py": "side\n"}).commit()
+    tree.git("checkout", "--quiet", "main")
+    tree.write({"a.py": "main\n"}).commit()
+    with pytest.raises(Exception, match="merge"):
+        tree.git("merge", "side")
+    with bench.open(tree) as snapshot:
+        assert [file.path for file in snapshot.files] == ["a.py"]
+        assert set(found_in(snapshot, "<<<<<<<")) == {"a.py"}
+
+
+def test_no_program_that_a_repository_names_is_run(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", ".gitattributes": "*.py filter=evil diff=evil\n"})
+    tree.commit()
+    for name in ("filter.evil.clean", "filter.evil.smudge", "diff.evil.textconv", "core.fsmonitor"):
+        tree.git("config", name, "touch ../evil; cat")
+    tree.write({"a.py": "other", "b.py": "new"})
+    assert bench.paths(tree) == [".gitattributes", "a.py", "b.py"]
+    assert bench.paths(tree, "HEAD") == [".gitattributes", "a.py"]
+    assert not (bench.directory / "evil").exists()
+
+
+def test_a_content_that_the_repository_lacks_is_left_out_with_a_note(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", "b.py": "beta"})
+    commit = tree.commit()
+    name = tree.git("rev-parse", "HEAD:b.py")
+    (tree.root / ".git/objects" / name[:2] / name[2:]).unlink()
+    (tree.root / "b.py").unlink()
+    with bench.open(tree, commit) as snapshot:
+        assert (snapshot.status.files, snapshot.status.indexed) == (2, 1)
+        assert "b.py" in snapshot.status.notes[0]
+        with pytest.raises(SourceChanged):
+            snapshot.text("b.py")
+        assert snapshot.analyses([file.document for file in snapshot.files]).keys() == {
+            snapshot.files[0].document
+        }
