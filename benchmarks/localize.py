@@ -1,0 +1,246 @@
+"""`python -m benchmarks.localize CASES --clones FOLDER`: are the files of the real fix found from the issue?
+
+CASES is a file of JSON lines with `id`, `repository` (owner/name), `base_commit`, `question` and `files`,
+those that the real fix changed. FOLDER holds clones, bare or not: OWNER+NAME/repo, OWNER+NAME, OWNER/NAME or
+NAME. Each question is put to the code as it was at its commit, through the index and the strategies that
+`agents context` uses. Reported are Acc@k, which is the share of cases with all true files among the first k
+candidates, MRR and time: for each strategy alone, for all of them together, and for plain BM25.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.localize_report import Outcome, is_candidate, measured, plot, table
+from cleveragents.application.ports.code_index import CodePlace, CodeSnapshot
+from cleveragents.application.ports.context_parts import StrategyGround
+from cleveragents.application.services.context_deduplicator import MergedPlaces
+from cleveragents.application.services.context_scorer import FusedScorer
+from cleveragents.domain.code import Field
+from cleveragents.domain.code_terms import terms_of
+from cleveragents.domain.context import ContextFragment, ContextRequest
+from cleveragents.infrastructure.context.bm25 import Bm25Table, Corpus, best
+from cleveragents.infrastructure.context.fusion_weights import fusion_weights
+from cleveragents.infrastructure.context.git_history import GitCommitHistory
+from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
+from cleveragents.infrastructure.context.strategy_registry import StrategyRegistry
+
+FUSION = "all strategies"
+PLAIN = "plain BM25"
+_MOST_PLAIN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    id: str
+    repository: str
+    base_commit: str
+    question: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """How long a snapshot took to open: `cold` when its contents had to be indexed first."""
+
+    repository: str
+    files: int
+    cold_seconds: float
+    warm_seconds: float
+
+
+class NotCancelled:
+    is_cancelled = False
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    cases = list(_cases(options.cases, options.only))[: options.limit]
+    home = Path(options.state or tempfile.mkdtemp(prefix="localize-"))
+    outcomes: list[Outcome] = []
+    opened: list[Opened] = []
+    try:
+        bench = Bench(home, options.without)
+        for number, case in enumerate(cases, 1):
+            clone = _clone(options.clones, case.repository)
+            if clone is None:
+                print(f"no clone of {case.repository} in {options.clones}", file=sys.stderr)
+                continue
+            found, took = bench.ask(case, clone)
+            outcomes += found
+            opened.append(took)
+            _tell(number, len(cases), case, found, took)
+    finally:
+        if options.state is None:
+            shutil.rmtree(home, ignore_errors=True)
+    if not outcomes:
+        return 1
+    _report(outcomes, opened, options)
+    return 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.localize", description=__doc__)
+    parser.add_argument("cases", type=Path, help="JSON lines")
+    parser.add_argument("--clones", type=Path, required=True, help="the folder with the clones")
+    parser.add_argument("--limit", type=int, help="the first so many cases only")
+    parser.add_argument("--only", default="", help="repositories with this in their name")
+    parser.add_argument("--without", default="", help="strategies to leave out, separated by commas")
+    parser.add_argument("--state", help="where the index is kept, to be used again; else it is thrown away")
+    parser.add_argument("--json", type=Path, help="writes everything that was measured to this file")
+    parser.add_argument("--plot", type=Path, help="writes a picture to this file (SVG)")
+    return parser.parse_args(arguments)
+
+
+def _cases(path: Path, only: str) -> Iterator[Case]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        raw = json.loads(line)
+        if only in raw["repository"]:
+            yield Case(raw["id"], raw["repository"], raw["base_commit"], raw["question"], tuple(raw["files"]))
+
+
+def _clone(folder: Path, repository: str) -> Path | None:
+    joined = repository.replace("/", "+")
+    places = (
+        folder / joined / "repo",
+        folder / joined,
+        folder / repository,
+        folder / repository.split("/")[-1],
+    )
+    return next((place for place in places if place.is_dir()), None)
+
+
+class Bench:
+    """The index, the history and the strategies, as the command line has them."""
+
+    def __init__(self, home: Path, without: str) -> None:
+        self._index = SqliteCodeIndex(home)
+        self._history = GitCommitHistory(home)
+        left_out = set(without.split(","))
+        self._offers = {
+            name: make for name, make in StrategyRegistry().offers().items() if name not in left_out
+        }
+        self._scorer = FusedScorer(fusion_weights())
+
+    def ask(self, case: Case, clone: Path) -> tuple[list[Outcome], Opened]:
+        place = CodePlace(clone, case.base_commit)
+        began = time.perf_counter()
+        with self._index.open(place):
+            cold = time.perf_counter() - began
+        began = time.perf_counter()
+        with self._index.open(place) as code:
+            warm = time.perf_counter() - began
+            outcomes = self._answered(case, code)
+            return outcomes, Opened(case.repository, len(code.files), cold, warm)
+
+    def _answered(self, case: Case, code: CodeSnapshot) -> list[Outcome]:
+        ground = StrategyGround(code, self._history)
+        request = ContextRequest(case.question)
+        # What several strategies need is worked out by the first that asks: it is not that one's time.
+        self._offers["keyword"](ground).retrieve(request, NotCancelled())
+        alone: dict[str, tuple[list[ContextFragment], float]] = {}
+        for name, make in self._offers.items():
+            began = time.perf_counter()
+            found = list(make(ground).retrieve(request, NotCancelled()))
+            alone[name] = (found, time.perf_counter() - began)
+        outcomes = [
+            self._outcome(case, name, self._paths(case, found, code), seconds)
+            for name, (found, seconds) in alone.items()
+        ]
+        with self._index.open(code.place) as again:
+            began = time.perf_counter()
+            ground = StrategyGround(again, self._history)
+            everything = [
+                fragment
+                for make in self._offers.values()
+                for fragment in make(ground).retrieve(request, NotCancelled())
+            ]
+            paths = self._paths(case, everything, again)
+            outcomes.append(self._outcome(case, FUSION, paths, time.perf_counter() - began))
+        began = time.perf_counter()
+        paths = _plain(case, code)
+        outcomes.append(self._outcome(case, PLAIN, paths, time.perf_counter() - began))
+        return outcomes
+
+    def _paths(self, case: Case, found: Sequence[ContextFragment], code: CodeSnapshot) -> list[str]:
+        candidates = MergedPlaces().merge(found)
+        ranking = self._scorer.rank(case.question, candidates, code)
+        return [place.path for place in ranking.files]
+
+    def _outcome(self, case: Case, system: str, paths: Iterable[str], seconds: float) -> Outcome:
+        order = {path: rank for rank, path in enumerate(filter(is_candidate, paths), 1)}
+        ranks = tuple(order.get(path, 0) for path in case.files)
+        return Outcome(case.id, case.repository, system, ranks, seconds)
+
+
+def _plain(case: Case, code: CodeSnapshot) -> list[str]:
+    """The whole text as it is, against whole candidates."""
+    paths = {file.document: file.path for file in code.files if is_candidate(file.path)}
+    corpus = Corpus(code, paths.keys())
+    query = {term: float(count) for term, count in terms_of(case.question).items()}
+    found = corpus.find(code, Field.BODY, sorted(query))
+    scores = Bm25Table(corpus, found, documents=True).scores(query)
+    return [paths[document] for document in best(scores, _MOST_PLAIN)]
+
+
+def _tell(number: int, total: int, case: Case, found: Sequence[Outcome], took: Opened) -> None:
+    ranks = {one.system: one.ranks for one in found}
+    print(
+        f"{number}/{total} {case.id}: {FUSION} {ranks[FUSION]}, {PLAIN} {ranks[PLAIN]}; "
+        f"{took.files} files, cold {took.cold_seconds:.1f} s",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _report(outcomes: Sequence[Outcome], opened: Sequence[Opened], options: argparse.Namespace) -> None:
+    systems = list(dict.fromkeys(one.system for one in outcomes))
+    rows = [(name, measured([one for one in outcomes if one.system == name])) for name in systems]
+    print(table(rows))
+    print()
+    projects = sorted({one.repository for one in outcomes})
+    for system in (FUSION, PLAIN):
+        of_system = [one for one in outcomes if one.system == system]
+        print(system)
+        print(
+            table((name, measured([one for one in of_system if one.repository == name])) for name in projects)
+        )
+        print()
+    times = _times(opened)
+    print("\n".join(f"{name}: {value:,.2f}" for name, value in times.items()))
+    if options.json:
+        data = {
+            "systems": {name: asdict(one) for name, one in rows},
+            "times": times,
+            "outcomes": [asdict(one) for one in outcomes],
+        }
+        options.json.write_text(json.dumps(data, indent=1), encoding="utf-8")
+    if options.plot:
+        options.plot.write_text(plot(rows, f"{rows[0][1].cases} issues, files found"), encoding="utf-8")
+
+
+def _times(opened: Sequence[Opened]) -> Mapping[str, float]:
+    first: dict[str, Opened] = {}
+    for one in opened:
+        first.setdefault(one.repository, one)
+    cold = sum(one.cold_seconds for one in first.values())
+    warm = sorted(one.warm_seconds for one in opened)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "files indexed per second, from nothing": sum(one.files for one in first.values()) / cold,
+        "median seconds to open what is indexed": warm[len(warm) // 2],
+        "peak memory in MB": peak,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
