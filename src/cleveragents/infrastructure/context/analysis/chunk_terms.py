@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 from cleveragents.domain.code import Chunk, Field, Span
 from cleveragents.domain.code_terms import count_terms, terms_of_name, words_of
@@ -12,6 +13,8 @@ from cleveragents.infrastructure.context.analysis.lines import Lines
 from cleveragents.infrastructure.context.analysis.syntax import Syntax
 
 __all__ = ["chunks_of"]
+
+_MOST_NAMES = 100_000
 
 Terms = dict[Field, dict[str, int]]
 
@@ -41,46 +44,44 @@ class _TermCounter:
 
     def __init__(self, syntax: Syntax, lines: Lines, keywords: frozenset[str]) -> None:
         self._lines = lines
-        self._keywords = keywords
+        self._wholes = _wholes_of(keywords)
         self._passages = syntax.passages
         self._next_passage = 0
-        self._names = sorted(
-            (line, definition.name)
-            for line, definition in zip(syntax.named_on, syntax.definitions, strict=True)
-        )
+        self._names = sorted(syntax.names)
         self._next_name = 0
 
     def count(self, piece: Piece) -> Terms:
-        texts = self._texts(self._lines.starts[piece.first], self._lines.starts[piece.end])
-        words = {field: Counter(words_of(text)) for field, text in texts.items()}
-        code = words.pop(None, Counter())
-        names = self._names_before(piece.end)
-        everything = code.copy()
-        for counts in words.values():
-            everything.update(counts)
-        terms: Terms = {field: count_terms(counts) for field, counts in words.items() if field and counts}
+        texts: dict[Field, list[bytes]] = {}
+        code = words_of(self._part(self._lines.starts[piece.first], self._lines.starts[piece.end], texts))
+        names = words_of("\n".join(self._names_before(piece.end)))
+        everything = code
+        terms: Terms = {}
+        for field, passages in texts.items():
+            words = words_of(_text(passages))
+            terms[field] = count_terms(words)
+            everything = everything + words
         terms[Field.BODY] = count_terms(everything)
-        terms[Field.NAME] = count_terms(Counter(words_of("\n".join(names))))
+        terms[Field.NAME] = count_terms(names)
         terms[Field.REFERENCE] = self._references(code, names)
         return {field: counts for field, counts in terms.items() if counts}
 
-    def _texts(self, start: int, end: int) -> dict[Field | None, str]:
-        """What stands between two offsets, by field; the code itself under None."""
+    def _part(self, start: int, end: int, texts: dict[Field, list[bytes]]) -> str:
+        """What stands between two offsets: the code is returned, passages are put into `texts`."""
         data = self._lines.data
         passages = self._passages
-        taken: dict[Field | None, list[bytes]] = {None: []}
+        code: list[bytes] = []
         at = start
         while self._next_passage < len(passages) and passages[self._next_passage].start < end:
             passage = passages[self._next_passage]
             opens, closes = max(passage.start, start), min(passage.end, end)
-            taken[None].append(data[at:opens])
-            taken.setdefault(passage.field, []).append(data[opens:closes])
+            code.append(data[at:opens])
+            texts.setdefault(passage.field, []).append(data[opens:closes])
             at = closes
             if passage.end > end:
                 break
             self._next_passage += 1
-        taken[None].append(data[at:end])
-        return {field: b"\n".join(pieces).decode("utf-8", "replace") for field, pieces in taken.items()}
+        code.append(data[at:end])
+        return _text(code)
 
     def _names_before(self, end: int) -> list[str]:
         names = []
@@ -89,14 +90,32 @@ class _TermCounter:
             self._next_name += 1
         return names
 
-    def _references(self, code: Counter[str], names: list[str]) -> dict[str, int]:
-        used = dict(code)
-        for name in names:
-            if name in used:
-                used[name] -= 1
-        references: dict[str, int] = {}
-        for word, times in used.items():
-            terms = terms_of_name(word)
-            if times > 0 and terms and word not in self._keywords:
-                references[terms[-1]] = references.get(terms[-1], 0) + times
-        return references
+    def _references(self, code: list[str], names: list[str]) -> dict[str, int]:
+        used = Counter(map(self._wholes.__getitem__, code))
+        used.subtract(map(self._wholes.__getitem__, names))
+        del used[""]
+        return {term: times for term, times in used.items() if times > 0}
+
+
+def _text(pieces: list[bytes]) -> str:
+    return b"\n".join(pieces).decode("utf-8", "replace")
+
+
+class _Wholes(dict[str, str]):
+    """The term for each name that may refer to something, and nothing for any other word."""
+
+    def __init__(self, keywords: frozenset[str]) -> None:
+        super().__init__(dict.fromkeys(keywords, ""))
+        self._keywords = keywords
+
+    def __missing__(self, word: str) -> str:
+        terms = terms_of_name(word)
+        whole = terms[-1] if terms else ""
+        if len(self) >= _MOST_NAMES:
+            self.clear()  # guard: a process that reads many repositories keeps its size
+            self.update(dict.fromkeys(self._keywords, ""))
+        self[word] = whole
+        return whole
+
+
+_wholes_of = cache(_Wholes)

@@ -1,16 +1,17 @@
 """How a file's lines fall into chunks: whole functions, and what lies between them.
 
-The lines of a definition that contains others are its own except for those of the functions in it. They may be
-several chunks, all of the same definition.
+The lines of a definition that contains others are its own except for those of the functions in it. They may
+be several chunks, all of the same definition.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from cleveragents.domain.code import Definition
 from cleveragents.infrastructure.context.analysis.lines import Lines
-from cleveragents.infrastructure.context.analysis.syntax import WHOLE_KINDS
+from cleveragents.infrastructure.context.analysis.syntax import THIN_KINDS, WHOLE_KINDS
 
 __all__ = ["Piece", "cut"]
 
@@ -48,7 +49,7 @@ def _owners(definitions: list[Definition], count: int) -> list[int | None]:
         parent = definition.parent
         if parent is not None and (inside_whole[parent] or definitions[parent].kind in WHOLE_KINDS):
             inside_whole[position] = True
-        elif definition.kind != "variable":
+        elif definition.kind not in THIN_KINDS:
             first, last = definition.span.first, definition.span.last
             owners[first - 1 : last] = [position] * (last - first + 1)
     return owners
@@ -77,4 +78,4 @@ def _split(piece: Piece) -> list[Piece]:
     length = piece.end - piece.first
     parts = -(-length // _MOST_LINES)
     bounds = [piece.first + length * part // parts for part in range(parts + 1)]
-    return [Piece(first, end, piece.definition) for first, end in zip(bounds, bounds[1:], strict=False)]
+    return [Piece(first, end, piece.definition) for first, end in pairwise(bounds)]

@@ -1,16 +1,18 @@
-"""What must be told of a programming language so that its files can be analysed, and which language a file is in.
+"""What must be told of a language so that its files can be analysed, and which language a file is in.
 
-The query names its captures so: `definition.KIND` is something that is defined, with its `name` and, if it has
-one, its `body`; `doc` is documentation, `string` the inside of a string literal; `comment` is documentation
-too, and belongs to the definition right below it, as does a `lead` (a decorator, an attribute); `import` is a
-whole statement, which `imports` reads. Kinds of which a chunk of its own is made are functions, methods and
-macros; variables never are; everything else contains others.
+The query names its captures so: `definition.KIND` is something that is defined, with its `name` and, if it
+has one, its `body`; `doc` is documentation, `string` the inside of a string literal; `comment` is
+documentation too, and belongs to the definition right below it, as does a `lead` (a decorator, an attribute);
+`import` is a whole statement, which `imports` reads. A pattern captures one of these, with a definition also
+name and body. Functions, methods and macros are chunks of their own; variables never are; all else contains
+others.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     import tree_sitter
 
 __all__ = ["Grammar", "Language", "grammar_of", "language_of"]
+
+_CAPTURE = re.compile(r"@([a-z.]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Grammar:
 
     language: tree_sitter.Language
     query: tree_sitter.Query
+    roles: tuple[str, ...]
+    """What each pattern of the query captures, apart from name and body."""
 
 
 @cache
@@ -54,7 +60,17 @@ def grammar_of(language: Language) -> Grammar:
 
     package = importlib.import_module(language.package)
     grammar = tree_sitter.Language(getattr(package, language.entry)())
-    return Grammar(grammar, tree_sitter.Query(grammar, language.query))
+    query = tree_sitter.Query(grammar, language.query)
+    source = language.query.encode()
+    bounds = [query.start_byte_for_pattern(number) for number in range(query.pattern_count)]
+    patterns = [source[start:end] for start, end in zip(bounds, [*bounds[1:], None], strict=True)]
+    return Grammar(grammar, query, tuple(_role(pattern) for pattern in patterns))
+
+
+def _role(pattern: bytes) -> str:
+    captured: set[str] = set(_CAPTURE.findall(pattern.decode()))
+    (role,) = captured - {"name", "body"}
+    return role
 
 
 def language_of(path: str, head: bytes) -> Language | None:

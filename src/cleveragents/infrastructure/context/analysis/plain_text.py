@@ -33,7 +33,7 @@ def read_text(path: str, lines: Lines) -> tuple[Syntax, list[Piece]]:
         open_sections.append((level, number))
         span, head = Span(line + 1, ends), Span(line + 1, line + head_lines)
         syntax.definitions.append(Definition(name, "section", span, head, parent))
-        syntax.named_on.append(line)
+        syntax.names.append((line, name))
     return syntax, _pieces([heading[0] for heading in headings], lines.count)
 
 
@@ -63,7 +63,7 @@ def _marked(lines: Lines) -> list[tuple[int, int, str, int]]:
 
 
 def _underlined(lines: Lines) -> list[tuple[int, int, str, int]]:
-    """A line that is underlined by a sign is a heading; which level a sign means is by order of appearance."""
+    """A line that is underlined by a sign is a heading; the sign that comes first is the highest level."""
     found: list[tuple[int, int, str, int]] = []
     signs: list[bytes] = []
     all_lines = lines.data.split(b"\n")
@@ -95,6 +95,6 @@ def _pieces(headings: list[int], count: int) -> list[Piece]:
     pieces: list[Piece] = []
     positions = {line: number for number, line in enumerate(headings)}
     for first, end in zip(bounds, [*bounds[1:], count], strict=True):
-        for start in range(first, end, _LINES):
-            pieces.append(Piece(start, min(start + _LINES, end), positions.get(first)))
+        starts = range(first, end, _LINES)
+        pieces += [Piece(start, min(start + _LINES, end), positions.get(first)) for start in starts]
     return pieces

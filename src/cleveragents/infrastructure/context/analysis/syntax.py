@@ -1,13 +1,14 @@
 """What a grammar sees in a content: definitions, imports, and where documentation and strings stand.
 
-The tree is read with one query and by byte offsets alone. That is fast, and it never makes a `Point` or a
-`Node` of a node, whose reference counts are wrong in some releases of the binding.
+The tree is read with one query, and of its nodes nothing but byte offsets. That is fast; and the binding's
+release 0.26.0 miscounts references to points, and crashes when it is given a callback, so neither is used.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from time import monotonic
+from time import thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
 from cleveragents.domain.code import Definition, Field, Import, Span
@@ -15,16 +16,27 @@ from cleveragents.infrastructure.context.analysis.language import Grammar, Langu
 from cleveragents.infrastructure.context.analysis.lines import Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import tree_sitter
 
-__all__ = ["WHOLE_KINDS", "Passage", "Syntax", "read_syntax"]
+    Clock = Callable[[], float]
+    _Captures = dict[str, list[tree_sitter.Node]]
+    _Matches = list[tuple[int, _Captures]]
+
+__all__ = ["THIN_KINDS", "WHOLE_KINDS", "Passage", "Syntax", "read_syntax"]
 
 WHOLE_KINDS = frozenset({"function", "method", "macro"})
 """Definitions that are one chunk with everything inside them."""
 
-_SECONDS = 1.0
+THIN_KINDS = frozenset({"variable", "type", "declaration"})
+"""Definitions that are no chunk, but stand in the chunk of what is around them."""
+
+_HAVE_METHODS = frozenset({"class", "struct", "union", "enum", "interface", "trait", "impl", "variable"})
+_ALL_HEAD = WHOLE_KINDS | {"declaration"}
+_SCOPE = re.compile(r"::(?=.)")
+_COMMENTS = (b"#", b"//", b"/*")
+_SECONDS = 2.0
 _FIRST_PIECE = 4096
 _MOST_DEFINITIONS = 20_000
 _MOST_IMPORTS = 2_000
@@ -48,37 +60,58 @@ class _Found(NamedTuple):
     name_at: int
     head_end: int | None
 
+    def says_more_than(self, other: _Found) -> bool:
+        """Of two patterns that match the same, the one that sees a body, or is no mere variable, is right."""
+        return (self.kind not in THIN_KINDS, self.head_end is not None) > (
+            other.kind not in THIN_KINDS,
+            other.head_end is not None,
+        )
+
 
 @dataclass(slots=True)
 class Syntax:
-    """`definitions` are in order, an outer one before what it contains; `named_on[i]` is the line, from 0, that
-    the name of the i-th stands on. `passages` are in order and do not overlap."""
+    """`definitions` are in order, an outer one before what it contains; `names` are theirs, as they are
+    written, with the lines, from 0, that they stand on. `passages` are in order and do not overlap."""
 
     definitions: list[Definition] = field(default_factory=list)
-    named_on: list[int] = field(default_factory=list)
+    names: list[tuple[int, str]] = field(default_factory=list)
     imports: list[Import] = field(default_factory=list)
     passages: list[Passage] = field(default_factory=list)
 
 
-def read_syntax(language: Language, lines: Lines) -> Syntax | None:
-    """None if the grammar makes nothing of the content, or takes too long over it."""
+def read_syntax(language: Language, lines: Lines, clock: Clock = thread_time) -> Syntax | None:
+    """None if the grammar makes nothing of the content, or takes too long over it.
+
+    The clock counts the work of this thread alone: a busy machine must not change what is found."""
     grammar = grammar_of(language)
-    deadline = monotonic() + _SECONDS
-    tree = _parse(grammar, lines.data, deadline)
+    patience = _Patience(clock)
+    tree = _parse(grammar, lines.data, patience)
     if tree is None:
         return None
-    matches = _matches(grammar, tree, len(lines.data), deadline)
+    matches = _matches(grammar, tree, len(lines.data), patience)
     if matches is None:
         return None
     reader = _Reader(language, lines)
-    for match in matches:
-        reader.take(match)
+    for pattern, captures in matches:
+        reader.take(grammar.roles[pattern], captures)
     if tree.root_node.type == "ERROR" and not reader.found:
         return None
     return reader.syntax()
 
 
-def _parse(grammar: Grammar, data: bytes, deadline: float) -> tree_sitter.Tree | None:
+class _Patience:
+    """Ends after some seconds of work."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._end = clock() + _SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        return self._clock() > self._end
+
+
+def _parse(grammar: Grammar, data: bytes, patience: _Patience) -> tree_sitter.Tree | None:
     """Piece by piece, each twice as long as the last, on top of the tree so far.
 
     The parser cannot be stopped once it runs, and there are contents over which it takes time that grows with
@@ -90,35 +123,34 @@ def _parse(grammar: Grammar, data: bytes, deadline: float) -> tree_sitter.Tree |
     size = _FIRST_PIECE
     tree = parser.parse(data[:size])
     while size < len(data):
-        if monotonic() > deadline - _SECONDS / 2:
+        if patience.is_over:
             return None  # guard: hostile content costs seconds, not minutes
-        row = data.count(b"\n", 0, size)
-        here = (row, size - data.rfind(b"\n", 0, size) - 1)
         longer = min(2 * size, len(data))
-        after_row = data.count(b"\n", 0, longer)
-        there = (after_row, longer - data.rfind(b"\n", 0, longer) - 1)
-        tree.edit(size, size, longer, here, here, there)
+        here = _point(data, size)
+        tree.edit(size, size, longer, here, here, _point(data, longer))
         size = longer
         tree = parser.parse(data[:size], tree)
     return tree
 
 
-def _matches(
-    grammar: Grammar, tree: tree_sitter.Tree, size: int, deadline: float
-) -> list[Mapping[str, list[tree_sitter.Node]]] | None:
-    """A query cannot be stopped either, and broken code can make nodes with so many children that it is slow."""
+def _point(data: bytes, offset: int) -> tuple[int, int]:
+    return data.count(b"\n", 0, offset), offset - data.rfind(b"\n", 0, offset) - 1
+
+
+def _matches(grammar: Grammar, tree: tree_sitter.Tree, size: int, patience: _Patience) -> _Matches | None:
+    """A query cannot be stopped either, and it is slow for a node with very many children, as errors make."""
     import tree_sitter
 
     root = tree.root_node
     cursor = tree_sitter.QueryCursor(grammar.query)
     if size <= _FIRST_PIECE or not root.has_error:
-        return [captures for _, captures in cursor.matches(root)]
-    found: list[Mapping[str, list[tree_sitter.Node]]] = []
+        return cursor.matches(root)
+    found: _Matches = []
     for start in range(0, size, _FIRST_PIECE):
-        if monotonic() > deadline:
+        if patience.is_over:
             return None  # guard: hostile content costs seconds, not minutes
         cursor.set_byte_range(start, min(start + _FIRST_PIECE, size))
-        found += [captures for _, captures in cursor.matches(root)]
+        found += cursor.matches(root)
     return found
 
 
@@ -133,66 +165,60 @@ class _Reader:
         self._passages: dict[int, Passage] = {}
         self._leads: dict[int, int] = {}
         self._comments: dict[int, int] = {}
-        self._imports: list[Import] = []
-        self._takers: dict[str, Callable[[tree_sitter.Node], None]] = {
-            "string": self._string,
-            "comment": self._comment,
-            "doc": self._doc,
-            "lead": self._lead,
-            "import": self._import,
-        }
+        self._imports: dict[int, str] = {}
 
-    def take(self, captures: Mapping[str, list[tree_sitter.Node]]) -> None:
-        for capture, nodes in captures.items():
-            taker = self._takers.get(capture)
-            if taker is not None:
-                taker(nodes[0])
-            elif capture.startswith("definition."):
-                self._definition(capture[11:], nodes[0], captures)
+    def take(self, role: str, captures: _Captures) -> None:
+        """Strings and comments are most of what there is, so they come first."""
+        if role == "string":
+            node = captures["string"][0]
+            start = node.start_byte
+            if start not in self._passages:
+                self._passages[start] = Passage(start, node.end_byte, Field.STRING)
+        elif role in ("comment", "doc", "lead"):
+            self._beside(role, captures[role][0])
+        elif role == "import":
+            node = captures[role][0]
+            self._imports[node.start_byte] = self._text(node)
+        else:
+            self._definition(role, captures)
 
-    def _string(self, node: tree_sitter.Node) -> None:
-        start = node.start_byte
-        self._passages.setdefault(start, Passage(start, node.end_byte, Field.STRING))
-
-    def _doc(self, node: tree_sitter.Node) -> None:
-        start = node.start_byte
-        self._passages[start] = Passage(start, node.end_byte, Field.DOC)
-
-    def _comment(self, node: tree_sitter.Node) -> None:
-        self._doc(node)
-        self._lead(node)
-        self._comments[node.end_byte] = node.start_byte
-
-    def _lead(self, node: tree_sitter.Node) -> None:
-        """A lead that has its lines to itself may belong to what follows."""
-        start = node.start_byte
-        line = self._lines.at(start)
-        if not self._data[self._lines.starts[line] : start].strip():
-            self._leads[self._lines.at(max(node.end_byte - 1, start))] = line
-
-    def _import(self, node: tree_sitter.Node) -> None:
-        if len(self._imports) < _MOST_IMPORTS:
-            text = self._data[node.start_byte : node.end_byte].decode("utf-8", "replace")
-            self._imports += self._language.imports(text)
-
-    def _definition(
-        self, kind: str, node: tree_sitter.Node, captures: Mapping[str, list[tree_sitter.Node]]
-    ) -> None:
-        if len(self.found) >= _MOST_DEFINITIONS:
-            return
-        names = captures.get("name")
+    def _beside(self, role: str, node: tree_sitter.Node) -> None:
+        """Documentation, and what has its lines to itself and so may belong to what follows it."""
         start, end = node.start_byte, node.end_byte
-        if not names or (start, end) in self.found:
-            return
-        name_at, name_end = names[0].start_byte, names[-1].end_byte
-        name = self._data[name_at:name_end].decode("utf-8", "replace").strip()
+        if role != "lead":
+            self._passages[start] = Passage(start, end, Field.DOC)
+        if role == "comment" and end > start:
+            self._comments[end] = start
+        if role != "doc":
+            self._maybe_lead(start, max(end, start + 1))
+
+    def _maybe_lead(self, start: int, end: int) -> None:
+        starts = self._lines.starts
+        first, last = self._lines.at(start), self._lines.at(end - 1)
+        after = self._data[end : starts[last + 1]].strip()
+        if not self._data[starts[first] : start].strip() and (not after or after.startswith(_COMMENTS)):
+            self._leads[last] = first
+
+    def _definition(self, role: str, captures: _Captures) -> None:
+        node = captures[role][0]
+        start, end = node.start_byte, node.end_byte
+        name_node = captures["name"][0]
+        name_at = name_node.start_byte
+        name = self._text(name_node)
         body = captures.get("body")
-        if name:
-            head_end = body[0].start_byte if body else None
-            self.found[start, end] = _Found(start, end, kind, name, name_at, head_end)
+        head_end = body[0].start_byte if body else None
+        found = _Found(start, end, role.partition(".")[2], name, name_at, head_end)
+        known = self.found.get((start, end))
+        if name and (found.says_more_than(known) if known else len(self.found) < _MOST_DEFINITIONS):
+            self.found[start, end] = found
+
+    def _text(self, node: tree_sitter.Node) -> str:
+        return self._data[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def syntax(self) -> Syntax:
-        result = Syntax(imports=self._imports)
+        result = Syntax()
+        for _, statement in sorted(self._imports.items())[:_MOST_IMPORTS]:
+            result.imports += self._language.imports(statement)
         enclosing: list[tuple[int, int]] = []
         for found in sorted(self.found.values(), key=lambda one: (one.start, -one.end)):
             while enclosing and enclosing[-1][0] <= found.start:
@@ -200,7 +226,7 @@ class _Reader:
             parent = enclosing[-1][1] if enclosing else None
             enclosing.append((found.end, len(result.definitions)))
             result.definitions.append(self._placed(found, parent, result.definitions))
-            result.named_on.append(self._lines.at(found.name_at))
+            result.names.append((self._lines.at(found.name_at), found.name))
         end = 0
         for start in sorted(self._passages):
             passage = self._passages[start]
@@ -217,23 +243,26 @@ class _Reader:
             first = self._leads[first - 1]
         last = lines.at(max(found.end - 1, found.start))
         kind = found.kind
-        if kind == "function" and parent is not None and before[parent].kind not in WHOLE_KINDS:
-            kind = "method"
-        return Definition(
-            found.name, kind, Span(first + 1, last + 1), self._signature(found, head, last), parent
-        )
+        if parent is not None:
+            first = max(first, before[parent].span.first - 1)
+            if kind == "function" and before[parent].kind in _HAVE_METHODS:
+                kind = "method"
+        signature = self._signature(found, head, last)
+        name = _SCOPE.split(found.name)[-1]
+        return Definition(name, kind, Span(first + 1, last + 1), signature, parent)
 
     def _signature(self, found: _Found, head: int, last: int) -> Span:
         """From the line where it begins to the one that ends its head."""
         if found.head_end is not None:
             end = self._without_comments(found.start, found.head_end)
             return Span(head + 1, max(self._lines.at(end - 1), head) + 1)
-        return Span(head + 1, (last if found.kind in WHOLE_KINDS else head) + 1)
+        return Span(head + 1, (last if found.kind in _ALL_HEAD else head) + 1)
 
     def _without_comments(self, start: int, end: int) -> int:
-        """Where the head really ends if its body begins at `end`: comments and blanks between them are neither's."""
-        while True:
+        """Where the head ends if its body begins at `end`: a comment between them is no part of either."""
+        while end > start:
             end = start + len(self._data[start:end].rstrip())
             if end not in self._comments:
-                return end
+                break
             end = self._comments[end]
+        return max(end, start + 1)
