@@ -14,6 +14,8 @@ from cleveragents.domain.decision import Alternative
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.policy import profile
 from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.domain.tool import CallState
+from cleveragents.errors import NeedsHuman
 from tests.actor_plan_bench import (
     ActorPlanBench,
     accept,
@@ -57,6 +59,61 @@ def test_what_a_command_prints_is_masked_by_name_too(worker: ActorTools) -> None
     assert "PASSWORD=***" in printed
     assert "abcdef" not in printed.replace(KEY, "")
     assert KEY not in printed
+
+
+def test_what_a_call_was_given_is_recorded_without_keys_and_used_as_it_is(worker: ActorTools) -> None:
+    worker.use("write", {"path": "new.py", "content": CODE}, step="1.1")
+    worker.use("command", {"script": f"printf 'PASSWORD=abcdefgh {KEY}' > out.txt"}, step="1.2")
+    worker.refuse("fly", {"to": KEY}, "there is no tool fly", step="1.3")
+    root, execution = worker.execution.sandbox.root, worker.execution
+    assert (root / "new.py").read_text() == CODE
+    assert (root / "out.txt").read_text() == f"PASSWORD=abcdefgh {KEY}"
+    written, ran, refused = execution.calls.of_plan(execution.sandbox.plan_id)[-3:]
+    assert written.arguments == {"path": "new.py", "content": CODE.replace(KEY, "***")}
+    assert "abcdefgh" not in str(ran.arguments)
+    assert KEY not in str((ran.arguments, refused.arguments))
+
+
+def test_a_call_that_was_cut_off_is_made_again_with_what_it_was_given(worker: ActorTools) -> None:
+    """Not with what is recorded of that."""
+    execution = worker.execution
+    masked = {"path": "new.py", "content": CODE.replace(KEY, "***")}
+    execution.calls.add(
+        execution.sandbox.plan_id,
+        "write",
+        masked,
+        step="1.1",
+        state=CallState.STARTED,
+        now=execution.clock.now(),
+    )
+    assert not worker.use("write", {"path": "new.py", "content": CODE}, step="1.1").failed
+    assert (execution.sandbox.root / "new.py").read_text() == CODE
+
+
+def test_leave_for_one_call_is_none_for_another(worker: ActorTools) -> None:
+    careful = ActorTools(replace(worker.execution, policy=profile("manual")))
+    plan_id, calls = worker.execution.sandbox.plan_id, worker.execution.calls
+    with pytest.raises(NeedsHuman):
+        careful.use("write", {"path": "new.py", "content": CODE}, step="1.1")
+    asked = calls.of_plan(plan_id)[-1]
+    calls.answer(plan_id, asked.number, "granted", now=worker.execution.clock.now())
+    with pytest.raises(NeedsHuman):
+        careful.use("write", {"path": "other.py", "content": CODE}, step="1.1")
+    root = worker.execution.sandbox.root
+    assert not (root / "other.py").exists()
+
+
+def test_leave_is_used_for_what_was_asked_keys_and_all(worker: ActorTools) -> None:
+    careful = ActorTools(replace(worker.execution, policy=profile("manual")))
+    plan_id, calls = worker.execution.sandbox.plan_id, worker.execution.calls
+    arguments = {"path": "new.py", "content": CODE, "executable": False}
+    with pytest.raises(NeedsHuman):
+        careful.use("write", arguments, step="1.1")
+    asked = calls.of_plan(plan_id)[-1]
+    assert KEY not in str(asked.arguments)
+    calls.answer(plan_id, asked.number, "granted", now=worker.execution.clock.now())
+    assert not careful.use("write", arguments, step="1.1").failed
+    assert (worker.execution.sandbox.root / "new.py").read_text() == CODE
 
 
 def test_a_file_that_was_read_can_be_written_back(worker: ActorTools) -> None:

@@ -351,6 +351,10 @@ def test_only_sandboxes_that_nobody_can_miss_are_collected(plans: PlanBench) -> 
     assert mine & {freed.plan_id for freed in collect(timedelta(0))} == {cancelled.id}
     for plan in (*kept, edited):
         assert plans.sandbox(plan).root.is_dir()
+    is_past, now = plans.parts.cleanup.is_past, plans.container.clock.now()
+    assert {plan_id for plan_id in mine if is_past(plan_id, now)} == {applied.id, cancelled.id}
+    assert not is_past(applied.id, now - timedelta(days=1))
+    assert is_past("nobody", now)
 
 
 def test_a_quota_takes_the_oldest_ended_ones_until_it_is_kept(plans: PlanBench) -> None:

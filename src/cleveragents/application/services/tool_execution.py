@@ -28,7 +28,7 @@ from cleveragents.application.services.plan_history import PlanHistory, bring_to
 from cleveragents.application.services.timed_tool import TimedTool
 from cleveragents.domain.file_state import Difference, FileState, entries_between
 from cleveragents.domain.invariant import broken_by
-from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.domain.policy import Capability, Policy, Verdict
 from cleveragents.domain.redaction import redact, redact_content
 from cleveragents.domain.tool import CallState, ToolCall
@@ -130,7 +130,7 @@ class ToolExecution:
             capability = request.capability or self._needed(tool, request)
         except CleverAgentsError as refusal:
             return self._refused(request, earlier, str(refusal))
-        call = self._allowed(request, capability, earlier)
+        call = self._allowed(tool, request, capability, earlier)
         if not tool.spec.writes:
             return self._read(tool, call, request)
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
@@ -164,8 +164,13 @@ class ToolExecution:
     def _plan_id(self) -> str:
         return self.sandbox.plan_id
 
-    def _allowed(self, request: CallRequest, capability: Capability, earlier: ToolCall | None) -> ToolCall:
+    def _allowed(
+        self, tool: Tool, request: CallRequest, capability: Capability, earlier: ToolCall | None
+    ) -> ToolCall:
         """The call, started, or the reason why it may not be."""
+        kept = _kept(request, tool)
+        if earlier is not None and earlier.state is CallState.ASKED and earlier.arguments != kept:
+            earlier = None  # guard: leave was asked for something else
         verdict = self.policy.verdict(capability)
         if request.granted and verdict is Verdict.ASK:  # guard: what is denied stays denied
             verdict = Verdict.ALLOW
@@ -184,7 +189,7 @@ class ToolExecution:
         if earlier is not None:
             return earlier
         state = CallState.ASKED if verdict is Verdict.ASK else CallState.STARTED
-        call = self._added(request.step, request.tool, request.arguments, state)
+        call = self._added(request.step, request.tool, kept, state)
         if state is CallState.ASKED:
             raise self._asking(call, capability)
         return call
@@ -195,7 +200,7 @@ class ToolExecution:
 
     def _refused(self, request: CallRequest, earlier: ToolCall | None, reason: str) -> ToolCall:
         """A call that cannot be made is a call that failed: nobody is asked for leave, and all can see it."""
-        call = earlier or self._added(request.step, request.tool, request.arguments, CallState.STARTED)
+        call = earlier or self._added(request.step, request.tool, _kept(request), CallState.STARTED)
         return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=reason)
 
     def _added(self, step: str, tool: str, arguments: Mapping[str, JsonValue], state: CallState) -> ToolCall:
@@ -212,7 +217,7 @@ class ToolExecution:
             raise ToolRefused(tool.spec.name, f"it says that it only reads, so it may not change {path!r}")
 
         files = self.files_in(self.sandbox.root, refuse)  # guard: what only reads leaves no trace
-        result, error = self._work(tool, call, files, request.timeout_seconds)
+        result, error = self._work(tool, request, files)
         state = CallState.ENDED if error is None else CallState.FAILED
         return self.calls.move(call, state, now=self.clock.now(), result=result, error=_text(error))
 
@@ -222,7 +227,7 @@ class ToolExecution:
         before: dict[str, FileState | None] = {}
         files = self.files_in(self.sandbox.root, lambda path: self._note(tool, before, path))
         self.faults.reach("tool.work.before")
-        result, error = self._work(tool, call, files, request.timeout_seconds)
+        result, error = self._work(tool, request, files)
         self.faults.reach("tool.work.after")
         error = error or self._broken(tool, before)
         call = self.calls.move(
@@ -279,18 +284,18 @@ class ToolExecution:
         return ended
 
     def _work(
-        self, tool: Tool, call: ToolCall, files: SandboxFiles, timeout_seconds: float | None
+        self, tool: Tool, request: CallRequest, files: SandboxFiles
     ) -> tuple[JsonValue, CleverAgentsError | None]:
         """The tool's result, or what it refused; whatever else it raises is no answer and goes up."""
 
         def run(argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> CommandResult:
             return self._run(argv, directory, min(timeout_seconds, limit))
 
-        limit = timeout_seconds if timeout_seconds is not None else float("inf")
+        limit = request.timeout_seconds if request.timeout_seconds is not None else float("inf")
         ends = self.clock.monotonic() + limit
         timed = TimedTool(tool, lambda: ends - self.clock.monotonic())
         try:
-            result = timed.call(call.arguments, Workplace(files, run, self.stop))
+            result = timed.call(request.arguments, Workplace(files, run, self.stop))
             self.stop.raise_if_cancelled()
         except Cancelled:
             raise  # the call stays open: another attempt makes it again, or `abandon` ends it
@@ -314,6 +319,13 @@ class ToolExecution:
 
 def _nothing(path: str) -> None:
     """Nobody needs to hear of it."""
+
+
+def _kept(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
+    """The arguments as they are recorded, for people to read: whoever makes the call again brings its own."""
+    masked = freeze(redact(request.arguments) if tool is None else _masked(request.arguments, tool))
+    assert isinstance(masked, FrozenObject)
+    return masked
 
 
 def _masked(result: JsonValue, tool: Tool) -> object:
