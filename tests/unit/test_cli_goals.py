@@ -176,6 +176,7 @@ def test_a_plan_that_failed_before_it_did_anything_says_why_wherever_it_is_looke
 def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     ran = agents("actor", "run", "me/asker", "the door")
     assert (ran.code, "it waits: Which colour for the door? (red, blue)" in ran.err) == (3, True), ran.err
+    assert "state  execute/waiting: it asks you something" in ran.out
     wrong = agents("plan", "answer", ran.id, "green")
     assert (wrong.code, "'green' is not among the choices: red, blue" in wrong.err) == (2, True)
     answered = agents("plan", "answer", ran.id, "red")

@@ -9,6 +9,7 @@ import click
 from cleveragents.domain.actor import GIVEN
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.errors import CleverAgentsError
 from cleveragents.interfaces.cli.budget_options import budget_options
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
@@ -66,7 +67,11 @@ def run_actor(
         limits=limits,
     )
     plan = work_on(container, parts.lifecycle.create(requested_plan(parts, wanted)), output)
-    plan = decide(container, plan, yes=False, commit=None, only_review=True)
+    try:
+        plan = decide(container, plan, yes=False, commit=None, only_review=True)
+    except (click.exceptions.Exit, CleverAgentsError):
+        told_plan(output, parts, parts.plans.get(plan.id))
+        raise
     left = _values(container.jobs.get(str(plan.job_id)).result)
     if output.for_programs:
         output.record({"plan": plan.id, "state": plan.state.value, "values": left})
