@@ -56,6 +56,7 @@ def configure(tmp_path: Path, way: str, **variables: str) -> None:
 def test_no_process_of_a_server_outlives_a_plan_however_the_plan_ends(
     bench: ActorPlanBench, tmp_path: Path, pids: PidPipe
 ) -> None:
+    """openai/codex#25015."""
     configure(tmp_path, "leaves_a_child", MCP_PIDS=str(pids.path))
     fine = bench.script(PLANNED, executes(WORKED, says("done")), reviews(accept()))
     broken = bench.script(PLANNED, executes(WORKED, {"fault": {"status": 400}}))
