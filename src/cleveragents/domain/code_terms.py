@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
+from typing import TypeVar
 
 __all__ = [
     "STOP_WORDS",
+    "Remembered",
     "count_terms",
     "split_identifier",
     "terms_of",
@@ -21,6 +23,8 @@ __all__ = [
     "whole_of",
     "words_of",
 ]
+
+T = TypeVar("T")
 
 _KEYWORDS = "self cls this if in is or and not for def return import from as else elif try except while with"
 _CONSTANTS = "pass none null true false"
@@ -87,21 +91,28 @@ def _split_case(run: str) -> Iterable[str]:
     yield run[first:]
 
 
-class _TermsOfNames(dict[str, tuple[str, ...]]):
-    """Remembers the terms of each name, because code repeats its names. Any thread may ask."""
+class Remembered(dict[str, T]):
+    """What `find` says of each word, because code repeats its words; of `most` words at a time.
 
-    def __missing__(self, name: str) -> tuple[str, ...]:
-        terms = _find_terms(name)
-        if len(self) >= _MOST_NAMES:
+    Any thread may ask: at worst two find the same."""
+
+    def __init__(self, find: Callable[[str], T], most: int) -> None:
+        super().__init__()
+        self._find = find
+        self._most = most
+
+    def __missing__(self, word: str) -> T:
+        found = self._find(word)
+        if len(self) >= self._most:
             self.clear()  # guard: a process that reads many repositories keeps its size
-        self[name] = terms
-        return terms
+        self[word] = found
+        return found
 
 
 def _find_terms(name: str) -> tuple[str, ...]:
     name = name[:_LONGEST_NAME]
     parts = split_identifier(name)
-    if len(name) >= _ENCODED_FROM and len(parts) * 3 > len(name):
+    if len(name) >= _ENCODED_FROM and _looks_encoded(name, parts):
         return ()
     terms = [part[:_LONGEST_TERM] for part in parts if _tells(part)]
     whole = whole_of(name)
@@ -110,8 +121,14 @@ def _find_terms(name: str) -> tuple[str, ...]:
     return tuple(terms)
 
 
+def _looks_encoded(name: str, parts: tuple[str, ...]) -> bool:
+    """Whether case and digits change as often as they do by chance: words are longer."""
+    chance = 4 if "_" not in name and any(part.isdigit() for part in parts) else 3
+    return len(parts) * chance > len(name)
+
+
 def _tells(term: str) -> bool:
     return len(term) > 1 and not term.isdigit() and term not in STOP_WORDS
 
 
-_terms_of_names = _TermsOfNames()
+_terms_of_names = Remembered(_find_terms, _MOST_NAMES)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from cleveragents.domain.code import Chunk, Field, Span
-from cleveragents.domain.code_terms import count_terms, terms_of_name, words_of
+from cleveragents.domain.code_terms import Remembered, count_terms, terms_of_name, words_of
 from cleveragents.infrastructure.context.analysis.chunking import Piece
 from cleveragents.infrastructure.context.analysis.lines import Lines
 from cleveragents.infrastructure.context.analysis.syntax import Syntax
@@ -101,21 +101,12 @@ def _text(pieces: list[bytes]) -> str:
     return b"\n".join(pieces).decode("utf-8", "replace")
 
 
-class _Wholes(dict[str, str]):
+@cache
+def _wholes_of(keywords: frozenset[str]) -> Remembered[str]:
     """The term for each name that may refer to something, and nothing for any other word."""
 
-    def __init__(self, keywords: frozenset[str]) -> None:
-        super().__init__(dict.fromkeys(keywords, ""))
-        self._keywords = keywords
-
-    def __missing__(self, word: str) -> str:
+    def whole(word: str) -> str:
         terms = terms_of_name(word)
-        whole = terms[-1] if terms else ""
-        if len(self) >= _MOST_NAMES:
-            self.clear()  # guard: a process that reads many repositories keeps its size
-            self.update(dict.fromkeys(self._keywords, ""))
-        self[word] = whole
-        return whole
+        return terms[-1] if terms and word not in keywords else ""
 
-
-_wholes_of = cache(_Wholes)
+    return Remembered(whole, _MOST_NAMES)

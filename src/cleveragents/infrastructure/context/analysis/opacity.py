@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LARGEST", "decode", "opaque_because"]
+__all__ = ["LARGEST", "PROSE", "decode", "opaque_because"]
 
 LARGEST = 1_000_000
 _HEAD = 8192
@@ -17,7 +17,8 @@ _GENERATED = re.compile(
     rb"|\b(?:file|code|module) (?:is|was|has been) (?:auto-?|automatically )generated\b",
     re.IGNORECASE,
 )
-_PROSE = (".md", ".rst", ".txt", ".adoc", ".markdown", ".org")
+PROSE = (".md", ".rst", ".txt", ".adoc", ".markdown", ".org")
+"""Endings of files that people write for people: all of it is documentation, and lines may be long."""
 
 
 def opaque_because(path: str, data: bytes) -> str | None:
@@ -26,10 +27,10 @@ def opaque_because(path: str, data: bytes) -> str | None:
         return "binary"
     if len(data) > LARGEST:
         return "too large"
-    if _GENERATED.search(data, 0, _MARKED_WITHIN) and not path.lower().endswith(_PROSE):
+    if _GENERATED.search(data, 0, _MARKED_WITHIN) and not path.lower().endswith(PROSE):
         return "generated"
     lines = data.count(b"\n") + 1
-    if len(data) > max(_SHORT_ENOUGH, lines * _LONG_LINES) and not path.lower().endswith(_PROSE):
+    if len(data) > max(_SHORT_ENOUGH, lines * _LONG_LINES) and not path.lower().endswith(PROSE):
         return "generated"
     return None
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from cleveragents.domain.code import Definition, Span
+from cleveragents.domain.code import Definition, Field, Span
 from cleveragents.infrastructure.context.analysis.chunking import Piece
 from cleveragents.infrastructure.context.analysis.lines import Lines
-from cleveragents.infrastructure.context.analysis.syntax import Syntax
+from cleveragents.infrastructure.context.analysis.opacity import PROSE
+from cleveragents.infrastructure.context.analysis.syntax import Passage, Syntax
 
 __all__ = ["read_text"]
 
@@ -24,6 +25,8 @@ def read_text(path: str, lines: Lines) -> tuple[Syntax, list[Piece]]:
     """Its sections, if it is of a kind that has headings, and the pieces it falls into."""
     headings = _headings(path.lower(), lines)
     syntax = Syntax()
+    if path.lower().endswith(PROSE):
+        syntax.passages.append(Passage(0, len(lines.data), Field.DOC))
     open_sections: list[tuple[int, int]] = []
     for number, (line, level, name, head_lines) in enumerate(headings):
         while open_sections and open_sections[-1][0] >= level:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     Clock = Callable[[], float]
     _Captures = dict[str, list[tree_sitter.Node]]
-    _Matches = list[tuple[int, _Captures]]
 
 __all__ = ["THIN_KINDS", "WHOLE_KINDS", "Passage", "Syntax", "read_syntax"]
 
@@ -36,8 +35,11 @@ _HAVE_METHODS = frozenset({"class", "struct", "union", "enum", "interface", "tra
 _ALL_HEAD = WHOLE_KINDS | {"declaration"}
 _SCOPE = re.compile(r"::(?=.)")
 _COMMENTS = (b"#", b"//", b"/*")
-_SECONDS = 2.0
+_SECONDS = 0.1
+_SLOWEST = 250_000  # bytes a second; no machine is as slow as this with code that people write
 _FIRST_PIECE = 4096
+_LONGEST_PIECE = 32_768
+_MOST_BROKEN = 20_000
 _MOST_DEFINITIONS = 20_000
 _MOST_IMPORTS = 2_000
 
@@ -83,36 +85,37 @@ def read_syntax(language: Language, lines: Lines, clock: Clock = thread_time) ->
     """None if the grammar makes nothing of the content, or takes too long over it.
 
     The clock counts the work of this thread alone: a busy machine must not change what is found."""
+    import tree_sitter
+
     grammar = grammar_of(language)
-    patience = _Patience(clock)
-    tree = _parse(grammar, lines.data, patience)
+    tree = _parse(grammar, lines.data, _Patience(clock))
     if tree is None:
         return None
-    matches = _matches(grammar, tree, len(lines.data), patience)
-    if matches is None:
+    root = tree.root_node
+    if root.has_error and _is_tangled(root):
         return None
     reader = _Reader(language, lines)
-    for pattern, captures in matches:
+    for pattern, captures in tree_sitter.QueryCursor(grammar.query).matches(root):
         reader.take(grammar.roles[pattern], captures)
-    if tree.root_node.type == "ERROR" and not reader.found:
+    if root.type == "ERROR" and not reader.found:
         return None
     return reader.syntax()
 
 
 class _Patience:
-    """Ends after some seconds of work."""
+    """Ends when the work is much slower than it should be."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._end = clock() + _SECONDS
+        self._began = clock()
 
-    @property
-    def is_over(self) -> bool:
-        return self._clock() > self._end
+    def is_over(self, done: int) -> bool:
+        """Whether `done` bytes have taken too long."""
+        return self._clock() - self._began > _SECONDS + done / _SLOWEST
 
 
 def _parse(grammar: Grammar, data: bytes, patience: _Patience) -> tree_sitter.Tree | None:
-    """Piece by piece, each twice as long as the last, on top of the tree so far.
+    """Piece by piece, each longer than the last, on top of the tree so far.
 
     The parser cannot be stopped once it runs, and there are contents over which it takes time that grows with
     the square of their size. A piece that is slow tells so while there is little of it.
@@ -123,9 +126,9 @@ def _parse(grammar: Grammar, data: bytes, patience: _Patience) -> tree_sitter.Tr
     size = _FIRST_PIECE
     tree = parser.parse(data[:size])
     while size < len(data):
-        if patience.is_over:
+        if patience.is_over(size):
             return None  # guard: hostile content costs seconds, not minutes
-        longer = min(2 * size, len(data))
+        longer = min(2 * size, size + _LONGEST_PIECE, len(data))
         here = _point(data, size)
         tree.edit(size, size, longer, here, here, _point(data, longer))
         size = longer
@@ -137,21 +140,17 @@ def _point(data: bytes, offset: int) -> tuple[int, int]:
     return data.count(b"\n", 0, offset), offset - data.rfind(b"\n", 0, offset) - 1
 
 
-def _matches(grammar: Grammar, tree: tree_sitter.Tree, size: int, patience: _Patience) -> _Matches | None:
-    """A query cannot be stopped either, and it is slow for a node with very many children, as errors make."""
-    import tree_sitter
-
-    root = tree.root_node
-    cursor = tree_sitter.QueryCursor(grammar.query)
-    if size <= _FIRST_PIECE or not root.has_error:
-        return cursor.matches(root)
-    found: _Matches = []
-    for start in range(0, size, _FIRST_PIECE):
-        if patience.is_over:
-            return None  # guard: hostile content costs seconds, not minutes
-        cursor.set_byte_range(start, min(start + _FIRST_PIECE, size))
-        found += cursor.matches(root)
-    return found
+def _is_tangled(root: tree_sitter.Node) -> bool:
+    """Whether errors have left so many nodes beside each other that a query would take the square of them."""
+    broken = [root]
+    left = _MOST_BROKEN
+    while broken:
+        node = broken.pop()
+        left -= node.child_count
+        if left < 0:
+            return True  # guard: a query cannot be stopped either
+        broken += [child for child in node.children if child.has_error]
+    return False
 
 
 class _Reader:
