@@ -14,8 +14,8 @@ from cleveragents.domain.conversation import Message, Role, ToolRequest, Usage
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import ContextTooLong, ModelRefused, ModelUnavailable
-from cleveragents.infrastructure.models.langchain_messages import ToolNames
-from cleveragents.infrastructure.models.provider import Opening, Provider
+from cleveragents.infrastructure.models.langchain_messages import ToolNames, lc_tools
+from cleveragents.infrastructure.models.provider import ONE_CALL_EACH, Opening, Provider
 from cleveragents.infrastructure.models.providers import anthropic, google, openai
 from cleveragents.infrastructure.models.script_document import read_script
 from cleveragents.testing.scripted_server import ScriptedServer
@@ -153,6 +153,44 @@ def test_limits_are_sent_under_both_names_that_servers_know() -> None:
     assert (body["max_tokens"], body["max_completion_tokens"], body["temperature"]) == (64, 64, 0.25)
     assert body["stream_options"] == {"include_usage": True}
     assert "tools" not in body
+
+
+def test_what_is_sent_is_what_the_library_alone_would_send() -> None:
+    """Messages and tools take a shorter way through the library, and arrive as they would by the longer."""
+    from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+    from langchain_openai import ChatOpenAI
+
+    from cleveragents.infrastructure.models.plain_chat_openai import PlainChatOpenAI
+
+    call = {"name": "read", "args": {"path": "ä", "deep": {"list": [1, None, 2.5]}}, "id": "call_1"}
+    told = [
+        SystemMessage("You read."),
+        HumanMessage("Read ä."),
+        AIMessage("", tool_calls=[call]),
+        ToolMessage("its text", tool_call_id="call_1"),
+    ]
+    tools = lc_tools(
+        ModelRequest(
+            messages=[],
+            max_output_tokens=8,
+            tools=[ToolSpec("read", "It reads.", Capability.READ, SCHEMA, {})],
+        ),
+        ToolNames(["read"]),
+    )
+    with ScriptedServer(read_script("rules: [{reply: {text: hi}}]", "s"), key=KEY) as server:
+        for kind in (ChatOpenAI, PlainChatOpenAI):
+            chat = kind(
+                model="m",
+                api_key=KEY,
+                base_url=server.base_url,
+                default_headers=ONE_CALL_EACH,
+                streaming=True,
+            )
+            asyncio.run(chat.bind_tools(tools).ainvoke(told, max_tokens=9, extra_body={"seed": 7}))
+        longer, shorter = server.bodies()
+    assert shorter == longer
+    assert len(shorter["messages"]) == 4
+    assert shorter["seed"] == 7
 
 
 def test_a_schema_is_sent_as_the_form_of_the_answer() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cleveragents.application.ports.actors import ActorHost
@@ -36,6 +36,8 @@ class ModelCall:
     state: State
     models: Sequence[ModelFacts]
     specs: Sequence[ToolSpec]
+    _counted: list[tuple[Sequence[Message], int]] = field(default_factory=list)
+    """What was counted last: it is mostly what is asked next."""
 
     @classmethod
     async def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> ModelCall:
@@ -91,7 +93,7 @@ class ModelCall:
         self, request: ModelRequest, call: str, *, streamed: bool
     ) -> tuple[ModelReply, dict[str, Any]]:
         place = self.place
-        counted = place.context.host.count_tokens(self._model, request)
+        counted = self._counted_in(request)
         cost = CallCost(self.models, Usage(counted, request.max_output_tokens))
         purse = place.context.account.purse(self.actor, self.state)
         async with purse.reserved(cost.worst(priced=purse.counts_money)) as booking:
@@ -127,7 +129,15 @@ class ModelCall:
         return None
 
     def _count(self, messages: Sequence[Message]) -> int:
-        return self.place.context.host.count_tokens(self._model, self._request(messages))
+        counted = self.place.context.host.count_tokens(self._model, self._request(messages))
+        self._counted[:] = [(messages, counted)]
+        return counted
+
+    def _counted_in(self, request: ModelRequest) -> int:
+        for messages, counted in self._counted:
+            if messages is request.messages:  # a summary's are others
+                return counted
+        return self.place.context.host.count_tokens(self._model, request)
 
     @property
     def _model(self) -> str | None:

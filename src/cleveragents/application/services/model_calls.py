@@ -70,6 +70,8 @@ class ModelCalls:
     patience_seconds: float = 600.0
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     open_calls: OpenCalls = field(default_factory=OpenCalls)
+    opened: dict[str, Model] = field(default_factory=dict)
+    """Models that were asked for; the loop's own."""
 
     async def reply(
         self,
@@ -91,8 +93,11 @@ class ModelCalls:
             return await self._tried(await self._opened(second), request, other, heard)
 
     async def _opened(self, model: str) -> Model:
-        # The first time a provider's library is imported, which may take seconds: not on the loop.
-        return await asyncio.to_thread(self.models.get, model)
+        known = self.opened.get(model)
+        if known is None:
+            # The first time a provider's library is imported, which may take seconds: not on the loop.
+            known = self.opened[model] = await asyncio.to_thread(self.models.get, model)
+        return known
 
     async def _tried(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
         give_up = self.clock.monotonic() + self.patience_seconds
@@ -184,8 +189,8 @@ class ModelCalls:
         self, model: Model, request: ModelRequest, name: CallName
     ) -> tuple[Reservation, ModelRequest]:
         facts = model.facts
-        limits = self.budgets.view(self.root_id).limits
-        if limits.picodollars is not None and facts.price is None:  # guard: unknown is not nothing
+        # guard: unknown is not nothing
+        if facts.price is None and self.budgets.view(self.root_id).limits.picodollars is not None:
             raise PriceUnknown(facts.name)
         reservation = self._reserve(model, request, model.count_tokens(request), name)
         self.open_calls.begin()

@@ -104,7 +104,7 @@ class Estimator:
 
 
 def _estimate_json(value: JsonValue) -> int:
-    return estimate_text(json.dumps(thaw(value), ensure_ascii=False))
+    return estimate_text(json.dumps(value, ensure_ascii=False, default=thaw))
 
 
 def _ascii(text: str) -> int:

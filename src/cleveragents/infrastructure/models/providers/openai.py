@@ -20,15 +20,15 @@ _HERE = "https://api.openai.com/v1"
 
 def _open(opening: Opening) -> Model:
     import openai
-    from langchain_openai import ChatOpenAI
     from pydantic import SecretStr
 
     from cleveragents.infrastructure.models.langchain_model import LangChainModel
+    from cleveragents.infrastructure.models.plain_chat_openai import PlainChatOpenAI
 
     # What a server answers in a wrong type is our finding, not a warning to whoever watches.
     warnings.filterwarnings("ignore", message="Pydantic serializer warnings", category=UserWarning)
     elsewhere = opening.base_url is not None
-    chat = ChatOpenAI(
+    chat = PlainChatOpenAI(
         model=opening.model,
         api_key=SecretStr(opening.key or "none"),  # a server of one's own may need none
         base_url=opening.base_url or _HERE,
