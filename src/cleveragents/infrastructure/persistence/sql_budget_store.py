@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, select, update
+from sqlalchemy import Connection, Select, select, update
 
 from cleveragents.application.ports.budgets import BudgetView, ModelCall, Reservation
 from cleveragents.application.ports.identifiers import IdentifierSource
@@ -20,6 +20,7 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import BudgetExhausted
 from cleveragents.infrastructure.persistence.actor_tables import budgets, model_calls
+from cleveragents.infrastructure.persistence.budget_statements import AMOUNTS, budget_statements
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
@@ -27,8 +28,7 @@ from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 __all__ = ["SqlBudgetStore"]
 
 _WARN_AT = 0.9
-_AMOUNTS = ("picodollars", "tokens", "steps")
-_NOTHING = {f"{kind}_{name}": 0 for kind in ("spent", "reserved") for name in _AMOUNTS}
+_NOTHING = {f"{kind}_{name}": 0 for kind in ("spent", "reserved") for name in AMOUNTS}
 
 
 class SqlBudgetStore:
@@ -37,10 +37,11 @@ class SqlBudgetStore:
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
+        self._sql = budget_statements(database.dialect)
 
     def open(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
         def unit(connection: Connection) -> BudgetView:
-            row = _held(connection, root_id)
+            row = self._sql.hold(connection, root_id)
             if row is not None:  # guard: an open budget keeps what was spent of it
                 return _view(row)
             told = self._event(EventType.BUDGET_OPENED, root_id, now, {"limits": limits.to_json()})
@@ -51,7 +52,7 @@ class SqlBudgetStore:
 
     def view(self, root_id: str) -> BudgetView:
         with self._database.read() as connection:
-            row = connection.execute(select(budgets).where(budgets.c.root_id == root_id)).mappings().first()
+            row = self._sql.look(connection, root_id)
         return BudgetView(root_id, Limits(), Spend(), Spend()) if row is None else _view(row)
 
     def reserve(
@@ -69,9 +70,9 @@ class SqlBudgetStore:
         reservation = Reservation(self._identifiers.new(), root_id, plan_id, worst)
 
         def unit(connection: Connection) -> Reservation:
-            row = _held(connection, root_id) or _opened(connection, root_id, Limits())
-            again = _reserved(plan_id).where(model_calls.c.key == key)
-            view = _forfeited(connection, _view(row), connection.execute(again).mappings().all(), now)
+            row = self._sql.hold(connection, root_id) or _opened(connection, root_id, Limits())
+            again = self._sql.open_under(connection, plan_id, key)
+            view = _forfeited(connection, _view(row), again, now)
             wanted = view.spent + view.reserved + worst
             broken = exceeded(view.limits, wanted)
             if broken:  # guard: what does not fit is not reserved
@@ -87,8 +88,8 @@ class SqlBudgetStore:
                 "state": "reserved",
                 "started_at": microseconds(now),
             }
-            connection.execute(model_calls.insert(), call | _columns("worst", worst))
-            _keep(connection, BudgetView(root_id, view.limits, view.spent, view.reserved + worst))
+            self._sql.begin(connection, call | _columns("worst", worst))
+            self._sql.keep(connection, root_id, _counted(view.spent, view.reserved + worst))
             facts: dict[str, JsonValue] = {"call": reservation.id, "model": model, "node": f"{actor}:{node}"}
             append_to_outbox(connection, self._event(EventType.MODEL_CALL_STARTED, plan_id, now, facts))
             return reservation
@@ -119,7 +120,7 @@ class SqlBudgetStore:
             open_calls = connection.execute(_reserved(plan_id)).mappings().all()
             if not open_calls:
                 return Spend()
-            row = _held(connection, str(open_calls[0]["root_id"]))
+            row = self._sql.hold(connection, str(open_calls[0]["root_id"]))
             assert row is not None  # it was made before the first call was
             # Looked up again: whoever held the budget before us may have settled one.
             left = connection.execute(_reserved(plan_id)).mappings().all()
@@ -130,7 +131,7 @@ class SqlBudgetStore:
 
     def raise_limits(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
         def unit(connection: Connection) -> BudgetView:
-            row = _held(connection, root_id) or _opened(connection, root_id, Limits())
+            row = self._sql.hold(connection, root_id) or _opened(connection, root_id, Limits())
             raised = {name: value for name, value in _limits_row(limits).items() if value is not None}
             if raised:
                 # A new limit is warned of anew.
@@ -151,19 +152,15 @@ class SqlBudgetStore:
         self, reservation: Reservation, state: str, spent: Spend, tokens: Mapping[Any, Any], now: datetime
     ) -> None:
         def unit(connection: Connection) -> None:
-            row = _held(connection, reservation.root_id)
-            ended = (
-                update(model_calls)
-                .where(model_calls.c.id == reservation.id, model_calls.c.state == "reserved")
-                .values(state=state, ended_at=microseconds(now), **tokens)
-            )
-            if row is None or not connection.execute(ended).rowcount:  # guard: counted once
+            row = self._sql.hold(connection, reservation.root_id)
+            ended = {"state": state, "ended_at": microseconds(now), **tokens}
+            if row is None or not self._sql.end(connection, reservation.id, ended):  # guard: counted once
                 return
             view = _view(row)
             kept = BudgetView(
                 view.root_id, view.limits, view.spent + spent, _minus(view.reserved, reservation.worst)
             )
-            _keep(connection, kept)
+            self._sql.keep(connection, kept.root_id, _counted(kept.spent, kept.reserved))
             facts: dict[str, JsonValue] = {"call": reservation.id, "state": state, "tokens": spent.tokens}
             told = self._event(EventType.MODEL_CALL_ENDED, reservation.plan_id, now, facts)
             append_to_outbox(connection, told)
@@ -176,7 +173,7 @@ class SqlBudgetStore:
         before = set(filter(None, warned.split(",")))
         near = {
             name
-            for name in _AMOUNTS
+            for name in AMOUNTS
             if (limit := getattr(view.limits, name)) and getattr(view.spent, name) >= _WARN_AT * limit
         }
         new = near - before
@@ -192,12 +189,6 @@ class SqlBudgetStore:
         self, kind: EventType, subject: str, now: datetime, facts: Mapping[str, JsonValue]
     ) -> DomainEvent:
         return DomainEvent(kind, subject, self._identifiers.new(), now, facts)
-
-
-def _held(connection: Connection, root_id: str) -> RowMapping | None:
-    """The budget, nobody else's to spend from until the transaction is over."""
-    held = select(budgets).where(budgets.c.root_id == root_id).with_for_update()
-    return connection.execute(held).mappings().first()
 
 
 def _opened(connection: Connection, root_id: str, limits: Limits) -> Mapping[Any, Any]:
@@ -226,16 +217,15 @@ def _view(row: Mapping[Any, Any]) -> BudgetView:
 
 
 def _spend(row: Mapping[Any, Any], kind: str) -> Spend:
-    return Spend(*(int(row[f"{kind}_{name}"]) for name in _AMOUNTS))
+    return Spend(*(int(row[f"{kind}_{name}"]) for name in AMOUNTS))
 
 
 def _columns(kind: str, spend: Spend) -> dict[str, int]:
-    return {f"{kind}_{name}": getattr(spend, name) for name in _AMOUNTS}
+    return {f"{kind}_{name}": getattr(spend, name) for name in AMOUNTS}
 
 
-def _keep(connection: Connection, view: BudgetView) -> None:
-    values = _columns("spent", view.spent) | _columns("reserved", view.reserved)
-    connection.execute(update(budgets).where(budgets.c.root_id == view.root_id).values(values))
+def _counted(spent: Spend, reserved: Spend) -> dict[str, int]:
+    return _columns("spent", spent) | _columns("reserved", reserved)
 
 
 def _reserved(plan_id: str) -> Select[Any]:
@@ -266,7 +256,8 @@ def _forfeited(
         connection.execute(lost.values(values))
     lost_spend = _sum(calls)
     kept = BudgetView(view.root_id, view.limits, view.spent + lost_spend, _minus(view.reserved, lost_spend))
-    _keep(connection, kept)
+    values = _counted(kept.spent, kept.reserved)
+    connection.execute(update(budgets).where(budgets.c.root_id == view.root_id).values(values))
     return kept
 
 
