@@ -256,8 +256,8 @@ def _forfeited(
         connection.execute(lost.values(values))
     lost_spend = _sum(calls)
     kept = BudgetView(view.root_id, view.limits, view.spent + lost_spend, _minus(view.reserved, lost_spend))
-    values = _counted(kept.spent, kept.reserved)
-    connection.execute(update(budgets).where(budgets.c.root_id == view.root_id).values(values))
+    counted = _counted(kept.spent, kept.reserved)
+    connection.execute(update(budgets).where(budgets.c.root_id == view.root_id).values(counted))
     return kept
 
 
