@@ -117,6 +117,12 @@ MCP = [f"{UNIT}mcp_configuration.py", f"{UNIT}mcp_parts.py", f"{CONTRACTS}mcp_se
 DOCTOR = [f"{UNIT}cli_doctor_leftovers.py"]
 ASIDE = [f"{UNIT}cli_doctor_leftovers_put_aside.py"]
 
+INDEX = [
+    *(f"{UNIT}index_{part}.py" for part in ("segments", "views", "faults", "crew")),
+    f"{RACES}code_index.py",
+    "tests/crash/test_code_index.py",
+]
+
 # Quick ones first: a mutant is over at its first failure.
 TESTS: dict[str, list[str]] = {
     "application/actor_parts.py": [f"{UNIT}cli_goals.py"],
@@ -205,6 +211,17 @@ TESTS: dict[str, list[str]] = {
     ],
     "infrastructure/commands/talking_process.py": MCP,
     "infrastructure/commands/tool_directories.py": [f"{UNIT}commands_isolation.py", *COMMANDS],
+    "infrastructure/context/index/batch.py": INDEX,
+    "infrastructure/context/index/build_lock.py": INDEX,
+    "infrastructure/context/index/crew.py": [f"{UNIT}index_crew.py", *INDEX],
+    "infrastructure/context/index/git_view.py": [f"{UNIT}index_views.py"],
+    "infrastructure/context/index/index_file.py": [f"{RACES}code_index.py", *INDEX],
+    "infrastructure/context/index/opening.py": [f"{RACES}code_index.py", *INDEX],
+    "infrastructure/context/index/sealing.py": [f"{UNIT}index_segments.py", f"{UNIT}index_faults.py"],
+    "infrastructure/context/index/snapshot.py": [f"{RACES}code_index.py", *INDEX],
+    "infrastructure/context/index/source_text.py": [f"{UNIT}index_views.py"],
+    "infrastructure/context/index/view.py": [f"{UNIT}index_views.py"],
+    "infrastructure/context/index/worker.py": ["tests/crash/test_code_index.py"],
     "infrastructure/events/dispatch.py": EVENTS,
     "infrastructure/events/reactive.py": EVENTS,
     "infrastructure/events/sink.py": EVENTS,

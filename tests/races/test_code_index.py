@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from cleveragents.domain.code import Field
 from cleveragents.errors import Closed
+from cleveragents.infrastructure.context.index.index_file import IndexFile, OpenedIndex
+from cleveragents.infrastructure.context.index.opening import Opening
+from cleveragents.infrastructure.context.index.pruning import drop_unused
+from cleveragents.infrastructure.context.index.resolution import Distinct
+from cleveragents.infrastructure.context.index.snapshot import SqliteCodeSnapshot
+from cleveragents.infrastructure.context.index.view import View
 from tests.index_bench import COUNTED, Bench, Tree, found_in
 
 ROOT = Path(__file__).parents[2]
@@ -137,3 +147,104 @@ def test_any_thread_may_ask_and_one_that_asks_too_late_is_told_so(bench: Bench) 
         assert [list(one.result()) for one in names] == [[f"m{n}.py"] for n in range(12)]
     with ThreadPoolExecutor(1) as threads, pytest.raises(Closed):
         threads.submit(snapshot.analyses, [0]).result()
+
+
+class Watched:
+    """A connection that notices when it is used, or closed, while it is in use."""
+
+    def __init__(self, real: sqlite3.Connection) -> None:
+        self._real = real
+        self._busy = threading.Lock()
+        self.entered = threading.Event()
+        self.disturbed = threading.Event()
+        self._first = True
+
+    def execute(self, *words: Any) -> sqlite3.Cursor:
+        if not self._busy.acquire(blocking=False):
+            self.disturbed.set()
+            return self._real.execute(*words)
+        try:
+            if self._first:
+                self._first = False
+                self.entered.set()
+                # Long enough for whoever is not kept out; whoever is costs no more than this.
+                self.disturbed.wait(0.3)
+            return self._real.execute(*words)
+        finally:
+            self._busy.release()
+
+    def close(self) -> None:
+        if self._busy.locked():
+            self.disturbed.set()
+        else:
+            self._real.close()
+
+
+@pytest.mark.parametrize("how", ["postings", "close"])
+def test_the_connection_is_used_by_one_thread_at_a_time(bench: Bench, how: str) -> None:
+    tree = bench.repository().write({"a.py": "common word"})
+    with bench.open(tree) as snapshot, ThreadPoolExecutor(2) as threads:
+        assert isinstance(snapshot, SqliteCodeSnapshot)
+        watched = Watched(snapshot._connection)
+        snapshot._connection = cast(sqlite3.Connection, watched)
+        first = threads.submit(snapshot.postings, Field.BODY, ["common"])
+        assert watched.entered.wait(30)
+        if how == "close":
+            threads.submit(snapshot.close).result()
+            with suppress(Closed):  # if it had more to read
+                first.result()
+        else:
+            threads.submit(snapshot.postings, Field.BODY, ["word"]).result()
+            assert list(first.result()) == ["common"]
+        assert not watched.disturbed.is_set()
+
+
+def test_contents_that_somebody_drops_while_we_open_are_added_again(bench: Bench) -> None:
+    tree = bench.repository().write({f"m{n}.py": f"common word{n}" for n in range(5)})
+
+    class Robbed(Opening):
+        robbed = False
+
+        def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
+            notes = super()._fill(opened, view, contents)
+            if not self.robbed:
+                self.robbed = True
+                drop_unused(opened.connection, np.empty(0, np.int64))
+            return notes
+
+    index = bench.index()
+    index.opening = Robbed
+    with index.open(bench.place(tree)) as snapshot:
+        assert snapshot.status.complete
+        assert len(found_in(snapshot, "common")) == 5
+    assert len(bench.analysed()) == 10
+
+
+def test_who_waits_to_replace_an_old_index_uses_the_new_one_that_was_made_meanwhile(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "common word"})
+    bench.paths(tree)
+    path = bench.file
+    old = path.read_bytes()
+    with bench.index(version=2).open(bench.place(tree)):
+        pass
+    new = path.read_bytes()
+    path.write_bytes(old)
+    looked = threading.Event()
+
+    class Watching(IndexFile):
+        def _problem(self, connection: sqlite3.Connection) -> str:
+            told = super()._problem(connection)
+            looked.set()
+            return told
+
+    door = os.open(path.with_suffix(".door"), os.O_RDWR)
+    with ThreadPoolExecutor(1) as threads:
+        fcntl.flock(door, fcntl.LOCK_SH)
+        opening = threads.submit(Watching(path, 2, tree.root).open)
+        assert looked.wait(30)
+        path.unlink()
+        path.write_bytes(new)
+        os.close(door)
+        with closing(opening.result()) as opened:
+            assert opened.notes == []
+            assert opened.connection.execute("SELECT count(*) FROM content").fetchone()[0] == 1

@@ -13,7 +13,7 @@ import pytest
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.domain.code import Field
 from cleveragents.errors import Closed, SourceChanged, SourceMissing
-from cleveragents.infrastructure.context.index.digests import blob_digest
+from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
 from cleveragents.infrastructure.context.index.opening import Bounds
 from tests.index_bench import COUNTED, Bench, Tree, found_in, old
 
@@ -349,3 +349,67 @@ def test_a_content_that_the_repository_lacks_is_left_out_with_a_note(bench: Benc
         assert snapshot.analyses([file.document for file in snapshot.files]).keys() == {
             snapshot.files[0].document
         }
+
+
+def test_a_repository_that_git_cannot_read_is_looked_at_without_it(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", ".gitignore": "*.log", "b.log": "log"})
+    commit = tree.commit()
+    (tree.root / ".git/index").write_bytes(b"nothing that git wrote")
+    with bench.open(tree) as snapshot:
+        assert [file.path for file in snapshot.files] == ["a.py"]
+        (note,) = snapshot.status.notes
+        assert note.startswith("looked at without git: ")
+    name = tree.git("rev-parse", f"{commit}^{{tree}}")
+    (tree.root / ".git/objects" / name[:2] / name[2:]).unlink()
+    with pytest.raises(SourceMissing), bench.open(tree, commit):
+        pass
+
+
+def test_without_the_git_command_files_are_found_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = bench.repository().write({"a.py": "alpha", ".gitignore": "*.log", "b.log": "log"})
+    tree.commit()
+    monkeypatch.setenv("PATH", str(bench.directory))
+    with bench.open(tree) as snapshot:
+        assert [file.path for file in snapshot.files] == ["a.py", "b.log"]
+        without, ignoring = snapshot.status.notes
+        assert "the git command is not installed" in without
+        assert ignoring.startswith(".gitignore files are not heeded: ")
+    with pytest.raises(SourceMissing, match="not installed"), bench.open(tree, "HEAD"):
+        pass
+
+
+def test_a_repository_with_longer_names_is_read_as_any_other(bench: Bench) -> None:
+    tree = bench.directory_tree()
+    tree.git("init", "--quiet", "--object-format=sha256")
+    tree.write({"a.py": "alpha", "b.py": "beta"}).commit()
+    tree.write({"b.py": "gamma"})
+    with bench.open(tree) as snapshot:
+        assert {len(file.digest) for file in snapshot.files} == {64}
+        assert found_in(snapshot, "gamma") == {"b.py": [(1, 1)]}
+        tree.write({"a.py": "other"})
+        assert snapshot.text("a.py") == "alpha"
+    assert bench.paths(tree, "HEAD") == ["a.py", "b.py"]
+
+
+def test_time_that_is_up_ends_the_walk_through_a_large_directory(bench: Bench) -> None:
+    tree = bench.directory_tree().write({f"d{n}/{n}.py": f"word{n}" for n in range(300)})
+    with bench.open(tree, seconds=0.0) as snapshot:
+        assert 0 < snapshot.status.files < 300
+        assert snapshot.status.indexed == 0
+    flat = bench.directory_tree("flat").write({f"{n}.py": f"word{n}" for n in range(300)})
+    with bench.open(flat, seconds=0.0) as snapshot:
+        assert snapshot.status.files == 256
+        assert "the time was up before all files were looked at" in snapshot.status.notes
+
+
+def test_only_regular_files_of_a_fitting_size_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"four")
+    (tmp_path / "link").symlink_to(file)
+    os.mkfifo(tmp_path / "pipe")
+    assert read_regular(file, at_most=4) == b"four"
+    assert read_regular(file, at_most=3) is None
+    for name in ("", "link", "pipe", "nowhere"):
+        assert read_regular(tmp_path / name, at_most=100) is None

@@ -42,7 +42,7 @@ class GitCommitHistory:
     def __init__(self, directory: Path, *, version: int | None = None) -> None:
         from cleveragents.infrastructure.context.analysis import ANALYSIS_VERSION
 
-        self._directory = directory
+        self._directory = directory.absolute()
         self._version = ANALYSIS_VERSION if version is None else version
 
     def commits(self, place: CodePlace, *, limit: int) -> Sequence[PastCommit]:
@@ -70,7 +70,7 @@ class GitCommitHistory:
                 rows = _kept(opened.connection, wanted)
             except (sqlite3.Error, IndexDamaged, ValueError) as error:
                 if is_damage(error) or isinstance(error, ValueError):
-                    file.discard()
+                    file.discard(opened)
             lacking = [name for name in wanted if name not in rows]
             asked = dict(_asked(ground, lacking)) if lacking else {}
             with suppress(sqlite3.Error):

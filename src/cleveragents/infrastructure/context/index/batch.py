@@ -94,8 +94,8 @@ def filled(order: Order, analyse: Analyse, numbers: TermNumbers) -> Batch:
     for entry, data in _contents(order, missing):
         if data is None:
             contents.append(IndexedContent(entry.digest, entry.size, opaque(TOO_LARGE)))
-        elif entry.on_disk and blob_digest(data, name_bytes=len(entry.digest)) != entry.digest:
-            changed.append(entry.path)  # guard: a content has the name that it is kept under
+        elif entry.on_disk and not _is_named(data, entry.digest):  # guard: it has the name it is kept under
+            changed.append(entry.path)
         else:
             contents.append(IndexedContent(entry.digest, len(data), _analysed(entry.path, data, analyse)))
     contents.sort(key=lambda content: content.digest)
@@ -106,6 +106,10 @@ def filled(order: Order, analyse: Analyse, numbers: TermNumbers) -> Batch:
         changed,
         missing,
     )
+
+
+def _is_named(data: bytes, digest: bytes) -> bool:
+    return blob_digest(data, name_bytes=len(digest)) == digest
 
 
 def opaque(why: str) -> FileAnalysis:

@@ -44,7 +44,8 @@ def _try(path: Path) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # guard: a file that was removed meanwhile is one that nobody else looks at
-        held = os.path.samestat(os.fstat(descriptor), path.stat())
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            held = True
     except (BlockingIOError, FileNotFoundError):
         pass
     finally:

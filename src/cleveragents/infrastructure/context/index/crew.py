@@ -14,6 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
@@ -29,6 +30,7 @@ _AT_ONCE = 2
 _MOST_WORKERS = 8
 _BATCH_SECONDS = 120.0
 _START_SECONDS = 60.0
+_LEAVE_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 
 
@@ -82,11 +84,17 @@ class _Worker:
         return self.process.stdout.fileno()
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
+        """Lets it leave if it has nothing to do, and ends it otherwise."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(0 if self.orders else _LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        finally:
+            self.process.stdout.close()
 
 
 class Crew:
@@ -105,10 +113,13 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self._workers:
-            worker.end()
-        self._workers.clear()
         self._selector.close()
+        with ExitStack() as all_of_them:
+            for worker in self._workers:
+                all_of_them.callback(
+                    worker.end
+                )  # guard: an interrupt while one ends does not spare the others
+        self._workers.clear()
 
     def batches(self, orders: Iterable[Order], patience: Patience) -> Iterator[Batch]:
         """A batch for each order, as they come, until the time is up. `Cancelled`, `CrewUnusable`."""

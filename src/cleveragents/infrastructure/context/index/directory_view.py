@@ -37,6 +37,7 @@ NEVER_SOUGHT = (
 )
 """Directories that nobody writes code in, whatever a repository says of them."""
 
+_LOOK_EVERY = 256
 _ELSEWHERE = frozenset({*NEVER_SOUGHT, "venv", "env", "build", "dist", "target", "vendor", "out", "coverage"})
 
 
@@ -57,7 +58,7 @@ def directory_view(root: Path, stamps: FileStamps, most_files: int, patience: Pa
         found = _not_ignored(root, found, notes)
     unreadable: list[str] = []
     entries = []
-    for path in found:
+    for number, path in enumerate(found, 1):
         if not _is_text(path):
             unreadable.append(os.fsencode(path).decode("utf-8", "backslashreplace"))
             continue
@@ -67,7 +68,7 @@ def directory_view(root: Path, stamps: FileStamps, most_files: int, patience: Pa
             continue
         if entry is not None:
             entries.append(entry)
-        if len(entries) % 256 == 0 and patience.is_over:
+        if number % _LOOK_EVERY == 0 and patience.is_over:
             notes.append("the time was up before all files were looked at")
             break
     entries.sort()
@@ -78,8 +79,12 @@ def directory_view(root: Path, stamps: FileStamps, most_files: int, patience: Pa
 def _walk(root: str, patience: Patience) -> Iterator[tuple[str, str]]:
     """Path below the root and name of each file, .gitignore files among them."""
     waiting = [""]
-    while waiting and not patience.is_over:
+    seen = 0
+    while waiting:
         below = waiting.pop()
+        seen += 1
+        if seen % _LOOK_EVERY == 0 and patience.is_over:
+            return
         try:
             with os.scandir(f"{root}/{below}") as entries:
                 found = sorted(entries, key=lambda entry: entry.name)

@@ -101,14 +101,15 @@ def _tracked(
         except UnicodeDecodeError:
             unreadable.append(name.decode("utf-8", "backslashreplace"))
             continue
-        if (
+        if status.st_mtime_ns >= written_ns:  # guard: a later change may have left the same time
+            unsure[path] = None
+        elif (
             stage == b"0"
             and size != b""
             and status.st_mtime_ns == int(modified) * 1_000_000_000 + int(modified_ns)
             and status.st_ctime_ns == int(changed) * 1_000_000_000 + int(changed_ns)
             and status.st_size == int(size)
             and status.st_ino & 0xFFFFFFFF == int(number)  # the index has 32 bits for it
-            and status.st_mtime_ns < written_ns  # guard: a later change may have left the same time
             and stat.S_ISREG(status.st_mode)
         ):
             entries.append(Entry(path, bytes.fromhex(digest.decode()), status.st_size, False))

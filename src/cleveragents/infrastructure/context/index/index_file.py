@@ -68,11 +68,16 @@ def _code(error: BaseException) -> int:
 
 @dataclass
 class OpenedIndex:
-    """A connection to the file, or to a private one in memory. `notes` say how it came to be so."""
+    """A connection to the file that has this identity, or to a private one in memory. `notes` say how it came
+    to be so."""
 
     connection: sqlite3.Connection
-    kept: bool = True
+    identity: tuple[int, int] | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def kept(self) -> bool:
+        return self.identity is not None
 
     def close(self) -> None:
         self.connection.close()
@@ -115,7 +120,7 @@ class IndexFile:
     def in_memory(self, note: str) -> OpenedIndex:
         """A private one, with what the kept one holds if that can be read."""
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        opened = OpenedIndex(connection, kept=False, notes=[note])
+        opened = OpenedIndex(connection, notes=[note])
         try:
             if self._copied_to(connection):
                 return opened
@@ -125,8 +130,14 @@ class IndexFile:
         self._fill(opened.connection)
         return opened
 
-    def discard(self) -> None:
+    def discard(self, opened: OpenedIndex) -> None:
         """Removes the file, so that the next to open it makes it anew. Those who have it open keep it."""
+        with suppress(OSError), self._door(fcntl.LOCK_EX):
+            if _identity(self.path) == opened.identity:  # guard: somebody else may have made it anew
+                self._remove()
+
+    def remove(self) -> None:
+        """Removes it, whatever it is."""
         with suppress(OSError), self._door(fcntl.LOCK_EX):
             self._remove()
 
@@ -142,14 +153,16 @@ class IndexFile:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._door(fcntl.LOCK_SH):
             opened, problem = self._try()
-        if opened is None:
-            with self._door(fcntl.LOCK_EX):
-                opened, problem = self._try()  # guard: somebody else may have made it anew meanwhile
-                if opened is None:
-                    self._remove()
-                    opened = OpenedIndex(self._made())
-                    opened.notes += [f"the index was built anew: {problem}"] if problem else []
-        return opened
+        if opened is not None:
+            return opened
+        with self._door(fcntl.LOCK_EX):
+            opened, _ = self._try()
+            if opened is not None:  # guard: somebody else has made it anew meanwhile
+                return opened
+            self._remove()
+            opened = OpenedIndex(self._made(), _identity(self.path))
+            opened.notes += [f"the index was built anew: {problem}"] if problem else []
+            return opened
 
     def _try(self) -> tuple[OpenedIndex | None, str]:
         """The index that is there, or why it is of no use; no reason if there is none."""
@@ -168,7 +181,7 @@ class IndexFile:
         if problem:
             connection.close()
             return None, problem
-        return OpenedIndex(connection), ""
+        return OpenedIndex(connection, _identity(self.path)), ""
 
     def _problem(self, connection: sqlite3.Connection) -> str:
         if connection.execute("PRAGMA user_version").fetchone()[0] != self._version:
@@ -245,6 +258,14 @@ class IndexFile:
             yield
         finally:
             os.close(descriptor)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _words(error: BaseException) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cleveragents.application.ports.code_index import IndexProgress
+from cleveragents.errors import GitFailed, SourceMissing
 from cleveragents.infrastructure.context.index.build_lock import building
 from cleveragents.infrastructure.context.index.building import Builder, Building
 from cleveragents.infrastructure.context.index.directory_view import directory_view
@@ -73,15 +75,15 @@ class Opening:
                 opened.close()
                 if not left:
                     raise
-                opened = self._another(error)
+                opened = self._another(opened, error)
             except BaseException:
                 opened.close()
                 raise
         raise AssertionError("unreachable")
 
-    def _another(self, error: Exception) -> OpenedIndex:
+    def _another(self, useless: OpenedIndex, error: Exception) -> OpenedIndex:
         if is_damage(error):
-            self.file.discard()
+            self.file.discard(useless)
             opened = self.file.open()
             opened.notes.append(f"the index was built anew: it was damaged ({error})")
             return opened
@@ -106,7 +108,9 @@ class Opening:
         notes = [*self.ground.notes, *opened.notes, *view.notes, *built]
         if self.patience.is_over and layout.indexed < len(view.entries):
             notes.append(f"the time was up: {layout.indexed} of {len(view.entries)} files are indexed")
-        snapshot = SqliteCodeSnapshot(self.ground, layout, connection, notes, self.file.discard)
+        snapshot = SqliteCodeSnapshot(
+            self.ground, layout, connection, notes, partial(self.file.discard, opened)
+        )
         if opened.kept:
             self._remember(stamps, view, layout)
         return snapshot
@@ -114,14 +118,22 @@ class Opening:
     def _view(self, known: dict[str, tuple[str, bytes]]) -> View:
         ground = self.ground
         if ground.repository is not None and (ground.commit is not None or ground.repository.bare):
-            return commit_view(ground, self.bounds.files)
+            try:
+                return commit_view(ground, self.bounds.files)
+            except GitFailed as error:
+                raise SourceMissing(f"{ground.commit} of {ground.root}", error.problem) from error
         stamps = FileStamps(ground.root, known, self.now_ns(), ground.name_bytes)
+        notes: tuple[str, ...] = ()
         if ground.repository is not None:
-            view = work_tree_view(ground, stamps, self.bounds.files)
-            if view.entries or not ground.repository.prefix:
-                return view
-        # No repository, or a directory that the one around it ignores.
-        return directory_view(ground.root, stamps, self.bounds.files, self.patience)
+            try:
+                view = work_tree_view(ground, stamps, self.bounds.files)
+                if view.entries or not ground.repository.prefix:
+                    return view
+            except GitFailed as error:
+                notes = (f"looked at without git: {error.problem}",)
+        # No repository, or one that is broken, or a directory that the one around it ignores.
+        view = directory_view(ground.root, stamps, self.bounds.files, self.patience)
+        return replace(view, notes=(*notes, *view.notes))
 
     def _lacking(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> list[Entry]:
         """One entry for each content that is not indexed yet."""
@@ -155,8 +167,9 @@ class Opening:
 
         with building(self.file.lock, self.patience, needless) as ours:
             if ours:
-                # guard: whoever had the lock before may have added all of it
-                lacking = self._lacking(connection, view, contents)
+                absent = {entry.digest for entry in self._lacking(connection, view, contents)}
+                # Whoever had the lock before may have added them.
+                lacking = [entry for entry in lacking if entry.digest in absent]  # guard: each is done once
                 self._fill_within_bounds(task, lacking, contents)
         return task.notes
 

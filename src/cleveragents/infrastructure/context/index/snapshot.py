@@ -158,7 +158,7 @@ class SqliteCodeSnapshot:
                 if is_damage(error):
                     self._damaged()
                 raise Closed(
-                    f"the code index, because it is damaged ({error}), and built anew next time,"
+                    f"the code index, which was damaged ({error}) and is built anew next time,"
                 ) from error
 
     def _decoded(self, rows: Sequence[int], read: Sequence[tuple[bytes] | None]) -> dict[int, FileAnalysis]:

@@ -32,7 +32,7 @@ class SqliteCodeIndex:
         bounds: Bounds | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._directory = directory
+        self._directory = directory.absolute()
         self._builder = builder or Builder()
         self._bounds = bounds or Bounds()
         self._now_ns = now_ns

@@ -32,7 +32,7 @@ def _prune(path: Path, version: int, gone: Sequence[Path]) -> None:
         if not ours:
             return
         if home is None or not home.exists() or home in gone:
-            file.discard()
+            file.remove()
             # Last: whoever waits for it holds what nobody looks at any more, and finds an index anew.
             file.lock.unlink(missing_ok=True)
             return

@@ -20,6 +20,7 @@ __all__ = ["LENGTH", "main"]
 
 LENGTH = struct.Struct("<Q")
 _MOST_REMEMBERED = 200_000
+_LEAVE_SECONDS = 1.0
 
 
 def main() -> int:
@@ -34,21 +35,24 @@ def main() -> int:
     program = json.loads(first)
     sys.path[:] = program["path"]
     analyse = analysis_named(program["analyse"])
-    orders: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    orders: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(orders,), name="orders", daemon=True).start()
     numbers = TermNumbers()
     _write(answers, LENGTH.pack(0))  # whoever dies before this was not killed by a file
-    while True:
-        batch = filled(Order.from_bytes(orders.get()), analyse, numbers).to_bytes()
+    while (order := orders.get()) is not None:
+        batch = filled(Order.from_bytes(order), analyse, numbers).to_bytes()
         if len(numbers) > _MOST_REMEMBERED:
             numbers.clear()
         _write(answers, LENGTH.pack(len(batch)) + batch)
+    return 0
 
 
-def _listen(orders: queue.SimpleQueue[bytes]) -> None:
+def _listen(orders: queue.SimpleQueue[bytes | None]) -> None:
     while (order := _message()) is not None:
         orders.put(order)
-    os._exit(0)  # guard: nobody waits for an answer any more
+    orders.put(None)
+    threading.Event().wait(_LEAVE_SECONDS)
+    os._exit(0)  # guard: nobody waits for an answer any more, and an analysis may have no end
 
 
 def _message() -> bytes | None:
