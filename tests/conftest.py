@@ -27,6 +27,7 @@ ENGINE = (
     "unit/test_cli_demo",
     "unit/test_cli_doctor_leftovers",
     "unit/test_cli_goals",
+    "unit/test_cli_narrow",
     "unit/test_cli_plans",
     "unit/test_cli_run_",
     "unit/test_commands_",

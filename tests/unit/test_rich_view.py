@@ -436,6 +436,7 @@ def test_more_plans_than_fit_are_counted(columns: int) -> None:
     assert "processing" in lines[1]
     assert "errored" in lines[2]
     assert "… and 5 queued" in lines
+    assert lines[2].split(maxsplit=2)[2].startswith("Add a flag")
     assert all(len(line) < columns for line in lines)
 
 

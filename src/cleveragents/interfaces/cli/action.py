@@ -11,6 +11,7 @@ import click
 
 from cleveragents.domain.invariant import Invariant
 from cleveragents.domain.json_value import FrozenObject, JsonValue
+from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.yaml_input import tell_problems, yaml_content
@@ -79,7 +80,8 @@ def list_actions(session: Session, output: Output) -> None:
       agents action list --format json
     """
     rows = [_row(listing) for listing in _library(session).list()]
-    output.table(rows, ["name", "origin", "trusted", "description"], empty="there are no actions")
+    columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
+    output.table(rows, columns, empty="there are no actions")
     if not output.for_programs:
         for row in rows:
             if row["problem"]:

@@ -13,6 +13,7 @@ from cleveragents.domain.actor import RouterNode
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.interfaces.cli.actor_file import library_here, loaded_actor, named_actor
 from cleveragents.interfaces.cli.actor_run import run_actor
+from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, colour, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.yaml_input import tell_problems, yaml_content
@@ -52,7 +53,8 @@ def list_actors(session: Session, output: Output) -> None:
       agents actor list --format json
     """
     rows = [_row(listing) for listing in library_here(session).list()]
-    output.table(rows, ["name", "origin", "trusted", "description"], empty="there are no actors")
+    columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
+    output.table(rows, columns, empty="there are no actors")
     if not output.for_programs:
         for row in rows:
             if row["problem"]:

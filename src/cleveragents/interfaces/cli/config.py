@@ -11,6 +11,7 @@ import click
 from cleveragents.domain.json_value import freeze
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
+from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -57,7 +58,9 @@ def list_settings(session: Session, output: Output) -> None:
         }
         for key in known_keys().values()
     ]
-    output.table(rows, ["key", "value", "from", "description"], empty="there are no settings")
+    columns = columns_for(output, ["key", "value", "from", "description"], spare=["description"], width=70)
+    columns = columns_for(output, columns, spare=["from"])
+    output.table(rows, columns, empty="there are no settings")
 
 
 @config.command("get")

@@ -11,6 +11,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
+from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -98,7 +99,7 @@ def list_servers(session: Session, output: Output) -> None:
         {"name": name, "from": path, "starts": "not trusted", "isolated": True}
         for name, path in found.untrusted.items()
     ]
-    columns = ["name", "from", "starts", "isolated"]
+    columns = columns_for(output, ["name", "from", "starts", "isolated"], spare=["from", "isolated"])
     output.table(rows, columns, empty="there are no servers; `agents mcp add` adds one")
     for note in found.notes:
         progress(note)
@@ -146,7 +147,8 @@ def test(session: Session, name: str, output: Output) -> None:
         {"name": spec.name, "needs": spec.capability.value, "description": _first_line(spec.description)}
         for spec in specs
     ]
-    output.table(rows, ["name", "needs", "description"], empty="it offers no tools")
+    columns = columns_for(output, ["name", "needs", "description"], spare=["needs"])
+    output.table(rows, columns, empty="it offers no tools")
     progress(f"{name} works and offers {counted(len(rows), 'tool')}; it was stopped again")
 
 

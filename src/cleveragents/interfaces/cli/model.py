@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, format_option, printable, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -58,7 +59,10 @@ def list_models(session: Session, provider: str | None, output: Output) -> None:
         for facts in catalogue.known()
         if provider is None or facts.name.partition("/")[0] == provider
     ]
-    columns = ["model", "input", "output", "context_tokens", "key"]
+    columns = columns_for(
+        output, ["model", "input", "output", "context_tokens", "key"], ["context_tokens"], 70
+    )
+    columns = columns_for(output, columns, spare=["input", "output"], width=50)
     output.table(rows, columns, empty=f"no model of {provider} is listed; it may work all the same")
     if not output.for_programs:
         progress(f"{_UNITS}, as of {catalogue.prices_as_of}")

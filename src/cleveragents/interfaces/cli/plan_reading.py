@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ import click
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.budget_options import spent_in_words
+from cleveragents.interfaces.cli.narrow import is_narrow, steps_in_lines
 from cleveragents.interfaces.cli.output import Output, ago, format_option, printable, progress
 from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
+from cleveragents.interfaces.cli.plan_outcome import short_ids
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
 from cleveragents.interfaces.cli.plan_remains import was_removed
 from cleveragents.interfaces.cli.plan_view import (
@@ -35,6 +38,7 @@ __all__ = ["list_plans", "log_of_plan", "show_plan"]
 
 Row = dict[str, JsonValue]
 
+_CALLS = ["number", "tool", "state", "changed", "what"]
 _PAGE = 1000
 _REMOVED = "removed, and with it what a diff and an undo need"
 _STATES = (
@@ -96,6 +100,9 @@ def list_plans(
     columns = ["id", "phase", "state", "updated", "goal"]
     if output.for_eyes:
         columns.remove("phase")  # an id and a goal need the room
+        if is_narrow():
+            shorts = short_ids(found)
+            rows = [row | {"id": shorts[plan.id]} for plan, row in zip(found, rows, strict=True)]
     output.table(
         rows,
         columns,
@@ -133,15 +140,14 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
     output.record(_heading(parts, plan, account, ago(plan.updated_at, container.clock.now())))
     _show_changes(output, account)
     calls = [_short(call_fields(parts, call)) for call in parts.history.calls(plan.id)]
-    _section(output, "what it did", calls, ["number", "tool", "state", "changed", "what"], cut="what")
+    _section(output, "what it did", calls, _CALLS, cut="what", spare="changed")
     checks = [_short(row) for row in _rows(account["checks"])]
-    _section(output, "checks", checks, ["name", "verdict", "required", "what"], cut="what")
-    steps = [{"command": command, "what": what} for command, what in steps_from(parts, plan)]
+    _section(output, "checks", checks, ["name", "verdict", "required", "what"], cut="what", spare="required")
+    steps = steps_from(parts, plan)
     if steps:
         output.title("what next")
-        width = max(len(step["command"]) for step in steps)
-        for step in steps:
-            click.echo(f"  {step['command'].ljust(width)}  {step['what']}")
+        for line in steps_in_lines(steps, sys.stdout):
+            click.echo(line)
 
 
 @click.command("log")
@@ -177,7 +183,7 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
         ["number", "tool", "state", "changed", "started", "what"],
         empty="it did nothing yet" if plan.error is None else f"it did nothing: {redact_text(plan.error)}",
         cut=["what"],
-        spare=["started"],
+        spare=["started", "changed"],
     )
 
 
@@ -235,11 +241,17 @@ def _show_changes(output: Output, account: Mapping[str, JsonValue]) -> None:
 
 
 def _section(
-    output: Output, title: str, rows: Sequence[Row], columns: list[str], *, cut: str | None = None
+    output: Output,
+    title: str,
+    rows: Sequence[Row],
+    columns: list[str],
+    *,
+    cut: str | None = None,
+    spare: str | None = None,
 ) -> None:
     if rows:
         output.title(title)
-        output.table(rows, columns, empty="", cut=[cut] if cut else [])
+        output.table(rows, columns, empty="", cut=[cut] if cut else [], spare=[spare] if spare else [])
 
 
 def _show_call(output: Output, row: Row) -> None:

@@ -13,6 +13,7 @@ import click
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact, redact_text
+from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import colour, progress, timestamp
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
 from cleveragents.interfaces.cli.plan_remains import is_kept
@@ -173,10 +174,8 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
 
 def told_next(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> None:
     """What can be done with the plan, on stderr."""
-    steps = steps_from(parts, plan, commit)
-    width = max((len(command) for command, _ in steps), default=0)
-    for command, what in steps:
-        progress(f"  {command.ljust(width)}  {what}")
+    for line in steps_in_lines(steps_from(parts, plan, commit), sys.stderr):
+        progress(line)
 
 
 def diff_options() -> list[str]:

@@ -14,6 +14,7 @@ from cleveragents.interfaces.cli.footer import Footer, Size
 from cleveragents.interfaces.cli.interruption import STOPPING
 from cleveragents.interfaces.cli.live_view import LiveView, lines_of, one_line
 from cleveragents.interfaces.cli.log_lines import logs_to
+from cleveragents.interfaces.cli.narrow import NARROW
 from cleveragents.interfaces.cli.output import printable
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 from cleveragents.interfaces.cli.plan_view import goal_of
@@ -170,7 +171,12 @@ def _fitted(short: str, phase: str, state: str, tokens: str, goal: str, doing: s
     cells = [short.ljust(6), state.ljust(10)]
     if width >= 70:
         cells = [short.ljust(6), phase.ljust(10), state.ljust(10), tokens.rjust(8)]
-    taken = sum(len(cell) + len(_GAP) for cell in cells)
-    for_goal = max(10, (width - taken - len(_GAP)) // 2)
-    cut = goal if len(goal) <= for_goal else f"{goal[: for_goal - 1]}…"
-    return _GAP.join([*cells, cut.ljust(for_goal), doing])
+    rest = width - sum(len(cell) + len(_GAP) for cell in cells)
+    if width < NARROW:
+        return _GAP.join([*cells, _cut(goal, rest)])
+    for_goal = max(10, (rest - len(_GAP)) // 2)
+    return _GAP.join([*cells, _cut(goal, for_goal).ljust(for_goal), doing])
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: max(room - 1, 0)]}…"

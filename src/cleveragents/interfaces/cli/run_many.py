@@ -138,7 +138,11 @@ def _tell(parts: PlanParts, plans: Sequence[Plan], output: Output) -> None:
         for plan in plans
     ]
     output.table(
-        rows, ["plan", "state", "files", "tokens", "goal"], empty="", cut=["goal", "state"], spare=["tokens"]
+        rows,
+        ["plan", "state", "files", "tokens", "goal"],
+        empty="",
+        cut=["goal", "state"],
+        spare=["tokens", "files"],
     )
 
 

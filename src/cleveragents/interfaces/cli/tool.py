@@ -11,6 +11,7 @@ import click
 
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
 from cleveragents.domain.redaction import redact
+from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -53,7 +54,8 @@ def list_tools(session: Session, output: Output) -> None:
         }
         for spec in registry.specs()
     ]
-    output.table(rows, ["name", "needs", "writes", "description"], empty="there are no tools")
+    columns = columns_for(output, ["name", "needs", "writes", "description"], spare=["needs", "writes"])
+    output.table(rows, columns, empty="there are no tools")
     for problem in registry.problems():
         progress(f"not usable: {problem}")
 

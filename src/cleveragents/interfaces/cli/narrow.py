@@ -1,0 +1,42 @@
+"""What is left out, or put on lines of its own, where a terminal is narrow: a phone, a split window."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from cleveragents.interfaces.cli.output import Output
+
+__all__ = ["NARROW", "columns_for", "is_narrow", "steps_in_lines"]
+
+NARROW = 60
+"""With fewer columns than that, a table has room for two things."""
+
+_INDENT = "  "
+
+
+def is_narrow(width: int = NARROW) -> bool:
+    """Whether the terminal has fewer columns."""
+    return shutil.get_terminal_size().columns < width
+
+
+def columns_for(
+    output: Output, columns: Sequence[str], spare: Sequence[str], width: int = NARROW
+) -> list[str]:
+    """The columns of a table; on a terminal with less than that width without those that can be spared."""
+    if output.for_eyes and is_narrow(width):
+        return [name for name in columns if name not in spare]
+    return [*columns]
+
+
+def steps_in_lines(steps: Sequence[tuple[str, str]], stream: TextIO) -> list[str]:
+    """Commands, each with what it does beside it; below it, on a terminal that has no room for both."""
+    width = max((len(command) for command, _ in steps), default=0)
+    room = shutil.get_terminal_size().columns if stream.isatty() else None
+    if room is not None and any(len(_INDENT) + width + 2 + len(what) > room for _, what in steps):
+        return [line for command, what in steps for line in (_INDENT + command, 2 * _INDENT + what)]
+    return [f"{_INDENT}{command.ljust(width)}  {what}" for command, what in steps]
