@@ -57,9 +57,11 @@ class ContextParts:
     @property
     def index(self) -> SqliteCodeIndex:
         """The code index of all repositories, below the state directory."""
+        from cleveragents.infrastructure.context.index.opening import Bounds
         from cleveragents.infrastructure.context.index.sqlite_code_index import SqliteCodeIndex
 
-        return SqliteCodeIndex(self._index_directory)
+        most = self._container.settings.context.index_megabytes << 20
+        return SqliteCodeIndex(self._index_directory, bounds=Bounds(bytes=most))
 
     @property
     def history(self) -> GitCommitHistory:
@@ -123,9 +125,11 @@ class ContextParts:
 
     def _own_parts(self, off: tuple[str, ...]) -> OwnParts:
         from cleveragents.application.services.context_assembly import OwnParts
+        from cleveragents.application.services.context_scorer import FusedScorer
         from cleveragents.application.services.context_selector import EveryStrategy
+        from cleveragents.infrastructure.context.fusion_weights import fusion_weights
 
-        return OwnParts(selector=EveryStrategy(off))
+        return OwnParts(selector=EveryStrategy(off), scorer=FusedScorer(fusion_weights()))
 
     def _switched_off(self) -> tuple[str, ...]:
         names = self._container.settings.context.strategies_off.split(",")

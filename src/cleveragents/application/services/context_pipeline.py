@@ -42,10 +42,9 @@ from cleveragents.errors import Closed
 __all__ = ["ContextPipeline", "PipelineParts"]
 
 _NEEDS_DECISIONS: Final = "decisions"
-_ASSEMBLY: Final = 0.3
-_ASSEMBLY_WITH_MODEL: Final = 0.6
-"""Which part of the time is kept for what comes after the strategies."""
-_MOST_ASSEMBLY_SECONDS: Final = 5.0
+_ASSEMBLY: Final = (0.3, 5.0)
+_ASSEMBLY_WITH_MODEL: Final = (0.6, 30.0)
+"""Which part of the time is kept for what comes after the strategies, and the most seconds of it."""
 _LAST: Final = 0.1
 """Which part of that is kept for an answer by path alone."""
 _OTHERS: Final = 0.45
@@ -193,13 +192,12 @@ class ContextPipeline:
             for name in names
         ]
         request = ContextRequest(query.asked, str(query.place.root))
-        kept = _ASSEMBLY_WITH_MODEL if parts.rerank else _ASSEMBLY
-        left = deadline.left
-        seconds = max(left * (1 - kept), left - _MOST_ASSEMBLY_SECONDS if not parts.rerank else 0.0)
         given = parts.replaced.ask(
             "executor",
             lambda part: checks.checked_report(
-                part.execute(strategies, request, deadline_seconds=left * _OTHERS, cancelled=query.cancelled),
+                part.execute(
+                    strategies, request, deadline_seconds=deadline.left * _OTHERS, cancelled=query.cancelled
+                ),
                 names,
             ),
             deadline=deadline,
@@ -208,8 +206,9 @@ class ContextPipeline:
         )
         if given is not None:
             return given.strategies
-        seconds = min(seconds, deadline.left * (1 - kept))
-        return self._executed(strategies, request, seconds, query.cancelled)
+        share, most = _ASSEMBLY_WITH_MODEL if parts.rerank else _ASSEMBLY
+        kept = min(deadline.left * share, most)
+        return self._executed(strategies, request, deadline.left - kept, query.cancelled)
 
     def _selected(self, query: ContextQuery, deadline: Deadline, notes: Notes) -> Sequence[str]:
         names = [name for name in self._parts.strategies if name != _NEEDS_DECISIONS or query.decisions]

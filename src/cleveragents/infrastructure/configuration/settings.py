@@ -228,6 +228,7 @@ class ContextSettings(Section):
     rerank_model: str = setting(
         "", "the model that ranks the best twenty files once more: provider/name", check=_named
     )
+    index_megabytes: int = setting(2048, "disk that the index of one repository may use", ge=10, le=1_000_000)
     selector: str = _part("chooses strategies")
     allocator: str = _part("divides the tokens")
     executor: str = _part("runs strategies")
