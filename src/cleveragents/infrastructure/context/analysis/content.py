@@ -16,6 +16,8 @@ __all__ = ["ANALYSIS_VERSION", "analyse"]
 ANALYSIS_VERSION = 1
 """Goes up when the same content gets another analysis, so that an index knows what to work out again."""
 
+_LARGEST_PARSED = 500_000  # what is larger is a table or a collection, and as text it costs a tenth
+
 
 def analyse(path: str, data: bytes) -> FileAnalysis:
     """What `data` says if it stands in a file called `path`, of which only the name's form matters."""
@@ -25,7 +27,7 @@ def analyse(path: str, data: bytes) -> FileAnalysis:
     if because is not None:
         return FileAnalysis(name, data.count(b"\n") + (not data.endswith(b"\n")), opaque=because)
     lines = Lines(decode(data))
-    syntax = read_syntax(language, lines) if language is not None else None
+    syntax = read_syntax(language, lines) if language is not None and len(data) <= _LARGEST_PARSED else None
     keywords = language.keywords if language is not None else frozenset[str]()
     if syntax is not None:
         pieces = cut(syntax.definitions, lines)

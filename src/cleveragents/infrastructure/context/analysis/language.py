@@ -2,10 +2,10 @@
 
 The query names its captures so: `definition.KIND` is something that is defined, with its `name` and, if it
 has one, its `body`; `doc` is documentation, `string` the inside of a string literal; `comment` is
-documentation too, and belongs to the definition right below it, as does a `lead` (a decorator, an attribute);
-`import` is a whole statement, which `imports` reads. A pattern captures one of these, with a definition also
-name and body. Functions, methods and macros are chunks of their own; variables never are; all else contains
-others.
+documentation too, and belongs to the definition right below it, as does a `lead` (a decorator, an attribute),
+which goes on to the end of its `body` if it has one; `import` is a whole statement, which `imports` reads.
+Functions, methods and macros are chunks of their own; variables, types and declarations never are; all else
+contains others.
 """
 
 from __future__ import annotations

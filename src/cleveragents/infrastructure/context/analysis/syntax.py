@@ -174,16 +174,16 @@ class _Reader:
             if start not in self._passages:
                 self._passages[start] = Passage(start, node.end_byte, Field.STRING)
         elif role in ("comment", "doc", "lead"):
-            self._beside(role, captures[role][0])
+            self._beside(role, captures[role][0], captures.get("body", captures[role])[0])
         elif role == "import":
             node = captures[role][0]
             self._imports[node.start_byte] = self._text(node)
         else:
             self._definition(role, captures)
 
-    def _beside(self, role: str, node: tree_sitter.Node) -> None:
+    def _beside(self, role: str, first: tree_sitter.Node, last: tree_sitter.Node) -> None:
         """Documentation, and what has its lines to itself and so may belong to what follows it."""
-        start, end = node.start_byte, node.end_byte
+        start, end = first.start_byte, last.end_byte
         if role != "lead":
             self._passages[start] = Passage(start, end, Field.DOC)
         if role == "comment" and end > start:

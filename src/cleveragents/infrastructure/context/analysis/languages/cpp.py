@@ -18,7 +18,7 @@ _QUERY = (
 (field_declaration declarator: (_ (function_declarator declarator: (_) @name))) @definition.declaration
 (field_declaration declarator: (field_identifier) @name) @definition.variable
 (raw_string_content) @string
-(template_declaration "template" @lead)
+(template_declaration "template" @lead parameters: (_) @body)
 """
 )
 
