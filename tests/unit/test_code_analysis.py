@@ -20,8 +20,8 @@ PIECES = (
     "class A", "def f", "fn f", "func f", "function f", "(", ")", "{", "}", "[", "]", "<", ">", ":", ";", ",",
     "=", "=>", "\n", "\n\n", "\n    ", "\t", '"', "'", "`", '"""', "'''", "//", "/*", "*/", "#", "# T", "@x",
     "import a", "from a import b", "use a::{b", "#include <a>", "#define A", "template <T>", "struct S",
-    "impl S", "module M", "end", "do", "if x", "return", "x", "a.b", "::", "\\", "$", "ä", "数", "\r\n", "===", "---",
-    "```", "x = 1",
+    "impl S", "module M", "end", "do", "if x", "return", "x", "a.b", "::", "\\", "$", "ä", "数", "\r\n",
+    "===", "---", "```", "x = 1",
 )  # fmt: skip
 
 
