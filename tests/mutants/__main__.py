@@ -228,6 +228,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/events/reactive.py": EVENTS,
     "infrastructure/events/sink.py": EVENTS,
     "infrastructure/events/subscription.py": [f"{RACES}delivery_tally.py", *EVENTS],
+    "infrastructure/git/blob_reader.py": [f"{UNIT}index_views.py"],
     "infrastructure/git/git_directory.py": [f"{UNIT}guards_git.py", *HOSTILE, *SANDBOXES],
     "infrastructure/git/loose_objects.py": [*DURABLE, *SANDBOXES],
     "infrastructure/git/plumbing.py": [f"{UNIT}guards_git.py", *HOSTILE, *SANDBOXES],

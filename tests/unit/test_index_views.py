@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cleveragents.application.ports.code_index import CodePlace
@@ -15,6 +18,7 @@ from cleveragents.domain.code import Field
 from cleveragents.errors import Closed, SourceChanged, SourceMissing
 from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
 from cleveragents.infrastructure.context.index.opening import Bounds
+from cleveragents.infrastructure.git.blob_reader import BlobReader
 from tests.index_bench import COUNTED, Bench, Tree, found_in, old
 
 
@@ -402,6 +406,86 @@ def test_time_that_is_up_ends_the_walk_through_a_large_directory(bench: Bench) -
     with bench.open(flat, seconds=0.0) as snapshot:
         assert snapshot.status.files == 256
         assert "the time was up before all files were looked at" in snapshot.status.notes
+
+
+def test_contents_come_through_one_process_that_is_gone_afterwards(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", "b.py": "", "c.py": "line\n" * 50_000})
+    tree.commit()
+    names = {path: tree.git("rev-parse", f"HEAD:{path}") for path in ("a.py", "b.py", "c.py")}
+    reader = BlobReader(tree.root)
+    try:
+        assert reader.read(names["c.py"]) == b"line\n" * 50_000
+        assert reader.read("0" * 40) is None
+        assert reader.read(tree.git("rev-parse", "HEAD")) is None
+        (process,) = psutil.Process().children()
+        assert [reader.read(names[path]) for path in ("a.py", "b.py")] == [b"alpha", b""]
+        assert psutil.Process().children() == [process]
+        process.kill()
+        assert reader.read(names["a.py"]) is None
+        assert reader.read(names["a.py"]) == b"alpha"
+    finally:
+        reader.close()
+    assert psutil.Process().children() == []
+    assert reader.read(names["a.py"]) is None
+
+
+def test_a_reader_that_is_interrupted_gives_the_next_caller_what_that_asks_for(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", "c.py": "line\n" * 50_000})
+    tree.commit()
+    with closing(BlobReader(tree.root)) as reader:
+        first = reader.read(tree.git("rev-parse", "HEAD:a.py"))
+        process = reader._process
+        assert process is not None
+        real = process.stdout
+        assert real is not None
+
+        class Interrupted:
+            def readline(self) -> bytes:
+                raise KeyboardInterrupt
+
+            def close(self) -> None:
+                real.close()
+
+        process.stdout = Interrupted()  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            reader.read(tree.git("rev-parse", "HEAD:c.py"))
+        assert reader.read(tree.git("rev-parse", "HEAD:a.py")) == first == b"alpha"
+
+
+@pytest.mark.parametrize("how", ["read", "close"])
+def test_no_process_is_left_by_threads_that_read_and_close_at_once(bench: Bench, how: str) -> None:
+    tree = bench.repository().write({"a.py": "alpha"})
+    tree.commit()
+    name = tree.git("rev-parse", "HEAD:a.py")
+    reader = BlobReader(tree.root)
+    reader.read(name)
+    process = reader._process
+    assert process is not None
+    real = process.stdout
+    assert real is not None
+    entered = threading.Event()
+    disturbed = threading.Event()
+
+    class Slow:
+        def readline(self) -> bytes:
+            entered.set()
+            # Long enough for whoever is not kept out.
+            disturbed.wait(0.3)
+            return bytes(real.readline())
+
+        read = staticmethod(real.read)
+        close = staticmethod(real.close)
+
+    process.stdout = Slow()  # type: ignore[assignment]
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(reader.read, name)
+        assert entered.wait(30)
+        second = threads.submit(reader.close if how == "close" else partial(reader.read, name))
+        second.add_done_callback(lambda _: disturbed.set())
+        assert first.result() == b"alpha"
+        second.result()
+    reader.close()
+    assert psutil.Process().children() == []
 
 
 def test_only_regular_files_of_a_fitting_size_are_read(tmp_path: Path) -> None:

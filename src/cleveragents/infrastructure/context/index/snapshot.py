@@ -23,7 +23,7 @@ from cleveragents.infrastructure.context.index.place import Ground
 from cleveragents.infrastructure.context.index.sealing import IndexDamaged, unsealed
 from cleveragents.infrastructure.context.index.segment import term_number
 from cleveragents.infrastructure.context.index.segment_rows import BLOCK, read_blocks, read_dictionary
-from cleveragents.infrastructure.context.index.source_text import source_text
+from cleveragents.infrastructure.context.index.source_text import SourceText
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +68,7 @@ class SqliteCodeSnapshot:
         self._layout = layout
         self._connection = connection
         self._damaged = damaged
+        self._source = SourceText(ground)
         self._lock = threading.Lock()
         self._closed = False
         self._dictionaries: dict[tuple[int, Field], _Dictionary] = {}
@@ -135,7 +136,7 @@ class SqliteCodeSnapshot:
         file = self._layout.by_path[path]
         with self._reading():
             pass
-        data = source_text(self._ground, path, bytes.fromhex(file.digest))
+        data = self._source.content(path, bytes.fromhex(file.digest))
         if data is None:
             raise SourceChanged(path)
         return data.decode("utf-8", "replace")
@@ -146,6 +147,7 @@ class SqliteCodeSnapshot:
             if not self._closed:
                 self._closed = True
                 self._connection.close()
+        self._source.close()
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

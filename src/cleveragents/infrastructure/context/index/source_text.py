@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import os
 
-from cleveragents.errors import GitFailed, ToolRefused
+from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
 from cleveragents.infrastructure.context.index.place import Ground
-from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+from cleveragents.infrastructure.git.blob_reader import BlobReader
 
-__all__ = ["source_text"]
+__all__ = ["SourceText"]
 
 _MOST_BYTES = 64 << 20
 
 
-def source_text(ground: Ground, path: str, digest: bytes) -> bytes | None:
-    """None if that content is to be had no more."""
-    data = read_regular(os.fsencode(f"{ground.root}/{path}"), at_most=_MOST_BYTES)
-    if data is not None and blob_digest(data, name_bytes=len(digest)) == digest:  # guard: not as it is now
-        return data
-    if ground.repository is None:
-        return None
-    try:
-        return run_git(
-            "cat-file", "blob", digest.hex(), environment=user_environment(), directory=ground.root
-        )
-    except (GitFailed, ToolRefused):
-        return None
+class SourceText:
+    """The contents of a place. Any thread may ask; who made it closes it."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._root = ground.root
+        self._stored = None if ground.repository is None else BlobReader(ground.root)
+
+    def content(self, path: str, digest: bytes) -> bytes | None:
+        """None if that content is to be had no more."""
+        data = read_regular(os.fsencode(f"{self._root}/{path}"), at_most=_MOST_BYTES)
+        if (
+            data is not None and blob_digest(data, name_bytes=len(digest)) == digest
+        ):  # guard: not as it is now
+            return data
+        if self._stored is None:
+            return None
+        try:
+            return self._stored.read(digest.hex())
+        except (ToolRefused, OSError):
+            return None
+
+    def close(self) -> None:
+        if self._stored is not None:
+            self._stored.close()
