@@ -191,6 +191,18 @@ def test_links_submodules_nested_repositories_and_pipes_are_passed_over(bench: B
     assert bench.paths(tree) == [".gitmodules", "d/b.py"]
 
 
+def test_nothing_is_read_through_a_link_that_took_a_directory_s_place(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha", "keys/secret.py": "harmless"})
+    tree.commit()
+    bench.directory_tree("elsewhere").write({"secret.py": "hidden"})
+    (tree.root / "keys/secret.py").unlink()
+    (tree.root / "keys").rmdir()
+    (tree.root / "keys").symlink_to("../elsewhere")
+    with bench.open(tree) as snapshot:
+        assert [file.path for file in snapshot.files] == ["a.py"]
+        assert found_in(snapshot, "hidden") == {}
+
+
 def test_a_plain_directory_is_walked_without_what_tools_make_or_git_ignores(bench: Bench) -> None:
     tree = bench.directory_tree().write(
         {

@@ -40,7 +40,8 @@ class CrewUnusable(Exception):
 
 def crew_size() -> int:
     """As many as there are processors for us, within reason."""
-    return min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
+    ours = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(_MOST_WORKERS, ours)
 
 
 @dataclass(eq=False)

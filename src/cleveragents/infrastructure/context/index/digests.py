@@ -20,13 +20,14 @@ def blob_digest(data: bytes, *, name_bytes: int = 20) -> bytes:
     return name.digest()
 
 
-def read_regular(path: Path | bytes, *, at_most: int) -> bytes | None:
-    """What is in the file; None if it is none, cannot be read, or is longer than that.
+def read_regular(path: Path | bytes | str, *, at_most: int, directory: int | None = None) -> bytes | None:
+    """What is in the file, below an open directory if one is given; None if it is none, cannot be read, or is
+    longer than that.
 
     Never waits: what looks like a file may have become a pipe.
     """
     try:
-        descriptor = os.open(path, _READ)
+        descriptor = os.open(path, _READ, dir_fd=directory)
     except OSError:
         return None
     try:

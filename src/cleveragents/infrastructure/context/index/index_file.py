@@ -207,7 +207,11 @@ class IndexFile:
         connection = sqlite3.connect(
             uri, uri=True, isolation_level=None, check_same_thread=False, timeout=self.busy_seconds
         )
-        connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            connection.execute("PRAGMA synchronous = NORMAL")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _fill(self, connection: sqlite3.Connection) -> None:

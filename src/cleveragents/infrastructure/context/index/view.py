@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
+from cleveragents.infrastructure.sandbox.paths import directory_of
 
 __all__ = ["MOST_BYTES", "Entry", "FileStamps", "View", "left_out", "named", "stamp_of"]
 
@@ -71,13 +72,20 @@ class FileStamps:
             # Reading it to give it a name would take longer than all the others.
             digest = blob_digest(f"too large: {path} {stamp}".encode(), name_bytes=self.name_bytes)
             return Entry(path, digest, status.st_size, True)
-        data = read_regular(self.root / path, at_most=MOST_BYTES)
+        data = self._read(path)
         if data is None:
             return None
         digest = blob_digest(data, name_bytes=self.name_bytes)
         if max(status.st_mtime_ns, status.st_ctime_ns) < self.now_ns - _RACY_NS:  # guard: see above
             self.fresh[path] = (stamp, digest)
         return Entry(path, digest, len(data), True)
+
+    def _read(self, path: str) -> bytes | None:
+        """Not through links: where a directory was, one may lead to what is nobody's to search."""
+        with directory_of(self.root, path) as found:
+            if found is None:
+                return None
+            return read_regular(found[1], at_most=MOST_BYTES, directory=found[0])
 
 
 def named(paths: Iterable[bytes], unreadable: list[str]) -> Iterator[str]:
