@@ -123,6 +123,11 @@ INDEX = [
     "tests/crash/test_code_index.py",
 ]
 
+CONTEXT = [
+    *(f"{UNIT}context_{part}.py" for part in ("opening", "checks", "fitting", "shapes", "packer", "depths")),
+    *(f"{UNIT}context_{part}.py" for part in ("pipeline", "hostile", "wiring")),
+]
+
 # Quick ones first: a mutant is over at its first failure.
 TESTS: dict[str, list[str]] = {
     "application/actor_parts.py": [f"{UNIT}cli_goals.py"],
@@ -135,6 +140,24 @@ TESTS: dict[str, list[str]] = {
     "application/services/cancellation.py": TOKEN,
     "application/services/change_fold.py": [f"{UNIT}change_fold.py"],
     "application/services/conditions.py": [f"{UNIT}conditions.py"],
+    "application/services/context_assembly.py": CONTEXT,
+    "application/services/context_bare.py": CONTEXT,
+    "application/services/context_checks.py": CONTEXT,
+    "application/services/context_code_view.py": CONTEXT,
+    "application/services/context_components.py": CONTEXT,
+    "application/services/context_deduplicator.py": CONTEXT,
+    "application/services/context_depths.py": CONTEXT,
+    "application/services/context_fitting.py": CONTEXT,
+    "application/services/context_offers.py": CONTEXT,
+    "application/services/context_opening.py": CONTEXT,
+    "application/services/context_packer.py": CONTEXT,
+    "application/services/context_pipeline.py": CONTEXT,
+    "application/services/context_reranking.py": CONTEXT,
+    "application/services/context_skeleton.py": CONTEXT,
+    "application/services/context_steps.py": CONTEXT,
+    "application/services/context_units.py": CONTEXT,
+    "infrastructure/context/strategy_registry.py": CONTEXT,
+    "infrastructure/context/tokenizers.py": CONTEXT,
     "application/services/job_attempt.py": WORKER,
     "application/services/job_lease.py": WORKER,
     "application/services/job_outcome.py": WORKER,

@@ -14,6 +14,7 @@ import pytest
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.application.ports.models import Model
 from cleveragents.application.services.context_allocator import FixedShares
+from cleveragents.application.services.context_assembly import OwnParts
 from cleveragents.application.services.context_components import PARTS
 from cleveragents.application.services.context_deduplicator import MergedPlaces
 from cleveragents.application.services.context_depths import WholeDefinitions
@@ -24,7 +25,7 @@ from cleveragents.application.services.context_query import MOST_CHARACTERS, Con
 from cleveragents.application.services.context_ranking import PlainScorer
 from cleveragents.application.services.context_selector import EveryStrategy
 from cleveragents.application.services.context_skeleton import TreeSkeleton
-from cleveragents.domain.code import Span
+from cleveragents.domain.code import Field, Span
 from cleveragents.domain.context import StrategyStatus
 from cleveragents.domain.context_answer import Depth, Finding, Ranking, Shares
 from cleveragents.domain.conversation import Message, Role
@@ -295,6 +296,39 @@ def honest_parts(made: World) -> dict[str, Any]:
     }
 
 
+def test_a_part_may_ask_the_code_all_that_a_strategy_may() -> None:
+    seen: list[Any] = []
+
+    class Curious(PlainScorer):
+        def rank(self, question: str, candidates: Any, code: Any) -> Any:
+            seen.append(
+                (code.place, code.status.files, len(code.chunks.lengths) >= 3, code.text("README.md"))
+            )
+            seen.append(sorted(code.postings(Field.NAME, ["basket", "nobody"])))
+            return super().rank(question, candidates, code)
+
+    ask(parts={"loads": {"scorer": Curious}})
+    assert seen == [(ROOT, 3, True, TEXTS["README.md"]), ["basket"]]
+
+
+def test_a_part_that_asks_code_that_could_not_be_opened_finds_none() -> None:
+    seen: list[Any] = []
+
+    class Curious(PlainScorer):
+        def rank(self, question: str, candidates: Any, code: Any) -> Any:
+            seen.append((code.place, code.files, code.postings(Field.NAME, ["basket"]), code.analyses([0])))
+            for fails in (lambda: code.text("README.md"), lambda: code.chunks):
+                with pytest.raises(LookupError):
+                    fails()
+            return super().rank(question, candidates, code)
+
+    with world() as made:
+        loads = {"scorer": Curious}
+        answer = made.pipeline(BOTH, index=HostileIndex(made, "open raises"), loads=loads).ask(query())
+    assert seen == [(ROOT, (), {}, {})]
+    assert not any("the configured scorer" in note for note in answer.notes)
+
+
 def test_all_ten_parts_can_be_replaced_and_are_asked() -> None:
     asked: list[str] = []
     with world() as made:
@@ -440,6 +474,27 @@ def test_a_model_that_does_not_answer_is_left_behind() -> None:
         pipeline = made.pipeline(BOTH, rerank=lambda: model)
         answer = answered(lambda: pipeline.ask(query()), made)
         assert [place.path for place in answer.files] == ["src/basket.py", "src/pay.py"]
+
+
+def test_a_model_is_not_asked_when_no_time_is_left_or_the_executor_is_closed() -> None:
+    with world() as made:
+
+        class Slow(PlainScorer):
+            def rank(self, *given: Any) -> Any:
+                made.clock.advance(SECONDS)
+                return super().rank(*given)
+
+        class Closing(PlainScorer):
+            def rank(self, *given: Any) -> Any:
+                made.executor.close()
+                return super().rank(*given)
+
+        model: Any = Speaking("[2, 1]")
+        for scorer in (Slow(), Closing()):
+            pipeline = made.pipeline(BOTH, own=OwnParts(scorer=scorer), rerank=lambda: model)
+            answer = pipeline.ask(query())
+            assert answer.files[0].path == "src/basket.py"
+        assert model.asked == []
 
 
 def test_one_file_needs_no_model() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from hashlib import sha256
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,6 +150,26 @@ def test_a_damaged_file_of_tiktoken_is_not_used_for_it_would_be_downloaded(tmp_p
     (tmp_path / "fb374d419588a4632f3f557e76b4b70aebbca790").write_bytes(b"damaged")
     for name in ("cl100k_base", "o200k_base"):
         assert tokenizer(name, {"DATA_GYM_CACHE_DIR": str(tmp_path)})[0] is estimate_text
+
+
+def test_tiktoken_counts_where_it_has_its_file_and_is_not_asked_for_where_it_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fb374d419588a4632f3f557e76b4b70aebbca790").write_bytes(b"good")
+    digests = {"o200k_base": sha256(b"good").hexdigest()}
+    environment = {"TIKTOKEN_CACHE_DIR": str(tmp_path)}
+    installed = ModuleType("tiktoken")
+    installed.__spec__ = ModuleSpec("tiktoken", None)
+    words = SimpleNamespace(encode_ordinary=str.split)
+    monkeypatch.setattr(installed, "get_encoding", {"o200k_base": words}.get, raising=False)
+    monkeypatch.setitem(sys.modules, "tiktoken", installed)
+    count, problem = tokenizer("o200k_base", environment, digests)
+    assert (count("three small words"), problem) == (3, None)
+    monkeypatch.delitem(sys.modules, "tiktoken")
+    monkeypatch.setattr(sys, "path", [])
+    count, problem = tokenizer("o200k_base", environment, digests)
+    assert count is estimate_text
+    assert "tiktoken, which o200k_base needs, is not installed" in str(problem)
 
 
 # ── all together ──────────────────────────────────────────────────────────────────────────────────────

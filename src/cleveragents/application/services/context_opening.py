@@ -98,8 +98,15 @@ class Opening:
     Cancel safety: `take` after a step that was left behind makes the step close what it opens.
     """
 
-    def __init__(self, index: CodeIndex, place: CodePlace, progress: IndexProgress | None) -> None:
+    def __init__(
+        self,
+        index: CodeIndex,
+        place: CodePlace,
+        progress: IndexProgress | None,
+        most_files: int = _MOST_FILES,
+    ) -> None:
         self._index = index
+        self._most_files = most_files
         self._place = place
         self._progress = _quiet(progress)
         self._lock = threading.Lock()
@@ -116,7 +123,7 @@ class Opening:
         except SourceMissing as missing:
             return missing
         try:
-            opened = OpenedCode(held, _files(held.code), _notes(held.code))
+            opened = OpenedCode(held, _files(held.code, self._most_files), _notes(held.code))
         except BaseException:
             held.let_go()
             raise
@@ -157,14 +164,14 @@ def _quiet(progress: IndexProgress | None) -> IndexProgress | None:
     return tell
 
 
-def _files(code: CodeSnapshot) -> dict[str, CodeFile]:
+def _files(code: CodeSnapshot, most: int) -> dict[str, CodeFile]:
     files: dict[str, CodeFile] = {}
     for file in code.files:
         if type(file) is not CodeFile or type(file.path) is not str:
             raise TypeError("the index named something that is no file")
         files[file.path] = file
-        if len(files) > _MOST_FILES:  # guard: a list without an end would fill the memory
-            raise ValueError(f"there are more than {_MOST_FILES:,} files")
+        if len(files) > most:  # guard: a list without an end would fill the memory
+            raise ValueError(f"there are more than {most:,} files")
     return files
 
 

@@ -26,18 +26,20 @@ _DIGESTS: Final = {
 """What tiktoken expects its files to be; it fetches one that is anything else."""
 
 
-def tokenizer(name: str, environment: Mapping[str, str]) -> tuple[CountTokens, str | None]:
-    """The tokenizer of that name; or the estimate, and why."""
-    if name not in _DIGESTS:
+def tokenizer(
+    name: str, environment: Mapping[str, str], digests: Mapping[str, str] = _DIGESTS
+) -> tuple[CountTokens, str | None]:
+    """The tokenizer of that name; or the estimate, and why. `digests` say which files are good."""
+    if name not in digests:
         return estimate_text, None
     if find_spec("tiktoken") is None:
         return estimate_text, f"tokens are estimated: tiktoken, which {name} needs, is not installed"
-    if not _is_there(name, environment):
+    if not _is_there(name, environment, digests[name]):
         return estimate_text, f"tokens are estimated: tiktoken has no file of {name} here"
     return _counting(name), None
 
 
-def _is_there(name: str, environment: Mapping[str, str]) -> bool:
+def _is_there(name: str, environment: Mapping[str, str], digest: str) -> bool:
     fallback = str(Path(tempfile.gettempdir()) / "data-gym-cache")
     directory = environment.get("TIKTOKEN_CACHE_DIR", environment.get("DATA_GYM_CACHE_DIR", fallback))
     key = sha1(_ADDRESS.format(name=name).encode(), usedforsecurity=False).hexdigest()
@@ -45,7 +47,7 @@ def _is_there(name: str, environment: Mapping[str, str]) -> bool:
         data = (Path(directory) / key).read_bytes() if directory else b""
     except OSError:
         return False
-    return sha256(data).hexdigest() == _DIGESTS[name]  # guard: another file would be downloaded anew
+    return sha256(data).hexdigest() == digest  # guard: another file would be downloaded anew
 
 
 def _counting(name: str) -> CountTokens:
