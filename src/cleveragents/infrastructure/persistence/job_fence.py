@@ -7,6 +7,7 @@ from sqlalchemy import Connection, bindparam, literal_column, select
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.domain.job import JobState
 from cleveragents.errors import StaleFence
+from cleveragents.infrastructure.persistence.prepared_statement import prepared
 from cleveragents.infrastructure.persistence.tables import jobs
 
 __all__ = ["RUNS", "ensure_owned"]
@@ -27,6 +28,7 @@ def ensure_owned(connection: Connection, fence: Fence | None) -> None:
     """Returns while the job runs under that token, or where no fence is given. `StaleFence`."""
     if fence is None:
         return
-    held = connection.execute(RUNS, {"job_id": fence.job_id, "token": fence.token}).first()
+    runs = prepared(RUNS, connection.dialect.name)
+    held = runs.run(connection, {"job_id": fence.job_id, "token": fence.token}).first()
     if held is None:  # guard: a stale worker's writes are refused
         raise StaleFence(fence.job_id, fence.token)

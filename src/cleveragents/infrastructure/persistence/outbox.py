@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import UTC
-from functools import cache
 
 from sqlalchemy import Connection, bindparam
 
 from cleveragents.domain.event import DomainEvent
 from cleveragents.domain.json_value import JsonValue, thaw
 from cleveragents.errors import InvalidPayload
-from cleveragents.infrastructure.persistence.prepared_statement import PreparedStatement
+from cleveragents.infrastructure.persistence.prepared_statement import prepared
 from cleveragents.infrastructure.persistence.tables import outbox
 
 __all__ = ["append_many_to_outbox", "append_to_outbox", "canonical_json", "event_row", "take_appended"]
 
 _APPENDED = "cleveragents.appended_events"
 _COLUMNS = ("event_id", "event_type", "subject", "occurred_at", "payload")
+_INSERT = outbox.insert().values({name: bindparam(name) for name in _COLUMNS})
 
 
 def append_to_outbox(connection: Connection, event: DomainEvent) -> None:
@@ -34,13 +34,9 @@ def append_many_to_outbox(connection: Connection, events: Iterable[DomainEvent])
     appended = list(events)
     if not appended:
         return
-    _inserting(connection.dialect.name).run_each(connection, [event_row(event) for event in appended])
+    inserting = prepared(_INSERT, connection.dialect.name)
+    inserting.run_each(connection, [event_row(event) for event in appended])
     connection.info.setdefault(_APPENDED, []).extend(appended)
-
-
-@cache
-def _inserting(dialect: str) -> PreparedStatement:
-    return PreparedStatement(outbox.insert().values({name: bindparam(name) for name in _COLUMNS}), dialect)
 
 
 def take_appended(connection: Connection) -> list[DomainEvent]:

@@ -7,11 +7,12 @@ long as a small write itself. What is known beforehand is done beforehand here. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import ClauseElement, Connection, CursorResult, Dialect, make_url
 
-__all__ = ["PreparedStatement"]
+__all__ = ["PreparedStatement", "prepared"]
 
 Parameters = Mapping[str, object]
 
@@ -41,3 +42,9 @@ class PreparedStatement:
     def _given(self, parameters: Parameters) -> Any:
         # SQLite takes them by position, PostgreSQL by name.
         return parameters if self._order is None else tuple([parameters[name] for name in self._order])
+
+
+@cache
+def prepared(statement: ClauseElement, dialect: str) -> PreparedStatement:
+    """The statement, compiled when it is first asked for. For statements that modules hold: it is kept."""
+    return PreparedStatement(statement, dialect)

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, Update, delete, func, select, update
+from sqlalchemy import (
+    ClauseElement,
+    Connection,
+    CursorResult,
+    Update,
+    bindparam,
+    delete,
+    func,
+    select,
+    update,
+)
 
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
@@ -28,9 +39,23 @@ from cleveragents.infrastructure.persistence.plan_rows import (
     review_of,
     review_row,
 )
+from cleveragents.infrastructure.persistence.prepared_statement import prepared
 from cleveragents.infrastructure.persistence.tables import check_runs, plans, reviews, tool_calls
 
 __all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore"]
+
+_THIS = (tool_calls.c.plan_id == bindparam("plan"), tool_calls.c.number == bindparam("which"))
+_COLUMNS: dict[str, Any] = {column.name: bindparam(column.name) for column in tool_calls.columns}
+_HELD = select(plans.c.number).where(plans.c.id == bindparam("plan")).with_for_update()
+_LAST = select(func.max(tool_calls.c.number)).where(tool_calls.c.plan_id == bindparam("plan"))
+_ADD = tool_calls.insert().values(_COLUMNS)
+_ONE = select(tool_calls).where(*_THIS)
+_MOVE = update(tool_calls).where(*_THIS).values(_COLUMNS)
+_OF_STEP = (
+    select(tool_calls)
+    .where(tool_calls.c.plan_id == bindparam("plan"), tool_calls.c.step == bindparam("name"))
+    .order_by(tool_calls.c.number)
+)
 
 _ENDS = (CallState.ENDED, CallState.FAILED)
 _ANSWERS = ("granted", "denied")
@@ -70,13 +95,10 @@ class SqlCallStore:
         def unit(connection: Connection) -> ToolCall:
             ensure_owned(connection, self._fence)
             _hold(connection, plan_id)
-            last = select(func.coalesce(func.max(tool_calls.c.number), 0)).where(
-                tool_calls.c.plan_id == plan_id
-            )
-            number = int(connection.execute(last).scalar_one()) + 1
+            number = int(_run(connection, _LAST, {"plan": plan_id}).scalar_one() or 0) + 1
             row = call_row(ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step))
             call = call_of(row)
-            connection.execute(tool_calls.insert(), row)
+            _run(connection, _ADD, row)
             kind = EventType.APPROVAL_REQUESTED if state is CallState.ASKED else EventType.TOOL_CALL_STARTED
             append_to_outbox(connection, self._event(kind, call, now))
             return call
@@ -112,7 +134,7 @@ class SqlCallStore:
             )
             row = call_row(wanted)
             moved = call_of(row)
-            connection.execute(_of_number(call.plan_id, call.number).values(row))
+            _run(connection, _MOVE, {**row, "plan": call.plan_id, "which": call.number})
             kind = _told(held.state, state)
             if kind is not None:
                 append_to_outbox(connection, self._event(kind, moved, now))
@@ -144,15 +166,13 @@ class SqlCallStore:
             return [call_of(row) for row in connection.execute(query).mappings()]
 
     def of_step(self, plan_id: str, step: str | None) -> Sequence[ToolCall]:
-        if not is_storable(plan_id) or not is_storable(step or ""):
+        if step is None:
+            return [call for call in self.of_plan(plan_id) if call.step is None]
+        if not is_storable(plan_id) or not is_storable(step):
             return []
-        query = (
-            select(tool_calls)
-            .where(tool_calls.c.plan_id == plan_id, tool_calls.c.step == step)
-            .order_by(tool_calls.c.number)
-        )
         with self._database.read() as connection:
-            return [call_of(row) for row in connection.execute(query).mappings()]
+            found = _run(connection, _OF_STEP, {"plan": plan_id, "name": step})
+            return [call_of(row) for row in found.mappings()]
 
     def _event(self, kind: EventType, call: ToolCall, now: datetime) -> DomainEvent:
         # Neither arguments nor results: they may hold anything, and the log keeps it for good.
@@ -225,13 +245,18 @@ class SqlReviewStore:
         return sorted(found, key=lambda review: (review.subject, review.kind.value))
 
 
+def _run(
+    connection: Connection, statement: ClauseElement, parameters: Mapping[str, object]
+) -> CursorResult[Any]:
+    return prepared(statement, connection.dialect.name).run(connection, parameters)
+
+
 def _hold(connection: Connection, plan_id: str) -> None:
     """The plan exists, and nobody else adds to it, moves its calls or deletes it until the transaction is
     over."""
     row = None
     if is_storable(plan_id):
-        query = select(plans.c.number).where(plans.c.id == plan_id).with_for_update()
-        row = connection.execute(query).first()
+        row = _run(connection, _HELD, {"plan": plan_id}).first()
     if row is None:  # guard: a late write does not bring back what was deleted
         raise UnknownPlan(plan_id)
 
@@ -250,8 +275,7 @@ def _of_number(plan_id: str, number: int) -> Update:
 
 
 def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:
-    query = select(tool_calls).where(tool_calls.c.plan_id == plan_id, tool_calls.c.number == number)
-    row = connection.execute(query).mappings().first()
+    row = _run(connection, _ONE, {"plan": plan_id, "which": number}).mappings().first()
     if row is None:
         raise PlanError(plan_id, f"has no call {number}; `agents plan log {plan_id}` shows them")
     return call_of(row)
