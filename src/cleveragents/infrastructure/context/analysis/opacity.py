@@ -17,6 +17,8 @@ _GENERATED = re.compile(
     rb"|\b(?:file|code|module) (?:is|was|has been) (?:auto-?|automatically )generated\b",
     re.IGNORECASE,
 )
+_COMMENTS = (b"#", b"//", b"/*", b"*", b"--", b";", b"<!--", b"<?", b"%")
+
 PROSE = (".md", ".rst", ".txt", ".adoc", ".markdown", ".org")
 """Endings of files that people write for people: all of it is documentation, and lines may be long."""
 
@@ -27,12 +29,24 @@ def opaque_because(path: str, data: bytes) -> str | None:
         return "binary"
     if len(data) > LARGEST:
         return "too large"
-    if _GENERATED.search(data, 0, _MARKED_WITHIN) and not path.lower().endswith(PROSE):
+    if not path.lower().endswith(PROSE) and _is_marked(data[:_MARKED_WITHIN]):
         return "generated"
     lines = data.count(b"\n") + 1
     if len(data) > max(_SHORT_ENOUGH, lines * _LONG_LINES) and not path.lower().endswith(PROSE):
         return "generated"
     return None
+
+
+def _is_marked(head: bytes) -> bool:
+    """Whether the comment that a file begins with says so; further down it may be said of other files."""
+    if _GENERATED.search(head) is None:
+        return False
+    for line in map(bytes.strip, head.split(b"\n")):
+        if line and not line.startswith(_COMMENTS):
+            return False
+        if _GENERATED.search(line):
+            return True
+    return False
 
 
 def decode(data: bytes) -> bytes:
