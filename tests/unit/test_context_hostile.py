@@ -200,6 +200,15 @@ def test_the_code_stays_open_until_a_straggler_is_done_with_it() -> None:
     assert (seen, index.closed) == ([0], 1)
 
 
+def test_the_code_stays_open_while_an_answer_that_was_given_up_still_reads_it() -> None:
+    with world() as made:
+        index = HostileIndex(made, "text hangs")
+        answer = made.pipeline({"words": finding(fragment())}, index=index).ask(query())
+        assert any("only paths are named" in note for note in answer.notes)
+        assert index.closed == 0
+    assert index.closed == 1
+
+
 # ── what else may fail ────────────────────────────────────────────────────────────────────────────────
 
 

@@ -65,7 +65,7 @@ class ShownCode:
         text = self._code.text(path)
         if len(text) > _MOST_CHARACTERS:  # guard: masking takes time, and none of it would be shown
             raise ValueError(f"it has more than {_MOST_CHARACTERS:,} characters")
-        return redact_content_text(text)  # guard: no secret is shown
+        return redact_content_text(text)  # before anyone counts it
 
     def _asked(self, act: Callable[[], T], what: str) -> T:
         outcome = attempted(act)

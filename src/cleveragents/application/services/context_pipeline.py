@@ -156,10 +156,15 @@ class ContextPipeline:
             cancelled=query.cancelled,
         )
         assembly = Assembly(task, parts.own, parts.replaced, parts.executor, parts.count, parts.rerank)
+
+        def assemble(_: CancelSignal) -> ContextAnswer:
+            with opened.held.held():  # guard: left behind, it still reads
+                return assembly.run()
+
         outcome = run_step(
             parts.steps,
             "assembly",
-            lambda _: assembly.run(),
+            assemble,
             seconds=deadline.left * (1 - _LAST),
             cancelled=query.cancelled,
         )

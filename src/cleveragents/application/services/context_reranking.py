@@ -68,7 +68,7 @@ class Reranking:
         return ModelRequest(
             messages=[
                 Message(Role.SYSTEM, _SYSTEM),
-                Message(Role.USER, redact_content_text(text)),  # guard: no secret reaches the model
+                Message(Role.USER, redact_content_text(text)),  # no secret reaches the model
             ],
             max_output_tokens=_OUTPUT_TOKENS,
             temperature=0.0,

@@ -47,7 +47,7 @@ def _is_there(name: str, environment: Mapping[str, str], digest: str) -> bool:
         data = (Path(directory) / key).read_bytes() if directory else b""
     except OSError:
         return False
-    return sha256(data).hexdigest() == digest  # guard: another file would be downloaded anew
+    return sha256(data).hexdigest() == digest  # another file would be downloaded anew
 
 
 def _counting(name: str) -> CountTokens:
