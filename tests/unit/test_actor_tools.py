@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.tools import SandboxFiles, Tool, Workplace
 from cleveragents.application.services.actor_tools import ActorTools
 from cleveragents.application.services.async_worker import CancellationToken
@@ -48,6 +51,30 @@ def test_a_tool_that_is_denied_answers_so_and_does_nothing(plans: PlanBench) -> 
     assert not plans.parts.history.changes(plan.id)
     denied = plans.parts.history.calls(plan.id)[-1]
     assert (denied.tool, denied.state, denied.error) == ("write", CallState.FAILED, answer.text)
+
+
+class Watched:
+    """Keeps calls, and looks whether they come one at a time."""
+
+    def __init__(self, calls: CallStore) -> None:
+        self._calls = calls
+        self.lock: threading.Lock | None = None
+        self.alone: list[bool] = []
+
+    def __getattr__(self, name: str) -> Any:
+        assert self.lock is not None
+        self.alone.append(self.lock.locked())
+        return getattr(self._calls, name)
+
+
+def test_a_call_that_is_not_made_takes_its_turn_like_the_others(plans: PlanBench) -> None:
+    worker, _ = tools(plans, profile("full-auto"))
+    calls = Watched(worker.execution.calls)
+    worker = ActorTools(replace(worker.execution, calls=calls))
+    calls.lock = worker._lock
+    worker.refuse("fly", {}, "there is no tool 'fly'", step="1.1")
+    assert calls.alone
+    assert all(calls.alone)
 
 
 def test_a_call_that_is_not_made_is_kept_once(plans: PlanBench) -> None:

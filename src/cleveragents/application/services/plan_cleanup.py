@@ -112,7 +112,9 @@ class PlanCleanup:
             plan = self.plans.get(plan_id)
         except UnknownPlan:
             return True
-        return plan.state.ended and plan.updated_at <= cutoff  # guard: what may be resumed goes on from there
+        if not plan.state.ended:  # guard: what may be resumed goes on from there
+            return False
+        return plan.updated_at <= cutoff
 
     def _plans_of(self, sizes: Mapping[str, int]) -> Mapping[str, Plan]:
         after: str | None = None

@@ -169,8 +169,9 @@ class ToolExecution:
     ) -> ToolCall:
         """The call, started, or the reason why it may not be."""
         kept = _kept(request, tool)
+        # guard: leave that was asked for something else is none for this
         if earlier is not None and earlier.state is CallState.ASKED and earlier.arguments != kept:
-            earlier = None  # guard: leave was asked for something else
+            earlier = None
         verdict = self.policy.verdict(capability)
         if request.granted and verdict is Verdict.ASK:  # guard: what is denied stays denied
             verdict = Verdict.ALLOW
