@@ -123,6 +123,12 @@ def test_every_rendering_is_counted_and_worth_more_the_deeper_it_is() -> None:
     assert [one.value for one in renderings] == sorted(one.value for one in renderings)
 
 
+def test_a_signature_of_very_many_lines_is_named_by_its_kind() -> None:
+    text = "def long(\n" + "".join(f"    a{n},\n" for n in range(40)) + "):\n    return 1\n"
+    (choice,) = offered({"long.py": text}, ("long.py", None))
+    assert shown(choice)[Depth.SIGNATURES].splitlines()[1:] == ["function long"]
+
+
 # ── whole units ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -118,6 +118,15 @@ def test_what_is_no_file_is_shown_with_its_text_and_what_is_nowhere_is_noted() -
     assert answer.strategies[0].fragments[0].text == ""
 
 
+def test_texts_that_are_too_long_or_too_many_are_left_out_and_noted() -> None:
+    long = fragment("commit 1", text="x " * 20_000)
+    many = [fragment(f"commit {n}", text="short") for n in range(120)]
+    for found in ([long], many):
+        answer = ask({"words": finding(*found, fragment("", text="no name"))})
+        assert "words brought texts that are too long or too many; some are left out" in answer.notes
+    assert "### words\nno name" in ask({"words": finding(fragment("", text="no name"))}).text
+
+
 def test_a_finding_is_his_who_found_it_whatever_name_it_bears() -> None:
     answer = ask({"words": finding(fragment(strategy="names"))})
     assert {one.strategy for one in answer.files[0].findings} == {"words"}

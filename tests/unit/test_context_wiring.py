@@ -95,6 +95,16 @@ def test_an_installed_strategy_is_offered_and_loaded_when_it_is_made() -> None:
         offers["gone"](ground())
 
 
+def test_a_strategy_of_ours_that_cannot_be_imported_is_offered_so_that_its_report_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "cleveragents.infrastructure.context.strategies.keyword"
+    monkeypatch.setitem(sys.modules, name, None)
+    offers = StrategyRegistry([]).offers()
+    with pytest.raises(ImportError):
+        offers["keyword"](ground())
+
+
 def test_a_package_cannot_take_over_a_strategy_of_ours() -> None:
     registry = StrategyRegistry([EntryPoint("keyword", "foreign_context:make", "g")])
     assert registry.offers()["keyword"](ground()).name == "keyword"
