@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 __all__ = ["LARGEST", "PROSE", "decode", "opaque_because"]
 
@@ -12,10 +13,12 @@ _MARKED_WITHIN = 1024
 _LONG_LINES = 400
 _SHORT_ENOUGH = 4096  # a file that is one long line and no longer than this is a small one, not a packed one
 
+# A file that is left out cannot be found at all, so a part that is generated, or a mere plea, is not enough.
 _GENERATED = re.compile(
-    rb"@generated\b|\bdo not (?:edit|modify)\b|auto-?generated (?:by|from|file|code)\b"
+    rb"@generated\b|\bgenerated\b.{,200}\bdo not (?:edit|modify)\b"
+    rb"|\bdo not (?:edit|modify)\b.{,200}\bgenerated\b"
     rb"|\b(?:file|code|module) (?:is|was|has been) (?:auto-?|automatically )generated\b",
-    re.IGNORECASE,
+    re.IGNORECASE | re.DOTALL,
 )
 _COMMENTS = (b"#", b"//", b"/*", b"*", b"--", b";", b"<!--", b"<?", b"%")
 
@@ -41,12 +44,9 @@ def _is_marked(head: bytes) -> bool:
     """Whether the comment that a file begins with says so; further down it may be said of other files."""
     if _GENERATED.search(head) is None:
         return False
-    for line in map(bytes.strip, head.split(b"\n")):
-        if line and not line.startswith(_COMMENTS):
-            return False
-        if _GENERATED.search(line):
-            return True
-    return False
+    lines = map(bytes.strip, head.split(b"\n"))
+    comment = takewhile(lambda line: not line or line.startswith(_COMMENTS), lines)
+    return _GENERATED.search(b"\n".join(comment)) is not None
 
 
 def decode(data: bytes) -> bytes:
