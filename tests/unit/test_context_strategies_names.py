@@ -25,17 +25,10 @@ def test_capitals_count_in_names() -> None:
 def test_a_method_and_its_class_say_more_than_either() -> None:
     found = ask(symbols.make, "wrong\n\n`Session.send_request` hangs")
     assert paths_by(found, "member_of") == ["src/kite/session.py"]
-    assert paths_by(found, "member_ticked") == ["src/kite/session.py"]
 
 
 def test_a_constant_is_a_name_too() -> None:
     assert paths_by(ask(symbols.make, "DEFAULT_BACKOFF is wrong"), "variable_title") == ["src/kite/policy.py"]
-
-
-def test_words_that_stand_together_may_be_one_name() -> None:
-    found = ask(symbols.make, "the cookie jar is empty\n\nwe open socket after socket")
-    assert paths_by(found, "phrase_title") == ["web/src/cookieJar.ts"]
-    assert paths_by(found, "phrase_prose") == ["src/kite/wire.py"]
 
 
 def test_who_uses_a_rare_name_is_found_as_well() -> None:
@@ -45,7 +38,7 @@ def test_who_uses_a_rare_name_is_found_as_well() -> None:
 
 def test_names_are_compared_by_their_words() -> None:
     found = ask(symbols.make, "requests are sent twice")
-    assert paths_by(found, "words_best_title")[0] == "src/kite/session.py"
+    assert paths_by(found, "words")[0] == "src/kite/session.py"
 
 
 def test_a_path_is_meant_however_much_stands_before_it() -> None:
@@ -130,7 +123,6 @@ def test_a_test_leads_to_what_it_exercises() -> None:
     found = ask(tests.make, "patience grows with every failure")
     assert paths_by(found, "namesake")[0] == "src/kite/policy.py"
     assert paths_by(found, "imported")[0] == "src/kite/policy.py"
-    assert paths_by(found, "used")[0] == "src/kite/policy.py"
 
 
 def test_without_tests_nothing_is_bridged() -> None:
@@ -156,9 +148,10 @@ HISTORY = FakeCommitHistory(
 
 def test_a_commit_like_the_question_leads_to_its_files() -> None:
     found = ask(history.make, "backoff of a retry is too short", ground_of(history=HISTORY))
-    assert set(paths_by(found, "message")[:2]) == {"src/kite/policy.py", "src/kite/utils.py"}
-    assert paths_by(found, "recent")[0] == "src/kite/wire.py"
-    assert "src/kite/gone.py" not in paths_by(found, "recent")
+    for signal in ("nearest_title", "nearest_weighed", "told_weighed"):
+        assert set(paths_by(found, signal)[:2]) == {"src/kite/policy.py", "src/kite/utils.py"}, signal
+    assert paths_by(found, "latest")[0] == "src/kite/wire.py"
+    assert "src/kite/gone.py" not in paths_by(found, "latest")
 
 
 def test_files_that_changed_with_a_likely_one_are_found() -> None:

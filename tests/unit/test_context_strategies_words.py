@@ -36,8 +36,12 @@ QUESTION = "RetryPolicy waits too long\n\nThe `next_backoff` of kite.policy grow
 
 def test_keywords_find_the_file_that_speaks_of_them() -> None:
     found = ask(keyword.make, "which backoff is there for the next attempt")
-    for signal in ("filen_weighed", "chunksn_weighed", "file_title", "chunks_title"):
+    for signal in ("file_full", "chunks_weighed", "file_title", "cover_title", "cover_chunk"):
         assert paths_by(found, signal)[0] == "src/kite/policy.py", signal
+
+
+def test_what_is_written_about_code_is_searched_by_itself() -> None:
+    assert paths_by(ask(keyword.make, "is it tried again"), "doc") == ["src/kite/policy.py"]
 
 
 def test_keywords_find_the_very_function() -> None:
@@ -50,21 +54,21 @@ def test_keywords_find_the_very_function() -> None:
 
 def test_a_path_is_found_by_its_words_in_another_form() -> None:
     found = ask(keyword.make, "parsing of cookies")
-    assert paths_by(found, "share_title")[0] == "web/src/parse.ts"
-    assert "web/src/cookieJar.ts" in paths_by(found, "path_title")
+    assert paths_by(found, "share")[0] == "web/src/parse.ts"
+    assert "web/src/cookieJar.ts" in paths_by(found, "path")
 
 
 def test_tests_and_texts_are_found_apart_from_sources() -> None:
     found = ask(keyword.make, "patience grows with every failure; retries wait for the backoff")
     assert paths_by(found, "test")[0] == "tests/test_policy.py"
     assert paths_by(found, "text")[0] == "docs/usage.md"
-    assert not any("test" in path or path.endswith(".md") for path in paths_by(found, "filen_weighed"))
+    assert not any("test" in path or path.endswith(".md") for path in paths_by(found, "file_full"))
 
 
 def test_the_same_content_at_two_paths_is_found_at_both() -> None:
     twins = {"a/one.py": FILES["src/kite/policy.py"], "b/two.py": FILES["src/kite/policy.py"]}
     found = ask(keyword.make, "next backoff", ground_of(twins))
-    assert set(paths_by(found, "filen_title")) == {"a/one.py", "b/two.py"}
+    assert set(paths_by(found, "file_title")) == {"a/one.py", "b/two.py"}
 
 
 def test_guidance_has_what_is_meant_for_everybody_and_what_is_about_the_question() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleveragents.application.ports.code_index import CodeSnapshot
+from cleveragents.application.ports.code_index import CodeSnapshot, Postings
 from cleveragents.domain.code import Field
 
 if TYPE_CHECKING:
@@ -46,9 +46,12 @@ class Corpus:
 
     def find(self, code: CodeSnapshot, field: Field, terms: Sequence[str]) -> Occurrences:
         """Where these terms stand, in the order of `terms`."""
+        return self.among(code.postings(field, sorted(set(terms))), terms)
+
+    def among(self, postings: Mapping[str, Postings], terms: Sequence[str]) -> Occurrences:
+        """What of these postings is in this corpus."""
         import numpy as np
 
-        postings = code.postings(field, sorted(set(terms)))
         numbers: list[NDArray[np.int32]] = []
         chunks: list[NDArray[np.int32]] = []
         counts: list[Scores] = []
@@ -111,6 +114,9 @@ class Bm25Table:
         self._term = term
         self._unit = unit
         self._value = self.rarity[term] * count * (k1 + 1) / (count + penalty)
+
+    def rarity_of(self, term: str) -> float:
+        return float(self.rarity[self._numbers[term]])
 
     def scores(self, query: Mapping[str, float]) -> Scores:
         """How well each chunk or document answers; zero where no term of the query stands."""

@@ -137,35 +137,31 @@ class Looking:
 
     def found(self, kind: str, field: Field = Field.BODY) -> Occurrences:
         """Where any word of the question stands."""
-        terms = sorted({term for query in self.queries.values() for term in query})
-        return self.once(("found", kind, field), lambda: self.corpus(kind).find(self.code, field, terms))
+        terms = self.once("terms", lambda: sorted({term for one in self.queries.values() for term in one}))
+        # read once for all kinds: reading is what takes the time
+        postings = self.once(("postings", field), lambda: self.code.postings(field, terms))
+        return self.once(("found", kind, field), lambda: self.corpus(kind).among(postings, terms))
 
-    def table(self, kind: str, *, documents: bool, named: bool = False) -> Bm25Table:
-        """Words anywhere; with `named` those in names of definitions count more."""
+    def table(self, kind: str, *, documents: bool) -> Bm25Table:
+        """Words anywhere, those in names of definitions counting more."""
 
         def weigh() -> Bm25Table:
-            found = self.found(kind)
-            b = 0.75
-            if named:
-                found = self.once(
-                    ("joined", kind),
-                    lambda: self.found(kind).joined(self.found(kind, Field.NAME), _NAME_WEIGHT),
-                )
-                b = 0.5 if documents else 0.6
-            return Bm25Table(self.corpus(kind), found, documents=documents, b=b)
+            found = self.once(("joined", kind), lambda: self._joined(kind))
+            return Bm25Table(self.corpus(kind), found, documents=documents, b=0.5 if documents else 0.6)
 
-        return self.once(("table", kind, documents, named), weigh)
+        return self.once(("table", kind, documents), weigh)
 
-    def chunk_scores(self, query: str, *, kind: str = Kind.SOURCE, named: bool = True) -> Scores:
+    def _joined(self, kind: str) -> Occurrences:
+        return self.found(kind).joined(self.found(kind, Field.NAME), _NAME_WEIGHT)
+
+    def chunk_scores(self, query: str, kind: str = Kind.SOURCE) -> Scores:
         return self.once(
-            ("chunks", kind, query, named),
-            lambda: self.table(kind, documents=False, named=named).scores(self.queries[query]),
+            ("chunks", kind, query), lambda: self.table(kind, documents=False).scores(self.queries[query])
         )
 
-    def file_scores(self, query: str, *, kind: str = Kind.SOURCE, named: bool = True) -> Scores:
+    def file_scores(self, query: str, kind: str = Kind.SOURCE) -> Scores:
         return self.once(
-            ("files", kind, query, named),
-            lambda: self.table(kind, documents=True, named=named).scores(self.queries[query]),
+            ("files", kind, query), lambda: self.table(kind, documents=True).scores(self.queries[query])
         )
 
     @property

@@ -11,7 +11,7 @@ from cleveragents.domain.code import FileAnalysis
 from cleveragents.domain.code_terms import split_identifier
 from cleveragents.infrastructure.context.path_words import stem
 
-__all__ = ["NameWords"]
+__all__ = ["name_words"]
 
 
 @lru_cache(maxsize=100_000)
@@ -19,36 +19,30 @@ def _stems(name: str) -> frozenset[str]:
     return frozenset(stem(part) for part in split_identifier(name) if len(part) > 1)
 
 
-class NameWords:
-    """For each document: `best`, how well its best name matches, and `together`, how well all of them do.
+def name_words(query: Mapping[str, float], analyses: Mapping[int, FileAnalysis]) -> dict[int, float]:
+    """For each document, how well the best of the names that it defines matches.
 
     A name is worth the rare words that it shares with the question, and less for each that it does not."""
-
-    def __init__(self, query: Mapping[str, float], analyses: Mapping[int, FileAnalysis]) -> None:
-        wanted: dict[str, float] = {}
-        for term, weight in query.items():
-            wanted[stem(term)] = max(wanted.get(stem(term), 0.0), weight)
-        names = {
-            document: {
-                definition.name for definition in analysis.definitions if definition.kind != "variable"
-            }
-            for document, analysis in analyses.items()
-        }
-        holders = Counter(name for defined in names.values() for name in defined)
-        words = Counter(word for name in holders for word in _stems(name))
-        rarity = {word: math.log(1 + (len(holders) + 1) / (1 + count)) for word, count in words.items()}
-        total = sum(weight * rarity.get(word, 0.0) for word, weight in wanted.items()) or 1.0
-        worth: dict[str, float] = {}
-        for name in holders:
-            hits = [word for word in _stems(name) if word in wanted]
-            if hits:
-                shared = sum(rarity[word] * wanted[word] for word in hits)
-                share = sum(rarity[word] for word in hits) / sum(rarity[word] for word in _stems(name))
-                worth[name] = shared * share / math.sqrt(holders[name]) / total
-        self.best: dict[int, float] = {}
-        self.together: dict[int, float] = {}
-        for document, defined in names.items():
-            matching = [worth[name] for name in defined if name in worth]
-            if matching:
-                self.best[document] = max(matching)
-                self.together[document] = math.sqrt(sum(value * value for value in matching))
+    wanted: dict[str, float] = {}
+    for term, weight in query.items():
+        wanted[stem(term)] = max(wanted.get(stem(term), 0.0), weight)
+    names = {
+        document: {definition.name for definition in analysis.definitions if definition.kind != "variable"}
+        for document, analysis in analyses.items()
+    }
+    holders = Counter(name for defined in names.values() for name in defined)
+    words = Counter(word for name in holders for word in _stems(name))
+    rarity = {word: math.log(1 + (len(holders) + 1) / (1 + count)) for word, count in words.items()}
+    worth: dict[str, float] = {}
+    for name in holders:
+        hits = [word for word in _stems(name) if word in wanted]
+        if hits:
+            shared = sum(rarity[word] * wanted[word] for word in hits)
+            share = sum(rarity[word] for word in hits) / sum(rarity[word] for word in _stems(name))
+            worth[name] = shared * share / math.sqrt(holders[name])
+    best: dict[int, float] = {}
+    for document, defined in names.items():
+        matching = [worth[name] for name in defined if name in worth]
+        if matching:
+            best[document] = max(matching)
+    return best

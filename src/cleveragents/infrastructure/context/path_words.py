@@ -52,14 +52,14 @@ class PathWords:
         self._holders = Counter(word for words in self._all.values() for word in words)
 
     def scores(self, query: Mapping[str, float]) -> dict[str, dict[str, float]]:
-        """Of each path: `path` for all of it, `name` for the file's own name, and `share` for how much of
-        that name the query has."""
+        """Of each path: `path` for what all of it shares with the query, and `share` for how much of the
+        file's own name the query has."""
         wanted: dict[str, float] = {}
         for term, weight in query.items():
             word = stem(term)
             wanted[word] = max(wanted.get(word, 0.0), weight)
         wanted = {word: weight for word, weight in wanted.items() if word in self._holders}
-        answer: dict[str, dict[str, float]] = {"path": {}, "name": {}, "share": {}}
+        answer: dict[str, dict[str, float]] = {"path": {}, "share": {}}
         if not wanted:
             return answer
         asked = wanted.keys()
@@ -70,7 +70,6 @@ class PathWords:
             own = self._last[path]
             hits = asked & own
             if hits:
-                answer["name"][path] = sum(wanted[word] * self._rarity(word) for word in hits)
                 whole = sum(map(self._rarity, own)) + 0.1
                 answer["share"][path] = sum(map(self._rarity, hits)) / whole
         return answer

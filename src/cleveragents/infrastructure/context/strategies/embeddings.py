@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddingsStrategy", "make", "offered"]
 
 _LIBRARY = "wordllama"
-_MOST_FILES = 30
+_MOST_FILES = 20
 _MOST_PIECES = 60
 _MOST_CHARACTERS = 1_500
 

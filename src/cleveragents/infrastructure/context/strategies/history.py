@@ -1,6 +1,10 @@
-"""The past: commits whose messages are like the question, and files that change together with likely ones.
+"""The past: what was changed when somebody wrote a commit message that is like the question.
 
-A commit that touched a hundred files says little of any of them, so it shares its worth among them.
+Messages of commits speak the language of issues, and name no file; their commits do. So a file can be found
+by all that was ever written about it: by the commits that are most like the question, and by everything that
+was said of the file, taken as one text. How lately a file changed tells a little as well, and so does which
+files change with the likeliest. A commit that touched many files says little of any of them, so it shares
+its worth among them.
 """
 
 from __future__ import annotations
@@ -8,21 +12,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from cleveragents.application.ports.context import CancelSignal, ContextStrategy
 from cleveragents.application.ports.context_parts import CommitHistory, PastCommit, StrategyGround
-from cleveragents.domain.code_terms import terms_of
 from cleveragents.domain.context import ContextFragment, ContextRequest
+from cleveragents.domain.question_queries import query_terms
 from cleveragents.infrastructure.context.looking import looking
 from cleveragents.infrastructure.context.places import Places, in_order
 
 __all__ = ["HistoryStrategy", "make"]
 
-_MOST_COMMITS = 1_000
-_MOST_MESSAGE = 2_000
-_MOST_PATHS = 30
-_MOST_ALIKE = 30
+_MOST_COMMITS = 1_500
+_MOST_MESSAGE = 1_500
+_MOST_PATHS = 60
+_MOST_NEAREST = 10
 _MOST_SEEDS = 10
+_HEAVIEST = 3.0
 
 
 class HistoryStrategy:
@@ -36,69 +42,118 @@ class HistoryStrategy:
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
         commits = self._history.commits(self._code.place, limit=_MOST_COMMITS)
-        commits = [commit for commit in commits if 0 < len(commit.paths) <= _MOST_PATHS]
         if not commits or cancelled.is_cancelled:
             return ()
         look = looking(self._code, request.question)
-        present = {file.path for file in self._code.files}
+        past = _Past(commits, frozenset(look.source_paths))
         places = Places(look, self.name)
-        query = {**look.queries["prose"], **look.queries["title"]}
-        fragments = places.files("message", _alike(commits, query, present))
-        fragments += places.files("recent", _recent(commits, present))
-        if not cancelled.is_cancelled:
-            likely = {
-                path: float(look.likely[one])
-                for one in look.contenders[:_MOST_SEEDS]
-                for path in look.paths[one]
-            }
-            fragments += places.files("together", _together(commits, likely, present))
+        fragments: list[ContextFragment] = []
+        for part in ("title", "weighed"):
+            if cancelled.is_cancelled:
+                break
+            query = {term: min(weight, _HEAVIEST) for term, weight in look.queries[part].items()}
+            alike = past.alike(query)
+            fragments += places.files(f"nearest_{part}", past.nearest(alike))
+            fragments += places.files(f"told_{part}", past.told(query))
+        fragments += places.files("latest", past.latest())
+        seeds = look.contenders[:_MOST_SEEDS]
+        likely = {path: float(look.likely[one]) for one in seeds for path in look.paths[one]}
+        fragments += places.files("together", past.together(likely))
         return in_order(fragments)
 
 
-def _alike(commits: Sequence[PastCommit], query: Mapping[str, float], present: set[str]) -> dict[str, float]:
-    """Files of the commits whose messages are most like the question."""
-    words = [Counter(terms_of(commit.message[:_MOST_MESSAGE])) for commit in commits]
-    holders = Counter(term for counted in words for term in counted if term in query)
-    scored: list[tuple[float, int]] = []
-    for position, counted in enumerate(words):
-        worth = sum(
-            query[term] * math.log(1 + len(commits) / holders[term]) for term in counted if term in query
-        )
-        scored.append((worth / (1 + math.log(1 + len(counted))), position))
-    scored.sort(reverse=True)
-    scores: dict[str, float] = {}
-    for worth, position in scored[:_MOST_ALIKE]:
-        for path in commits[position].paths:
-            if path in present:
-                scores[path] = scores.get(path, 0.0) + worth / len(commits[position].paths) ** 0.5
-    return scores
+@lru_cache(maxsize=10_000)
+def _counted(message: str) -> tuple[Counter[str], int]:
+    """The terms of a message and how many they are; kept, because the next question has the same past."""
+    terms = query_terms(message[:_MOST_MESSAGE])
+    return terms, sum(terms.values())
 
 
-def _recent(commits: Sequence[PastCommit], present: set[str]) -> dict[str, float]:
-    """How lately and how often each file changed."""
-    scores: dict[str, float] = {}
-    for position, commit in enumerate(commits):
-        for path in commit.paths:
-            if path in present:
-                scores[path] = scores.get(path, 0.0) + math.exp(-position / 100)
-    return scores
+class _Past:
+    """Commits, newest first, with those of their files that are there. Not thread-safe: for one question."""
 
+    def __init__(self, commits: Sequence[PastCommit], present: frozenset[str]) -> None:
+        self._words = [_counted(commit.message) for commit in commits]
+        self._paths = [
+            [path for path in commit.paths if path in present] if len(commit.paths) <= _MOST_PATHS else []
+            for commit in commits
+        ]
+        self._average = sum(length for _, length in self._words) / (len(commits) + 1) or 1.0
 
-def _together(
-    commits: Sequence[PastCommit], likely: Mapping[str, float], present: set[str]
-) -> dict[str, float]:
-    """Files that changed in the same commits as likely ones."""
-    scores: dict[str, float] = {}
-    changes = Counter(path for commit in commits for path in commit.paths)
-    for commit in commits:
-        for source in commit.paths:
-            worth = likely.get(source, 0.0) / changes[source] / len(commit.paths)
-            if worth == 0.0:
-                continue
-            for path in commit.paths:
-                if path != source and path in present:
-                    scores[path] = scores.get(path, 0.0) + worth
-    return scores
+    def alike(self, query: Mapping[str, float]) -> list[tuple[float, int]]:
+        """The commits whose messages answer best, by BM25, each with its score and place."""
+        holders = Counter(term for terms, _ in self._words for term in terms.keys() & query.keys())
+        total = len(self._words) + 1
+        rarity = {term: math.log(1 + (total - held + 0.5) / (held + 0.5)) for term, held in holders.items()}
+        scored: list[tuple[float, int]] = []
+        for place, (terms, length) in enumerate(self._words):
+            common = terms.keys() & rarity.keys()
+            if common and self._paths[place]:
+                penalty = 1.2 * (0.4 + 0.6 * length / self._average)
+                score = sum(
+                    rarity[term] * query[term] * terms[term] * 2.2 / (terms[term] + penalty)
+                    for term in common
+                )
+                scored.append((score, place))
+        return sorted(scored, key=lambda item: (-item[0], item[1]))[:_MOST_NEAREST]
+
+    def nearest(self, alike: Sequence[tuple[float, int]]) -> dict[str, float]:
+        """For each file the one commit that is most alike."""
+        scores: dict[str, float] = {}
+        for score, place in alike:
+            for path in self._paths[place]:
+                worth = score / len(self._paths[place]) ** 0.5
+                scores[path] = max(scores.get(path, 0.0), worth)
+        return scores
+
+    def told(self, query: Mapping[str, float]) -> dict[str, float]:
+        """All messages about a file as one text, by BM25 over files."""
+        texts: dict[str, dict[str, float]] = {}
+        lengths: dict[str, float] = {}
+        for (terms, length), paths in zip(self._words, self._paths, strict=True):
+            common = terms.keys() & query.keys()
+            share = 1 / len(paths) ** 0.5 if paths else 0.0
+            for path in paths:
+                lengths[path] = lengths.get(path, 0.0) + share * length
+                text = texts.setdefault(path, {})
+                for term in common:
+                    text[term] = text.get(term, 0.0) + share * terms[term]
+        holders = Counter(term for text in texts.values() for term in text)
+        average = sum(lengths.values()) / max(len(lengths), 1) or 1.0
+        total = len(lengths)
+        scores: dict[str, float] = {}
+        for path, text in texts.items():
+            penalty = 1.2 * (0.5 + 0.5 * lengths[path] / average)
+            scores[path] = sum(
+                math.log(1 + (total - holders[term] + 0.5) / (holders[term] + 0.5))
+                * query[term]
+                * count
+                * 2.2
+                / (count + penalty)
+                for term, count in text.items()
+            )
+        return scores
+
+    def latest(self) -> dict[str, float]:
+        """How lately each file changed."""
+        scores: dict[str, float] = {}
+        for place, paths in enumerate(self._paths):
+            for path in paths:
+                scores.setdefault(path, 1 / (1 + place / 50))
+        return scores
+
+    def together(self, likely: Mapping[str, float]) -> dict[str, float]:
+        """Files that changed in the same commits as likely ones."""
+        scores: dict[str, float] = {}
+        often = Counter(path for paths in self._paths for path in paths)
+        for paths in self._paths:
+            for source in paths:
+                worth = likely.get(source, 0.0) / often[source] / len(paths)
+                if worth > 0:
+                    for path in paths:
+                        if path != source:
+                            scores[path] = scores.get(path, 0.0) + worth
+        return scores
 
 
 def make(ground: StrategyGround) -> ContextStrategy:

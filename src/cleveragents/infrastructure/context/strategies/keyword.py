@@ -21,9 +21,9 @@ from cleveragents.infrastructure.context.places import Places, in_order
 
 __all__ = ["KeywordStrategy", "make"]
 
-_QUERIES = ("full", "title", "weighed", "prose", "code", "trace", "ticked", "errors")
-_FIELDS = (Field.NAME, Field.DOC, Field.STRING, Field.REFERENCE)
+_MOST_FILES = 75
 _MOST_OTHERS = 40
+_COVERED = ("title", "ticked")
 
 
 class KeywordStrategy:
@@ -38,7 +38,7 @@ class KeywordStrategy:
         look = looking(self._code, request.question)
         places = Places(look, self.name)
         fragments: list[ContextFragment] = []
-        for part in (_sources, _fields, _paths, _others):
+        for part in (_sources, _cover, _documentation, _paths, _others):
             if cancelled.is_cancelled:
                 break
             fragments += part(look, places)
@@ -47,41 +47,41 @@ class KeywordStrategy:
 
 def _sources(look: Looking, places: Places) -> list[ContextFragment]:
     corpus = look.corpus(Kind.SOURCE)
-    fragments = [*places.chunks("chunk", look.chunk_scores("weighed"))]
-    for query in _QUERIES:
-        if not look.queries[query]:
-            continue
-        for named in (False, True):
-            mark = "n" if named else ""
-            by_chunk = look.chunk_scores(query, named=named)
-            fragments += places.documents(f"file{mark}_{query}", look.file_scores(query, named=named))
-            fragments += places.documents(f"chunks{mark}_{query}", pooled(corpus, by_chunk))
-        if query in ("title", "weighed", "ticked"):
-            files = look.table(Kind.SOURCE, documents=True)
-            chunks = look.table(Kind.SOURCE, documents=False)
-            fragments += places.documents(f"cover_{query}", files.coverage(look.queries[query]))
-            within = pooled(corpus, chunks.coverage(look.queries[query]), (1.0,))
-            fragments += places.documents(f"cover_chunk_{query}", within)
+    fragments = places.chunks("chunk", look.chunk_scores("weighed"))
+    for query in ("full", "weighed"):
+        pool = pooled(corpus, look.chunk_scores(query))
+        fragments += places.documents(f"chunks_{query}", pool, _MOST_FILES)
+    for query in ("full", "title", "prose"):
+        fragments += places.documents(f"file_{query}", look.file_scores(query), _MOST_FILES)
     return fragments
 
 
-def _fields(look: Looking, places: Places) -> list[ContextFragment]:
-    corpus = look.corpus(Kind.SOURCE)
-    fragments: list[ContextFragment] = []
-    for field in _FIELDS:
-        table = Bm25Table(corpus, look.found(Kind.SOURCE, field), documents=True, b=0.4)
-        for query in ("title", "weighed"):
-            fragments += places.documents(f"{field.value}_{query}", table.scores(look.queries[query]))
+def _cover(look: Looking, places: Places) -> list[ContextFragment]:
+    """How much of what was asked stands there at all, however often."""
+    files = look.table(Kind.SOURCE, documents=True)
+    chunks = look.table(Kind.SOURCE, documents=False)
+    within = pooled(look.corpus(Kind.SOURCE), chunks.coverage(look.queries["weighed"]), (1.0,))
+    fragments = places.documents("cover_chunk", within, _MOST_FILES)
+    for query in _COVERED:
+        covered = files.coverage(look.queries[query])
+        fragments += places.documents(f"cover_{query}", covered, _MOST_FILES)
     return fragments
+
+
+def _documentation(look: Looking, places: Places) -> list[ContextFragment]:
+    """Comments and documentation strings alone."""
+    found = look.found(Kind.SOURCE, Field.DOC)
+    table = Bm25Table(look.corpus(Kind.SOURCE), found, documents=True, b=0.4)
+    return places.documents("doc", table.scores(look.queries["weighed"]), _MOST_FILES)
 
 
 def _paths(look: Looking, places: Places) -> list[ContextFragment]:
     words = PathWords(look.source_paths)
-    fragments: list[ContextFragment] = []
-    for query in ("title", "weighed", "ticked", "prose"):
-        for signal, scores in words.scores(look.queries[query]).items():
-            fragments += places.files(f"{signal}_{query}", scores)
-    return fragments
+    return [
+        fragment
+        for signal, scores in words.scores(look.queries["weighed"]).items()
+        for fragment in places.files(signal, scores, _MOST_FILES)
+    ]
 
 
 def _others(look: Looking, places: Places) -> list[ContextFragment]:
@@ -89,7 +89,7 @@ def _others(look: Looking, places: Places) -> list[ContextFragment]:
     return [
         fragment
         for kind in (Kind.TEST, Kind.TEXT)
-        for fragment in places.documents(kind, look.file_scores("weighed", kind=kind), _MOST_OTHERS)
+        for fragment in places.documents(kind, look.file_scores("weighed", kind), _MOST_OTHERS)
     ]
 
 

@@ -116,29 +116,23 @@ def _modules(ends: PathEnds, question: Question) -> dict[str, float]:
 def _literals(look: Looking, places: Places) -> list[ContextFragment]:
     """Files with string literals that are what the question quotes: options, keys, codes."""
     question = look.question
-    fragments: list[ContextFragment] = []
+    quotes = (*question.quoted, *_OPTION.findall(question.text), *_CODED.findall(question.text))
+    wholes = {
+        list(terms_of(quote))[-1]
+        for quote in quotes[:_MOST_LITERALS]
+        if " " not in quote and len(quote) > 2 and terms_of(quote)
+    }
     corpus = look.corpus(Kind.SOURCE)
-    for signal, quotes in (
-        ("literal", (*question.quoted, *_OPTION.findall(question.text), *_CODED.findall(question.text))),
-        ("literal_ticked", question.ticked),
-    ):
-        wholes = {
-            list(terms_of(quote))[-1]
-            for quote in quotes[:_MOST_LITERALS]
-            if " " not in quote and len(quote) > 2 and terms_of(quote)
-        }
-        found = corpus.find(look.code, Field.STRING, sorted(wholes))
-        scores: dict[int, float] = {}
-        holders: dict[int, set[int]] = {}
-        documents = corpus.document_of[found.chunk].tolist()
-        for term, document in zip(found.term.tolist(), documents, strict=True):
-            holders.setdefault(term, set()).add(document)
-        for held in holders.values():
-            for document in held:
-                scores[document] = scores.get(document, 0.0) + 1 / len(held)
-        by_path = {path: score for one, score in scores.items() for path in look.paths[one]}
-        fragments += places.files(signal, by_path)
-    return fragments
+    found = corpus.find(look.code, Field.STRING, sorted(wholes))
+    documents = corpus.document_of[found.chunk].tolist()
+    holders: dict[int, set[int]] = {}
+    for term, document in zip(found.term.tolist(), documents, strict=True):
+        holders.setdefault(term, set()).add(document)
+    scores: dict[str, float] = {}
+    for held in holders.values():
+        for path in (path for document in held for path in look.paths[document]):
+            scores[path] = scores.get(path, 0.0) + 1 / len(held)
+    return places.files("literal", scores)
 
 
 def _messages(look: Looking, places: Places) -> list[ContextFragment]:

@@ -21,7 +21,7 @@ from cleveragents.domain.context import ContextFragment, ContextRequest
 from cleveragents.domain.question import Question
 from cleveragents.domain.question_queries import COMMON_WORDS
 from cleveragents.infrastructure.context.looking import Kind, Looking, looking
-from cleveragents.infrastructure.context.name_words import NameWords
+from cleveragents.infrastructure.context.name_words import name_words
 from cleveragents.infrastructure.context.places import Places, in_order
 
 __all__ = ["SymbolsStrategy", "make"]
@@ -30,7 +30,6 @@ _MOST_NAMES = 400
 _MOST_DEFINING = 40
 _MOST_LOOKED_AT = 160
 _MOST_PLACES = 40
-_MOST_WORDS = 400
 
 _TOO_COMMON = frozenset(
     [
@@ -73,6 +72,15 @@ _TOO_COMMON = frozenset(
 )
 _COMPOUND = re.compile(r"(?<=[^\W_])_|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|^_\w{3}")
 
+_TOLD = (
+    ("top", "title"),
+    ("top", "ticked"),
+    ("top", "prose"),
+    ("member", "title"),
+    ("variable", "title"),
+)
+"""Which definitions are told apart, and where in the question they are named."""
+
 _Names = dict[str, Counter[str]]
 
 
@@ -89,8 +97,6 @@ class SymbolsStrategy:
         names = _names(look.question)
         places = Places(look, self.name)
         fragments = _uses(look, names, places)
-        if not cancelled.is_cancelled:
-            fragments += _phrases(look, places)
         if not cancelled.is_cancelled:
             documents = _definers(look, names)
             analyses = self._code.analyses(documents)
@@ -167,27 +173,6 @@ def _by_path(look: Looking, scores: Mapping[int, float]) -> dict[str, float]:
     return {path: score for document, score in scores.items() for path in look.paths[document]}
 
 
-def _phrases(look: Looking, places: Places) -> list[ContextFragment]:
-    """Words that stand together in the question and are one name in the code: shallow copy, `shallowcopy`."""
-    fragments: list[ContextFragment] = []
-    for part, text, lengths in (
-        ("title", look.question.title, (2, 3, 4)),
-        ("prose", look.question.prose, (2, 3)),
-    ):
-        words = [whole_of(word) for word in words_of(text)[:_MOST_WORDS]]
-        joined = {
-            "".join(words[at : at + length]): length
-            for length in lengths
-            for at in range(len(words) - length + 1)
-        }
-        scores: dict[int, float] = {}
-        for term, documents in _holders(look, Field.NAME, joined).items():
-            for document in documents:
-                scores[document] = scores.get(document, 0.0) + (joined[term] - 1) / len(documents)
-        fragments += places.files(f"phrase_{part}", _by_path(look, scores))
-    return fragments
-
-
 def _definers(look: Looking, names: _Names) -> list[int]:
     """The sources that most probably define what is named, and the likeliest of all."""
     weights = _weights(names)
@@ -229,26 +214,20 @@ class _Definitions:
         fragments: list[ContextFragment] = []
         for signal, scores in (*self._by_part(), ("member_of", self._members())):
             fragments += places.files(signal, _by_path(look, scores))
-        for query in ("title", "weighed"):
-            words = NameWords(look.queries[query], self._analyses)
-            fragments += places.files(f"words_best_{query}", _by_path(look, words.best))
-            fragments += places.files(f"words_all_{query}", _by_path(look, words.together))
+        words = name_words(look.queries["weighed"], self._analyses)
+        fragments += places.files("words", _by_path(look, words))
         return [*fragments, *self._places(strategy)]
 
     def _by_part(self) -> Iterable[tuple[str, dict[int, float]]]:
-        for part, counts in self._names.items():
-            for group in ("top", "member", "variable"):
-                scores: dict[int, float] = {}
-                for name, count in counts.items():
-                    files = self._where.get((name, group))
-                    if files is None:
-                        continue
-                    certain = 1.0 if part == "ticked" or _is_compound(name) else 0.5
+        for group, part in _TOLD:
+            scores: dict[int, float] = {}
+            for name, count in self._names[part].items():
+                files = self._where.get((name, group), {})
+                certain = 1.0 if part == "ticked" or _is_compound(name) else 0.5
+                for document in files:
                     worth = certain / len(files) ** 0.75 * (1 + 0.3 * math.log(count))
-                    for document in files:
-                        scores[document] = scores.get(document, 0.0) + worth
-                if scores:
-                    yield f"{group}_{part}", scores
+                    scores[document] = scores.get(document, 0.0) + worth
+            yield f"{group}_{part}", scores
 
     def _members(self) -> dict[int, float]:
         """Files that define a method and its class, both of them named."""
