@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cleveragents.application.ports.actors import ActorHost
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.domain.actor import Actor, LlmNode
 from cleveragents.domain.conversation import Message, Role, Usage
@@ -43,14 +42,10 @@ class ModelCall:
     async def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> ModelCall:
         """Asks the host what the model is, once in a run, and which tools there are."""
         context, name = place.context, node.model or actor.model
-        specs: Sequence[ToolSpec] = ()
-        if name not in context.models or node.tools:
-            # On a thread: a model may have to be imported, tools to be started before they can be listed.
-            known = context.models.get(name)
-            context.models[name], specs = await asyncio.to_thread(
-                _asked, context.host, name, known, node.tools
-            )
-        return cls(actor, node, place, state, context.models[name], specs)
+        if name not in context.models:
+            # On a thread: a model may have to be imported.
+            context.models[name] = await asyncio.to_thread(context.host.models, name)
+        return cls(actor, node, place, state, context.models[name], await context.tools(node.tools))
 
     @property
     def facts(self) -> ModelFacts:
@@ -150,12 +145,6 @@ class ModelCall:
         if wanted is None:
             return max(1, min(facts.output_tokens, facts.context_tokens // 4))
         return max(1, min(wanted, facts.output_tokens, facts.context_tokens // 2))
-
-
-def _asked(
-    host: ActorHost, name: str | None, models: Sequence[ModelFacts] | None, tools: Sequence[str]
-) -> tuple[Sequence[ModelFacts], Sequence[ToolSpec]]:
-    return models or host.models(name), host.specs(tools) if tools else ()
 
 
 def _room(read: int, asked: int, refused: ContextTooLong) -> int:

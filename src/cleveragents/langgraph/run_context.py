@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cleveragents.application.ports.actors import ActorHost
 from cleveragents.application.ports.models import ModelFacts
 from cleveragents.domain.progress import Progress, ProgressKind
+from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import ActorStopped
 from cleveragents.langgraph.run_account import RunAccount
 from cleveragents.langgraph.state import ACCOUNT, State
@@ -20,8 +22,10 @@ class RunContext:
     """Given to every node as LangGraph's context; subgraphs inherit it. It is the loop's own, and ends with
     the run: a run that is resumed begins with a new one.
 
-    `models` are those that may answer for a name, as the host said; `rooms` what a provider said its model
-    reads, where that is less than is known of it; `stopped` the nodes that got nowhere, and why.
+    `models` are those that may answer for a name, as the host said; `specs` the tools that a list of names
+    means, the same throughout a run, because a model may ask for what it was told of; `rooms` what a provider
+    said its model reads, where that is less than is known of it; `stopped` the nodes that got nowhere, and
+    why.
     """
 
     host: ActorHost
@@ -29,8 +33,18 @@ class RunContext:
     tell: Callable[[Progress], None]
     account: RunAccount = field(default_factory=RunAccount)
     models: dict[str | None, Sequence[ModelFacts]] = field(default_factory=dict)
+    specs: dict[tuple[str, ...], Sequence[ToolSpec]] = field(default_factory=dict)
     rooms: dict[str, int] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
+
+    async def tools(self, names: Sequence[str]) -> Sequence[ToolSpec]:
+        """Those that a node's list of names means. What `ActorHost.specs` raises."""
+        key = tuple(names)
+        known = self.specs.get(key, None if key else ())
+        if known is None:
+            # On a thread: tools may have to be started before they can be listed.
+            known = self.specs[key] = await asyncio.to_thread(self.host.specs, names)
+        return known
 
     def model_key(self, path: str, call: str) -> str:
         """Names a model call within its plan: the thread, the node, which one."""

@@ -45,7 +45,7 @@ class ToolLoop:
         request, *others = pending_requests(messages_in(state, name))
         talk = counters_in(state, name)
         update: dict[str, Any] = {}
-        refusal = await asyncio.to_thread(self._refusal, request, place)
+        refusal = await self._refusal(request, place)
         talk["calls"] = talk.get("calls", 0) + 1
         if refusal is not None:
             answer = await _not_made(request, place, str(talk["calls"]), refusal)
@@ -59,11 +59,10 @@ class ToolLoop:
         told = Message(Role.TOOL, answer.text, (), request.id).to_json()
         return {**update, **said(name, [told], talk)}, bool(others)
 
-    def _refusal(self, request: ToolRequest, place: NodePlace) -> str | None:
+    async def _refusal(self, request: ToolRequest, place: NodePlace) -> str | None:
         if request.problem is not None:
             return f"this call of {request.tool} was not made: {request.problem}"
-        tools = self._node.tools
-        known = [spec.name for spec in place.context.host.specs(tools)] if tools else []
+        known = [spec.name for spec in await place.context.tools(self._node.tools)]
         if request.tool not in known:  # guard: only what the actor was given
             return f"there is no tool {request.tool!r}; there are: {', '.join(known) or 'none'}"
         return None
