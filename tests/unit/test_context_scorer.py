@@ -15,13 +15,13 @@ from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.application.services.context_scorer import FusedScorer
 from cleveragents.domain.code import Span
 from cleveragents.domain.context_answer import Candidate, Finding, Ranking
-from cleveragents.domain.fusion import Fusion, SignalWeight, fusion_from_json
+from cleveragents.domain.fusion import Fusion, fusion_from_json
 from cleveragents.infrastructure.context.fusion_weights import fusion_weights
 from cleveragents.testing.code_index import MemorySnapshot
 
 CODE = MemorySnapshot({}, CodePlace(Path("/nowhere")))
 FUSION = Fusion(
-    {("keyword", "file"): SignalWeight(1.0, 0.5), ("mentions", "path"): SignalWeight(2.0)},
+    {("keyword", "file"): 1.0, ("mentions", "path"): 2.0},
     priors={"vendored": -1.0},
     kinds={"test": 0.5, "text": 0.25},
 )
@@ -50,12 +50,6 @@ def test_signals_count_by_their_share_and_not_by_their_size() -> None:
     assert len(ranking.files[0].findings) == 2
 
 
-def test_a_place_in_the_order_counts_where_it_has_a_weight() -> None:
-    ranked = Fusion({("keyword", "file"): SignalWeight(0.0, 1.0)})
-    ranking = _ranked(_file("a.py", keyword__file=1.0), _file("b.py", keyword__file=0.99), fusion=ranked)
-    assert [place.score for place in ranking.files] == [1.0, pytest.approx(2 / 3)]
-
-
 def test_a_signal_that_nobody_has_measured_counts_a_little() -> None:
     ranking = _ranked(_file("a.py", keyword__file=1.0), _file("b.py", foreign__x=5.0), _file("c.py"))
     assert _paths(ranking) == ["a.py", "b.py", "c.py"]
@@ -77,6 +71,14 @@ def test_who_asks_for_tests_or_texts_gets_them(question: str, first: str) -> Non
         _file("tests/test_a.py", keyword__file=1.0),
     ]
     assert _paths(_ranked(*files, question=question))[0] == first
+
+
+def test_a_test_that_the_question_names_is_not_held_back() -> None:
+    files = [
+        _file("src/a.py", keyword__file=1.0),
+        _file("tests/test_a.py", keyword__file=0.2, mentions__path=1.0),
+    ]
+    assert _paths(_ranked(*files)) == ["tests/test_a.py", "src/a.py"]
 
 
 def test_what_others_wrote_is_held_back() -> None:
@@ -133,7 +135,7 @@ def test_scores_are_between_0_and_1_and_no_file_is_there_twice(
 
 def test_our_weights_can_be_read_and_prefer_what_the_question_names() -> None:
     fusion = fusion_weights()
-    assert fusion.worth({("mentions", "path"): (1.0, 0)}) > 0
+    assert fusion.worth({("mentions", "path"): 1.0}) > 0
     assert fusion.kind("tests/test_a.py") < fusion.kind("src/a.py")
 
 
@@ -142,9 +144,9 @@ def test_our_weights_can_be_read_and_prefer_what_the_question_names() -> None:
     [
         "[]",
         '{"signals": 3}',
-        '{"signals": {"a.b": 1}}',
-        '{"signals": {"a.b": [1, "x"]}}',
-        '{"signals": {"a.b": [1, Infinity]}}',
+        '{"signals": {"a": 1}}',
+        '{"signals": {"a": {"b": "x"}}}',
+        '{"signals": {"a": {"b": Infinity}}}',
         '{"priors": {"x": 1}}',
         '{"kinds": {"test": true}}',
     ],

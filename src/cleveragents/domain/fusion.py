@@ -1,8 +1,9 @@
 """How what strategies say of files is put together: a weight for each signal, and what a path alone tells.
 
 Signals count different things, so each is brought to the same scale for every question: what it says of a
-file as a share of the most that it says of any, and by which place the file has in its order. The weights are
-learned from questions whose answers are known; they are data, which `fusion_from_json` reads.
+file, as a share of the most that it says of any. The weights are learned from questions whose answers are
+known, and none is below zero: evidence for a file never counts against it. They are data, which
+`fusion_from_json` reads.
 """
 
 from __future__ import annotations
@@ -15,40 +16,25 @@ from dataclasses import dataclass, field
 from cleveragents.domain.code_paths import is_documentation, kind_of
 from cleveragents.domain.json_value import JsonValue
 
-__all__ = ["Fusion", "Signal", "SignalWeight", "fusion_from_json"]
+__all__ = ["Fusion", "Signal", "fusion_from_json"]
 
 Signal = tuple[str, str]
 """The strategy's name, and its name for one way of looking."""
 
 
 @dataclass(frozen=True, slots=True)
-class SignalWeight:
-    """`share` weighs the score as a share of the highest, `rank` the place in the order."""
-
-    share: float = 0.0
-    rank: float = 0.0
-
-
-_UNKNOWN = SignalWeight(0.3, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
 class Fusion:
-    """`signals` that nobody has measured count a little. `priors` are added for what a path is; `kinds`
+    """`signals` that nobody has measured count as `unknown`. `priors` are added for what a path is; `kinds`
     multiply the sum of what is not source."""
 
-    signals: Mapping[Signal, SignalWeight]
+    signals: Mapping[Signal, float]
     priors: Mapping[str, float] = field(default_factory=dict)
     kinds: Mapping[str, float] = field(default_factory=dict)
-    unknown: SignalWeight = _UNKNOWN
+    unknown: float = 0.3
 
-    def worth(self, said: Mapping[Signal, tuple[float, int]]) -> float:
-        """Of everything said of a file: for each signal the share, and the place from 0."""
-        total = 0.0
-        for signal, (share, place) in said.items():
-            weight = self.signals.get(signal, self.unknown)
-            total += weight.share * share + weight.rank * 2 / (2 + place)
-        return total
+    def worth(self, shares: Mapping[Signal, float]) -> float:
+        """Of everything said of a file, each signal's share of its highest score."""
+        return sum(self.signals.get(signal, self.unknown) * share for signal, share in shares.items())
 
     def prior(self, path: str) -> float:
         return sum(weight * _PRIORS[name](path) for name, weight in self.priors.items())
@@ -85,11 +71,11 @@ def fusion_from_json(data: JsonValue) -> Fusion:
     """`ValueError` if that is no description of weights."""
     if not isinstance(data, Mapping):
         raise ValueError("weights are an object")
-    signals: dict[Signal, SignalWeight] = {}
-    for name, weights in _object(data, "signals").items():
-        strategy, _, signal = name.partition(".")
-        share, rank = _pair(name, weights)
-        signals[strategy, signal] = SignalWeight(share, rank)
+    signals = {
+        (strategy, signal): _number(signal, weight)
+        for strategy in _object(data, "signals")
+        for signal, weight in _object(_object(data, "signals"), strategy).items()
+    }
     priors = {name: _number(name, value) for name, value in _object(data, "priors").items()}
     if unknown := priors.keys() - _PRIORS.keys():
         raise ValueError(f"no such prior: {', '.join(sorted(unknown))}")
@@ -102,12 +88,6 @@ def _object(data: Mapping[str, JsonValue], name: str) -> Mapping[str, JsonValue]
     if not isinstance(found, Mapping):
         raise ValueError(f"{name} is no object")
     return found
-
-
-def _pair(name: str, value: JsonValue) -> tuple[float, float]:
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise ValueError(f"{name} has no two weights")
-    return _number(name, value[0]), _number(name, value[1])
 
 
 def _number(name: str, value: JsonValue) -> float:

@@ -22,7 +22,9 @@ _NOWHERE = Span(0, 0)
 _OWN = 0.7
 """Which part of a place's score is its own; the rest is its file's."""
 
-_Said = dict[Signal, tuple[float, int]]
+_NAMED: Signal = ("mentions", "path")
+
+_Shares = dict[Signal, float]
 
 
 class FusedScorer:
@@ -49,10 +51,10 @@ class FusedScorer:
         fusion = self._fusion
         asked = _asked_for(question)
         raw: dict[str, float] = {one.path: 0.0 for one in places if not one.text}
-        for path, said in _said(files).items():
-            worth = fusion.worth(said) + fusion.prior(path)
-            held_back = 1.0 if kind_of(path) in asked else fusion.kind(path)
-            raw[path] = worth * held_back if worth > 0 else worth
+        for path, shares in _shares(files).items():
+            worth = fusion.worth(shares) + fusion.prior(path)
+            wanted = kind_of(path) in asked or _NAMED in shares
+            raw[path] = worth if wanted or worth < 0 else worth * fusion.kind(path)
         highest = max(raw.values(), default=0.0)
         lowest = min(0.0, min(raw.values(), default=0.0))
         spread = highest - lowest or 1.0
@@ -69,23 +71,18 @@ class FusedScorer:
         return tuple(sorted(found, key=lambda place: (-place.score, place.path, place.span or _NOWHERE)))
 
 
-def _said(files: Sequence[Candidate]) -> dict[str, _Said]:
-    """What each signal says of each file: the share of its highest score, and the place in its order."""
-    by_signal: dict[Signal, dict[str, float]] = {}
+def _shares(files: Sequence[Candidate]) -> dict[str, _Shares]:
+    """What each signal says of each file, as a share of its highest score."""
+    tops = _tops(files)
+    shares: dict[str, _Shares] = {}
     for one in files:
+        of_file = shares.setdefault(one.path, {})
         for finding in one.findings:
-            scores = by_signal.setdefault((finding.strategy, finding.signal), {})
-            scores[one.path] = max(scores.get(one.path, 0.0), finding.score)
-    said: dict[str, _Said] = {one.path: {} for one in files}
-    for signal, scores in by_signal.items():
-        highest = max(scores.values())
-        if highest <= 0:
-            continue
-        order = sorted(scores, key=lambda path: (-scores[path], path))
-        for place, path in enumerate(order):
-            if scores[path] > 0:
-                said[path][signal] = (scores[path] / highest, place)
-    return said
+            share = _share(finding, tops)
+            if share > 0:
+                signal = (finding.strategy, finding.signal)
+                of_file[signal] = max(of_file.get(signal, 0.0), share)
+    return shares
 
 
 def _tops(places: Sequence[Candidate]) -> dict[Signal, float]:

@@ -27,7 +27,7 @@ __all__ = ["Kind", "Looking", "looking"]
 
 T = TypeVar("T")
 
-_MOST_CONTENDERS = 120
+_MOST_CONTENDERS = 80
 _MOST_TWINS = 5
 _MOST_QUESTIONS = 2
 _NAME_WEIGHT = 3.0

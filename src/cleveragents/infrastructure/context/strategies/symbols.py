@@ -28,7 +28,7 @@ __all__ = ["SymbolsStrategy", "make"]
 
 _MOST_NAMES = 400
 _MOST_DEFINING = 40
-_MOST_LOOKED_AT = 160
+_MOST_LOOKED_AT = 110
 _MOST_PLACES = 40
 
 _TOO_COMMON = frozenset(
