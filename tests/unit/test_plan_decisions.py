@@ -31,6 +31,7 @@ from cleveragents.errors import (
     UnknownPlan,
 )
 from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.interfaces.cli.budget_options import more_time
 from tests.plan_bench import PlanBench, command, write
 
 DEAD = WorkerIdentity("dead", "", 999_999_999, 1)
@@ -355,6 +356,13 @@ def test_only_sandboxes_that_nobody_can_miss_are_collected(plans: PlanBench) -> 
     assert {plan_id for plan_id in mine if is_past(plan_id, now)} == {applied.id, cancelled.id}
     assert not is_past(applied.id, now - timedelta(days=1))
     assert is_past("nobody", now)
+
+
+def test_more_time_than_a_plan_has_by_itself_is_twice_as_much(plans: PlanBench) -> None:
+    plan = plans.done(command("true"))
+    hour = replace(Strategy.from_json(plan.strategy), limit_seconds=3600.0)
+    assert more_time(plans.parts, replace(plan, strategy=hour.to_json())) == "2h"
+    assert more_time(plans.parts, replace(plan, strategy=None)) == "2h"
 
 
 def test_a_quota_takes_the_oldest_ended_ones_until_it_is_kept(plans: PlanBench) -> None:
