@@ -23,13 +23,12 @@ COUNTED = "INDEX_BENCH_COUNTS"
 """The variable that names a file; each analysis adds a line to it."""
 
 _LINES = 4
-_IDENTITY = (
-    "-c",
+_QUICKLY = (
     "user.name=Somebody",
-    "-c",
     "user.email=somebody@example.org",
-    "-c",
     "commit.gpgsign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
 )
 
 
@@ -95,7 +94,7 @@ class Tree:
 
     def git(self, *arguments: str) -> str:
         ran = subprocess.run(
-            ["git", *_IDENTITY, *arguments],
+            ["git", *(word for setting in _QUICKLY for word in ("-c", setting)), *arguments],
             cwd=self.root,
             check=True,
             capture_output=True,
@@ -147,7 +146,7 @@ class Bench:
 
     def repository(self, name: str = "repository") -> Tree:
         tree = self.directory_tree(name)
-        tree.git("init", "--quiet", "--initial-branch=main")
+        tree.git("init", "--quiet", "--template=", "--initial-branch=main")
         return tree
 
     def open(

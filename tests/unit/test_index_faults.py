@@ -14,10 +14,14 @@ import pytest
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.domain.code import Field
 from cleveragents.errors import Cancelled, Closed
+from cleveragents.infrastructure.context.index.batch import Order, filled
+from cleveragents.infrastructure.context.index.digests import blob_digest
 from cleveragents.infrastructure.context.index.index_file import IndexFile
 from cleveragents.infrastructure.context.index.opening import Bounds
+from cleveragents.infrastructure.context.index.segment import TermNumbers
+from cleveragents.infrastructure.context.index.view import Entry
 from cleveragents.testing.faults import RaiseAt
-from tests.index_bench import COUNTED, Bench, Tree, found_in
+from tests.index_bench import COUNTED, Bench, Tree, analyse, found_in
 
 
 @pytest.fixture
@@ -96,6 +100,19 @@ def test_damage_that_shows_only_while_a_snapshot_is_asked_ends_it_and_the_next_o
         assert len(bench.analysed()) == 40
 
 
+def test_damage_to_what_is_read_first_is_noticed_at_once(bench: Bench, tree: Tree) -> None:
+    with closing(sqlite3.connect(bench.file)) as connection, connection:
+        connection.execute("UPDATE segment SET catalogue = substr(catalogue, 2)")
+    (note,) = answers(bench, tree)
+    assert note == "the index was built anew: it was damaged (a part of it has changed)"
+    assert len(bench.analysed()) == 40
+    with closing(sqlite3.connect(bench.file)) as connection, connection:
+        connection.execute("DROP TABLE block")
+    with bench.open(tree) as snapshot, pytest.raises(Closed):
+        snapshot.postings(Field.BODY, ["common"])
+    assert answers(bench, tree) == ()
+
+
 def test_an_index_of_another_version_is_built_anew(bench: Bench, tree: Tree) -> None:
     with bench.index(version=2).open(CodePlace(tree.root)) as snapshot:
         assert snapshot.status.notes == ("the index was built anew: it was of another version",)
@@ -132,6 +149,43 @@ def test_a_full_disk_is_done_without_and_what_was_kept_is_used(bench: Bench, tre
     with bench.open(tree) as snapshot:
         assert snapshot.status.notes == ()
     assert bench.analysed() == ["new.py"]
+
+
+def test_a_disk_that_stays_full_is_an_error_in_the_end(bench: Bench, tree: Tree) -> None:
+    class Always:
+        def reach(self, name: str) -> None:
+            if name == "index.batch.in_transaction":
+                raise _Full("database or disk is full")
+
+    tree.write({"new.py": "news"})
+    with pytest.raises(_Full), bench.index(faults=Always()).open(CodePlace(tree.root)):
+        pass
+
+
+def test_an_index_behind_a_shut_door_or_that_cannot_be_copied_is_begun_in_memory(
+    bench: Bench, tree: Tree
+) -> None:
+    file = IndexFile(bench.file, 1, tree.root, busy_seconds=0.0)
+    with held(bench.file.with_suffix(".door")), closing(file.open()) as opened:
+        assert not opened.kept
+        assert opened.connection.execute("SELECT count(*) FROM content").fetchone()[0] == 40
+    other = IndexFile(bench.file, 2, tree.root)
+    data = settle(bench)
+    for content in (data, b"nothing that SQLite wrote", data[:8192]):
+        bench.file.write_bytes(content)
+        with closing(other.in_memory("why")) as opened:
+            assert opened.notes == ["why"]
+            assert opened.connection.execute("SELECT count(*) FROM content").fetchone()[0] == 0
+    bench.file.unlink()
+    with closing(other.in_memory("why")) as opened:
+        assert not opened.kept
+
+
+def test_contents_of_a_repository_that_is_gone_are_missing(bench: Bench) -> None:
+    entry = Entry("a.py", blob_digest(b"alpha"), 5, False)
+    for place in (bench.directory, bench.directory / "gone"):
+        batch = filled(Order(place, [entry]), analyse, TermNumbers())
+        assert (batch.missing, batch.digests) == (["a.py"], [])
 
 
 def test_another_error_of_sqlite_is_not_hidden(bench: Bench, tree: Tree) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -136,6 +137,13 @@ def test_an_ignored_directory_is_looked_at_without_git(bench: Bench) -> None:
     assert bench.paths(tree.root / "out") == ["b.py"]
 
 
+def test_a_repository_whose_name_has_a_line_break_is_looked_at_without_git(bench: Bench) -> None:
+    tree = bench.repository("two\nlines").write({"a.py": "alpha"})
+    with bench.open(tree) as snapshot:
+        assert [file.path for file in snapshot.files] == ["a.py"]
+        assert "line break" in snapshot.status.notes[0]
+
+
 def test_an_empty_and_a_bare_repository_are_no_trouble(bench: Bench) -> None:
     tree = bench.repository()
     assert bench.paths(tree) == []
@@ -160,11 +168,12 @@ def test_names_of_any_kind_are_found_or_named_in_a_note(bench: Bench) -> None:
     for tree in (bench.repository(), bench.directory_tree()):
         tree.write({"größe 😀.py": "size", "line\nbreak.py": "broken", "-n.py": "option", "tab\t.py": "tab"})
         (tree.root / os.fsdecode(b"caf\xe9.py")).write_bytes(b"coffee")
-        for commit in (None, "HEAD"):
-            if commit and not (tree.root / ".git").exists():
-                continue
-            if commit:
-                tree.commit()
+        views: list[str | None] = [None]
+        if (tree.root / ".git").exists():
+            bench.paths(tree)
+            tree.commit()
+            views.append("HEAD")
+        for commit in views:
             with bench.open(tree, commit) as snapshot:
                 names = [file.path for file in snapshot.files]
                 assert names == ["-n.py", "größe 😀.py", "line\nbreak.py", "tab\t.py"]
@@ -272,6 +281,23 @@ def test_the_content_of_a_file_is_remembered_by_its_time_unless_that_is_too_new_
     assert remembered() == []
 
 
+def test_a_file_that_is_not_older_than_git_s_index_is_read_whatever_that_says(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha"})
+    tree.commit()
+    later = time.time_ns() + 10**10
+
+    def read() -> list[str]:
+        with bench.index(now_ns=lambda: later).open(CodePlace(tree.root)):
+            pass
+        with closing(sqlite3.connect(bench.file)) as connection:
+            return [row[0] for row in connection.execute("SELECT path FROM known_file")]
+
+    os.utime(tree.root / ".git/index", ns=(later, later))
+    assert read() == []
+    old(tree.root / ".git/index")
+    assert read() == ["a.py"]
+
+
 def test_a_change_that_leaves_time_and_size_as_they_were_is_seen_right_after_it_was_made(
     bench: Bench,
 ) -> None:
@@ -301,6 +327,10 @@ def test_a_snapshot_says_what_it_saw_though_files_change_and_then_that_they_chan
             snapshot.text("b.py")
         with pytest.raises(KeyError):
             snapshot.text("c.py")
+        with bench.open(bench.directory_tree().write({"d.py": "delta"})) as plain:
+            Tree(bench.directory / "plain").write({"d.py": "other"})
+            with pytest.raises(SourceChanged):
+                plain.text("d.py")
         assert found_in(snapshot, "dirty") == {"b.py": [(1, 1)]}
     for ask in (lambda: snapshot.text("a.py"), lambda: snapshot.postings(Field.BODY, ["alpha"])):
         with pytest.raises(Closed):

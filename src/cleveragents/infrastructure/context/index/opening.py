@@ -67,19 +67,20 @@ class Opening:
 
     def snapshot(self) -> SqliteCodeSnapshot:
         """Everything indexed, or what there was time for."""
-        opened = self.file.open()
-        for left in reversed(range(_ATTEMPTS)):
-            try:
-                return self._snapshot(opened)
-            except (sqlite3.Error, IndexDamaged, OSError) as error:
-                opened.close()
-                if not left:
-                    raise
-                opened = self._another(opened, error)
-            except BaseException:
-                opened.close()
+        return self._attempt(self.file.open(), _ATTEMPTS)
+
+    def _attempt(self, opened: OpenedIndex, left: int) -> SqliteCodeSnapshot:
+        try:
+            return self._snapshot(opened)
+        except (sqlite3.Error, IndexDamaged, OSError) as error:
+            opened.close()
+            if not left:
                 raise
-        raise AssertionError("unreachable")
+            another = self._another(opened, error)
+        except BaseException:
+            opened.close()
+            raise
+        return self._attempt(another, left - 1)
 
     def _another(self, useless: OpenedIndex, error: Exception) -> OpenedIndex:
         if is_damage(error):
