@@ -149,7 +149,7 @@ TESTS: dict[str, list[str]] = {
     "application/services/context_depths.py": CONTEXT,
     "application/services/context_fitting.py": CONTEXT,
     "application/services/context_offers.py": CONTEXT,
-    "application/services/context_opening.py": CONTEXT,
+    "application/services/context_opening.py": [*CONTEXT[:1], f"{RACES}context_opening.py", *CONTEXT[1:]],
     "application/services/context_packer.py": CONTEXT,
     "application/services/context_pipeline.py": CONTEXT,
     "application/services/context_reranking.py": CONTEXT,

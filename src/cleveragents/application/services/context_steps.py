@@ -109,7 +109,7 @@ def run_step(
 ) -> Outcome[T]:
     """What `act` gives, within `seconds`. It raises nothing but what interrupts the calling thread."""
     if seconds <= 0:
-        return Outcome(problem="there was no time left")
+        return Outcome(problem="had no time left")
     step = _Step(name, act)
     try:
         report = executor.execute([step], _NOTHING_ASKED, deadline_seconds=seconds, cancelled=cancelled)
