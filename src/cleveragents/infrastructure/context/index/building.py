@@ -76,7 +76,8 @@ class Building:
                 if not self.room():
                     self.full = True
                     return
-        if len(entries) > self.builder.alone:
+        # Merging all costs as much as all is worth: only if most of it is new.
+        if self.builder.alone < len(entries) and total <= 2 * len(entries):
             compact(self.connection, self.patience, self.builder.faults, wholly=True)
 
     @property
