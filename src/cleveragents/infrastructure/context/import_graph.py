@@ -6,43 +6,52 @@ in a small one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from cleveragents.application.ports.code_index import CodeSnapshot
 from cleveragents.application.ports.context import CancelSignal
 from cleveragents.domain.code import FileAnalysis, Import
-from cleveragents.infrastructure.context.path_ends import PathEnds
+from cleveragents.infrastructure.context.looking import Looking
 
 __all__ = ["ImportGraph", "imported_by"]
 
 _DEPTH = 6
-_MOST_FILES = 400
+_MOST_FILES = 120
+_MOST_IMPORTS = 200
+_MOST_TARGETS = 60
 _STAR = "*"
 
 
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What a file calls what: `defined` there, `taken` from a module under its name there, and the modules
+    all of whose names it takes."""
+
+    defined: frozenset[str]
+    taken: dict[str, tuple[str, str]]
+    stars: tuple[str, ...]
+
+
 class ImportGraph:
-    """Not thread-safe: use it in the call that made it."""
+    """The imports of one snapshot, as far as asked. Not thread-safe: use it in the call that made it."""
 
-    def __init__(self, code: CodeSnapshot, ends: PathEnds) -> None:
-        self._code = code
-        self._ends = ends
-        self._documents = {file.path: file.document for file in code.files}
-        self._analyses: dict[int, FileAnalysis | None] = {}
+    def __init__(self, look: Looking) -> None:
+        self._look = look
+        self._names: dict[str, _Names | None] = {}
+        self._definers: dict[tuple[str, str], list[str]] = {}
 
-    def load(self, paths: Sequence[str]) -> None:
+    def load(self, paths: Sequence[str]) -> Mapping[int, FileAnalysis]:
         """Has these ready, which costs less at once than one by one."""
-        documents = [self._documents[path] for path in paths if path in self._documents]
-        missing = [document for document in documents if document not in self._analyses]
-        self._analyses.update(dict.fromkeys(missing))
-        self._analyses.update(self._code.analyses(missing))
+        documents = self._look.documents
+        return self._look.code.analyses([documents[path] for path in paths])
 
-    def analysis(self, path: str) -> FileAnalysis | None:
-        document = self._documents[path]
-        if document not in self._analyses:
-            if len(self._analyses) >= _MOST_FILES:  # guard: a chain of re-exports may lead anywhere
+    def names(self, path: str) -> _Names | None:
+        if path not in self._names:
+            if len(self._names) >= _MOST_FILES:  # guard: a chain of re-exports may lead anywhere
                 return None
-            self.load([path])
-        return self._analyses[document]
+            analysis = self.load([path]).get(self._look.documents[path])
+            self._names[path] = None if analysis is None else _names_of(analysis)
+        return self._names[path]
 
     def modules(self, name: str, importer: str = "") -> list[str]:
         """The files that a module's name means where `importer` writes it; several if that is not certain."""
@@ -50,9 +59,9 @@ class ImportGraph:
         if name.startswith("."):
             return self._relative(name, importer)
         if "/" in name:
-            return self._ends.files_of(name.split("/"))
+            return self._look.ends.files_of(name.split("/"))
         parts = [part for part in name.replace("::", ".").split(".") if part not in ("crate", "self")]
-        return self._ends.files_of(parts, near=importer) if parts else []
+        return self._look.ends.files_of(parts, near=importer) if parts else []
 
     def _relative(self, name: str, importer: str) -> list[str]:
         directory = importer.split("/")[:-1]
@@ -62,27 +71,34 @@ class ImportGraph:
                     directory = directory[:-1]
                 elif part != ".":
                     directory = [*directory, part]
-            return self._ends.exactly(directory)
+            return self._look.ends.exactly(directory)
         rest = name.lstrip(".")
         up = len(name) - len(rest) - 1
         if up > len(directory):
             return []
-        return self._ends.exactly([*directory[: len(directory) - up], *(rest.split(".") if rest else [])])
+        return self._look.ends.exactly(
+            [*directory[: len(directory) - up], *(rest.split(".") if rest else [])]
+        )
 
     def definers(self, path: str, name: str, depth: int = _DEPTH) -> list[str]:
         """The files that define what `path` calls `name`: itself, or where it has it from."""
-        analysis = self.analysis(path)
-        if analysis is None or depth == 0:
+        key = (path, name)
+        if key not in self._definers:
+            self._definers[key] = []  # guard: files that import each other end here
+            self._definers[key] = self._find_definers(path, name, depth)
+        return self._definers[key]
+
+    def _find_definers(self, path: str, name: str, depth: int) -> list[str]:
+        names = self.names(path) if depth > 0 else None
+        if names is None:
             return []
-        if any(one.parent is None and one.name == name for one in analysis.definitions):
+        if name in names.defined:
             return [path]
-        for imported in analysis.imports:
-            for original, local in imported.names:
-                if local == name:
-                    return self.targets(path, Import(imported.module, ((original, local),)), depth)
-        stars = [one for one in analysis.imports if any(original == _STAR for original, _ in one.names)]
-        for imported in stars:
-            for module in self.modules(imported.module, path):
+        if name in names.taken:
+            module, original = names.taken[name]
+            return self.targets(path, Import(module, ((original, name),)), depth)
+        for star in names.stars:
+            for module in self.modules(star, path):
                 if module != path and (found := self.definers(module, name, depth - 1)):
                     return found
         return []
@@ -108,7 +124,7 @@ class ImportGraph:
         by the name of what that defines or passes on."""
         parts = name.replace("::", ".").split(".")
         for end in range(len(parts), 0, -1):
-            modules = self._ends.files_of(parts[:end])
+            modules = self._look.ends.files_of(parts[:end])
             if modules:
                 if end == len(parts):
                     return modules
@@ -116,18 +132,27 @@ class ImportGraph:
         return []
 
 
-_MOST_IMPORTS = 200
-_MOST_TARGETS = 60
+def _names_of(analysis: FileAnalysis) -> _Names:
+    taken: dict[str, tuple[str, str]] = {}
+    stars: list[str] = []
+    for imported in analysis.imports:
+        for original, local in imported.names:
+            if original == _STAR:
+                stars.append(imported.module)
+            else:
+                taken[local] = (imported.module, original)
+    defined = frozenset(one.name for one in analysis.definitions if one.parent is None)
+    return _Names(defined, taken, tuple(stars))
 
 
 def imported_by(
-    graph: ImportGraph, sources: Sequence[tuple[str, float]], cancelled: CancelSignal
+    graph: ImportGraph, look: Looking, sources: Sequence[tuple[str, float]], cancelled: CancelSignal
 ) -> dict[str, float]:
     """What these files import, each sharing its worth among all that it imports."""
-    graph.load([path for path, _ in sources])
+    analyses = graph.load([path for path, _ in sources])
     scores: dict[str, float] = {}
     for path, worth in sources:
-        analysis = graph.analysis(path)
+        analysis = analyses.get(look.documents[path])
         if analysis is None or cancelled.is_cancelled:
             continue
         imports = analysis.imports[:_MOST_IMPORTS]

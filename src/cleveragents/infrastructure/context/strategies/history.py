@@ -16,15 +16,16 @@ from functools import lru_cache
 
 from cleveragents.application.ports.context import CancelSignal, ContextStrategy
 from cleveragents.application.ports.context_parts import CommitHistory, PastCommit, StrategyGround
+from cleveragents.domain.code_terms import terms_of_name, words_of
 from cleveragents.domain.context import ContextFragment, ContextRequest
-from cleveragents.domain.question_queries import query_terms
+from cleveragents.domain.question_queries import COMMON_WORDS
 from cleveragents.infrastructure.context.looking import looking
 from cleveragents.infrastructure.context.places import Places, in_order
 
 __all__ = ["HistoryStrategy", "make"]
 
-_MOST_COMMITS = 1_500
-_MOST_MESSAGE = 1_500
+_MOST_COMMITS = 1_000
+_MOST_MESSAGE = 1_000
 _MOST_PATHS = 60
 _MOST_NEAREST = 10
 _MOST_SEEDS = 10
@@ -63,10 +64,16 @@ class HistoryStrategy:
 
 
 @lru_cache(maxsize=10_000)
-def _counted(message: str) -> tuple[Counter[str], int]:
+def _counted(message: str) -> tuple[dict[str, int], int]:
     """The terms of a message and how many they are; kept, because the next question has the same past."""
-    terms = query_terms(message[:_MOST_MESSAGE])
-    return terms, sum(terms.values())
+    counts: dict[str, int] = {}
+    total = 0
+    for word in words_of(message[:_MOST_MESSAGE]):
+        if word.lower() not in COMMON_WORDS:
+            for term in terms_of_name(word):
+                counts[term] = counts.get(term, 0) + 1
+                total += 1
+    return counts, total
 
 
 class _Past:

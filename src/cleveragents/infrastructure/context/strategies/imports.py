@@ -36,14 +36,14 @@ class ImportsStrategy:
 
     def retrieve(self, request: ContextRequest, cancelled: CancelSignal) -> Sequence[ContextFragment]:
         look = looking(self._code, request.question)
-        graph = ImportGraph(self._code, look.ends)
+        graph = ImportGraph(look)
         places = Places(look, self.name)
         taken, called = _bound(look.question)
         fragments = places.files("taken", _resolved(graph, taken, cancelled))
         fragments += places.files("named", _resolved(graph, _dotted(look.question, called), cancelled))
         if not cancelled.is_cancelled:
             likely = [(look.paths[one][0], float(look.likely[one])) for one in look.contenders[:_MOST_SEEDS]]
-            fragments += places.files("neighbour", imported_by(graph, likely, cancelled))
+            fragments += places.files("neighbour", imported_by(graph, look, likely, cancelled))
         return in_order(fragments)
 
 

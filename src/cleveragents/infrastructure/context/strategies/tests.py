@@ -42,8 +42,8 @@ class StrategyByTests:
             for rank, one in enumerate(ranked)
         ]
         places = Places(look, self.name)
-        graph = ImportGraph(self._code, look.ends)
-        fragments = places.files("imported", imported_by(graph, tests, cancelled))
+        graph = ImportGraph(look)
+        fragments = places.files("imported", imported_by(graph, look, tests, cancelled))
         fragments += places.files("namesake", _namesakes(look, tests))
         return in_order(fragments)
 
