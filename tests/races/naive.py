@@ -23,6 +23,7 @@ from tests.races.naive_changesets import (
     NaiveContext,
     OneBigLockContext,
 )
+from tests.races.naive_code_index import LookThenBuildIndex
 from tests.races.naive_container import NaivePart
 from tests.races.naive_event_bus import LockAroundHandlersBus, LockAroundSnapshotBus, PredecessorBus
 from tests.races.naive_job_store import LockedStepsJobStore, NaiveJobStore, SelectThenUpdateJobStore
@@ -63,5 +64,6 @@ NAIVE: tuple[type, ...] = (
     LookThenWriteCallStore,
     UnheldCheckStore,
     NaivePart,
+    LookThenBuildIndex,
 )
 """All of them, those of our own making included."""
