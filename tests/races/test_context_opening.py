@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from cleveragents.application.services.context_opening import HeldSnapshot
+from cleveragents.application.ports.code_index import CodePlace
+from cleveragents.application.services.context_opening import HeldSnapshot, Opening
 from cleveragents.errors import Closed
+from cleveragents.testing.code_index import FakeCodeIndex
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 
 
@@ -83,3 +86,34 @@ def test_it_is_closed_once_and_under_nobody_whoever_is_first() -> None:
 
 def test_a_count_without_a_lock_is_caught() -> None:
     assert_caught(scenario(NaiveHolding))
+
+
+class Arriving:
+    """Code that is being opened, and somebody who takes it or gives it up."""
+
+    def __init__(self) -> None:
+        self.index = FakeCodeIndex({})
+        self.opening = Opening(self.index, CodePlace(Path("/nowhere")), None)
+        self.taken: Any = None
+
+    def open(self) -> None:
+        self.opening.open(5.0, Never())
+
+    def take(self) -> None:
+        self.taken = self.opening.take()
+
+
+class Never:
+    is_cancelled = False
+
+
+def test_what_is_opened_is_either_taken_or_closed() -> None:
+    assert_holds(
+        Scenario(
+            name="one opens, one takes or gives up",
+            setup=Arriving,
+            workers=[Arriving.open, Arriving.take],
+            outcome=lambda state: (state.taken is not None, state.index.closed),
+            allowed=lambda outcome: outcome in {(True, 0), (False, 1)},
+        )
+    )

@@ -102,3 +102,10 @@ def test_a_step_that_does_not_fit_does_not_keep_a_cheaper_place_out() -> None:
 
 def test_nothing_is_shown_that_is_worth_nothing() -> None:
     assert GreedyPacker().pack([choice("a.py", (1, 0.0))], 100) == []
+
+
+def test_a_place_whose_best_rendering_does_not_fit_any_more_is_shown_by_a_smaller_one() -> None:
+    """Beside the first place only the second's renderings off its frontier fit."""
+    choices = [choice("a.py", (60, 50.0)), choice("b.py", (1, 0.1), (10, 0.2), (100, 10.0))]
+    packed = GreedyPacker().pack(choices, 110)
+    assert {one.place.path: one.rendering.tokens for one in packed} == {"a.py": 60, "b.py": 10}
