@@ -22,7 +22,7 @@ from cleveragents.testing.code_index import MemorySnapshot
 CODE = MemorySnapshot({}, CodePlace(Path("/nowhere")))
 FUSION = Fusion(
     {("keyword", "file"): 1.0, ("mentions", "path"): 2.0},
-    priors={"vendored": -1.0},
+    priors={"aside": -1.0},
     kinds={"test": 0.5, "text": 0.25},
 )
 
@@ -81,9 +81,9 @@ def test_a_test_that_the_question_names_is_not_held_back() -> None:
     assert _paths(_ranked(*files)) == ["tests/test_a.py", "src/a.py"]
 
 
-def test_what_others_wrote_is_held_back() -> None:
-    ranking = _ranked(_file("pkg/_vendor/a.py", keyword__file=1.0), _file("pkg/a.py", keyword__file=0.8))
-    assert _paths(ranking) == ["pkg/a.py", "pkg/_vendor/a.py"]
+def test_what_lies_aside_comes_after_what_users_run() -> None:
+    ranking = _ranked(_file("examples/a.py", keyword__file=1.0), _file("pkg/a.py", keyword__file=0.8))
+    assert _paths(ranking) == ["pkg/a.py", "examples/a.py"]
     assert all(0 <= place.score <= 1 for place in ranking.files)
 
 
@@ -158,5 +158,5 @@ def test_weights_that_are_none_are_refused(text: str) -> None:
 
 def test_what_is_left_out_of_weights_is_nothing() -> None:
     fusion = fusion_from_json({})
-    assert math.isclose(fusion.prior("_vendor/a.py"), 0.0)
+    assert math.isclose(fusion.prior("docs/a.py"), 0.0)
     assert fusion.kind("a_test.py") == 1.0

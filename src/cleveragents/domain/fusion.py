@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cleveragents.domain.code_paths import is_documentation, kind_of
+from cleveragents.domain.code_paths import kind_of
 from cleveragents.domain.json_value import JsonValue
 
 __all__ = ["Fusion", "Signal", "fusion_from_json"]
@@ -48,22 +48,8 @@ _ASIDE = re.compile(
     r"|release|setup\.py|setupext|versioneer|extras?|ci|\.[\w-]{1,40}|maint\w{0,20})(?:/|$|\.py$)",
     re.IGNORECASE,
 )
-_VENDORED = re.compile(
-    r"(?:^|/)(?:_?vendor\w{0,20}|extern\w{0,20}|_?packages|third_party|migrations|locale|deprecated|legacy"
-    r"|compat\w{0,20})(?:/|\.py$)|_?version\.py$"
-)
-_TESTING = re.compile(
-    r"(?:^|/)(?:test|testing|testdata|test_data|functional|input|data|fixtures?)/|(?:^|/)\w{0,80}tests?\.py$"
-)
-_PACKAGE = re.compile(r"(?:^|/)(?:__init__\.pyi?|index\.[jt]sx?|mod\.rs|package-info\.java)$")
-
 _PRIORS: Mapping[str, Callable[[str], float]] = {
-    "aside": lambda path: float(bool(_ASIDE.search(path))),
-    "vendored": lambda path: float(bool(_VENDORED.search(path))),
-    "testing": lambda path: float(bool(_TESTING.search(path))),
-    "package": lambda path: float(bool(_PACKAGE.search(path))),
-    "depth": lambda path: min(path.count("/"), 10) / 10,
-    "documentation": lambda path: float(is_documentation(path)),
+    "aside": lambda path: float(bool(_ASIDE.search(path))),  # not what users run
 }
 
 
