@@ -320,6 +320,7 @@ def test_a_subgraph_has_its_own_state_and_gives_what_is_asked_for(bench: Bench) 
         "task": "",
         "definition_of_done": "",
         "instructions": "",
+        "context": "",
         "text": "found",
     }
     (thought,) = host.thoughts

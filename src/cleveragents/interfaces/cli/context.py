@@ -48,7 +48,7 @@ def context(
     explain: bool,
     output: Output,
 ) -> None:
-    """Find what of a repository matters for a question, and show it within a budget of tokens.
+    """Find what of a repository matters for a question, within a budget of tokens.
 
     QUESTION is a sentence, an error message, a whole issue; `-` reads it from stdin. It works in any
     directory, in git or not, with no model and no network. The first question in a repository builds an
