@@ -6,35 +6,35 @@ import re
 
 __all__ = ["is_code", "is_documentation", "is_test", "kind_of"]
 
-_TEST_DIRECTORIES = frozenset(
-    {"test", "tests", "testing", "__tests__", "spec", "specs", "testsuite", "testdata"}
+# A package may have a part called `test` or `testing`, which its users run; so those count only at the top.
+_TEST = re.compile(
+    r"(?:^|/)(?:tests|__tests__|specs?|testsuite|testdata)/|^(?:[^/]{1,40}/)?src/test/|^test/"
+    r"|(?:^|/)(?:test_|tests\.)[^/]{1,200}$|_tests?\.[^/]{1,20}$|(?:^|/)conftest\.py$"
+    r"|\.(?:test|spec)\.[a-z]{1,4}$|_spec\.rb$",
+    re.IGNORECASE,
 )
-_TEST_NAME = re.compile(
-    r"(?:^test_|_tests?\.|^tests?\.|^conftest\.py$|\.(?:test|spec)\.[a-z]{1,4}$|_spec\.rb$|Tests?\.(?:java|kt)$)"
-)
+_TEST_CLASS = re.compile(r"Tests?\.(?:java|kt|scala|cs)$")
 _DOCUMENTATION = frozenset({"md", "rst", "txt", "adoc", "markdown", "mdx", "html"})
-_DOCUMENTATION_DIRECTORIES = frozenset({"doc", "docs", "documentation"})
+_DOCUMENTATION_DIRECTORY = re.compile(r"(?:^|/)(?:docs?|documentation)/", re.IGNORECASE)
 _CODE = frozenset(
-    {"py", "pyi", "pyx", "pxd", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "go", "rs",
-     "java", "kt", "scala", "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "rb", "php", "cs", "swift",
-     "sh", "lua", "pl", "r", "jl", "m", "ex", "exs", "erl", "hs", "ml", "clj", "dart", "sql", "proto"}
-)  # fmt: skip
+    ["py", "pyi", "pyx", "pxd", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "go", "rs", "java", "kt", "scala", "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "rb", "php", "cs", "swift", "sh", "lua", "pl", "r", "jl", "m", "ex", "exs", "erl", "hs", "ml", "clj", "dart", "sql", "proto"]
+)
 
 
 def is_test(path: str) -> bool:
-    *directories, name = path.split("/")
-    return any(part.lower() in _TEST_DIRECTORIES for part in directories) or bool(_TEST_NAME.search(name))
+    return bool(_TEST.search(path) or _TEST_CLASS.search(path))
 
 
 def is_documentation(path: str) -> bool:
-    *directories, name = path.split("/")
-    if name.rpartition(".")[2].lower() in _DOCUMENTATION:
-        return True
-    return any(part.lower() in _DOCUMENTATION_DIRECTORIES for part in directories)
+    return _extension(path) in _DOCUMENTATION or bool(_DOCUMENTATION_DIRECTORY.search(path))
 
 
 def is_code(path: str) -> bool:
-    return path.rpartition(".")[2].lower() in _CODE
+    return _extension(path) in _CODE
+
+
+def _extension(path: str) -> str:
+    return path.rpartition(".")[2].lower()
 
 
 def kind_of(path: str) -> str:

@@ -16,8 +16,8 @@ from cleveragents.infrastructure.context.looking import Looking
 __all__ = ["ImportGraph", "imported_by"]
 
 _DEPTH = 6
-_MOST_FILES = 120
-_MOST_IMPORTS = 200
+_MOST_FILES = 60
+_MOST_IMPORTS = 100
 _MOST_TARGETS = 60
 _STAR = "*"
 

@@ -7,7 +7,7 @@ for the same words again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakKeyDictionary, ref
 
@@ -96,16 +96,18 @@ class Looking:
     def documents(self) -> dict[str, int]:
         return self.once("documents", lambda: {file.path: file.document for file in self.code.files})
 
-    def documents_of(self, kind: str) -> list[int]:
+    def documents_of(self, kind: str) -> Collection[int]:
         """The contents that are of this kind, wherever they are."""
-        by_kind = self.once("kinds", self._sort_kinds)
-        return by_kind.get(kind, [])
+        return {self.documents[path] for path in self.paths_of(kind)}
 
-    def _sort_kinds(self) -> dict[str, list[int]]:
-        by_kind: dict[str, dict[int, None]] = {}
+    def paths_of(self, kind: str) -> Sequence[str]:
+        return self.once("kinds", self._sort_kinds)[kind]
+
+    def _sort_kinds(self) -> dict[str, list[str]]:
+        by_kind: dict[str, list[str]] = {Kind.SOURCE: [], Kind.TEST: [], Kind.TEXT: []}
         for file in self.code.files:
-            by_kind.setdefault(kind_of(file.path), {})[file.document] = None
-        return {kind: list(documents) for kind, documents in by_kind.items()}
+            by_kind[kind_of(file.path)].append(file.path)
+        return by_kind
 
     @property
     def ends(self) -> PathEnds:
@@ -113,11 +115,8 @@ class Looking:
         return self.once("ends", lambda: PathEnds(self.source_paths))
 
     @property
-    def source_paths(self) -> list[str]:
-        return self.once(
-            "source paths",
-            lambda: [file.path for file in self.code.files if kind_of(file.path) == Kind.SOURCE],
-        )
+    def source_paths(self) -> Sequence[str]:
+        return self.paths_of(Kind.SOURCE)
 
     def text(self, path: str) -> str:
         """Empty if it is to be had no more."""
