@@ -11,8 +11,8 @@ from cleveragents.domain.code_paths import is_documentation, kind_of
     "path",
     [
         "tests/helpers.py", "pkg/tests/data.py", "test_a.py", "a/b_test.go", "conftest.py", "web/a.test.ts",
-        "web/a.spec.jsx", "src/test/java/A.java", "core/src/test/java/A.java", "core/ATest.java", "app/tests.py",
-        "spec/a_spec.rb", "web/__tests__/a.js", "test/a.js",
+        "web/a.spec.jsx", "src/test/java/A.java", "core/src/test/java/A.java", "core/ATest.java",
+        "app/tests.py", "spec/a_spec.rb", "web/__tests__/a.js", "test/a.js",
     ],
 )  # fmt: skip
 def test_a_test_is_told_by_its_place_or_its_name(path: str) -> None:

@@ -17,7 +17,27 @@ _TEST_CLASS = re.compile(r"Tests?\.(?:java|kt|scala|cs)$")
 _DOCUMENTATION = frozenset({"md", "rst", "txt", "adoc", "markdown", "mdx", "html"})
 _DOCUMENTATION_DIRECTORY = re.compile(r"(?:^|/)(?:docs?|documentation)/", re.IGNORECASE)
 _CODE = frozenset(
-    ["py", "pyi", "pyx", "pxd", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "go", "rs", "java", "kt", "scala", "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "rb", "php", "cs", "swift", "sh", "lua", "pl", "r", "jl", "m", "ex", "exs", "erl", "hs", "ml", "clj", "dart", "sql", "proto"]
+    {
+        *("py", "pyi", "pyx", "pxd", "js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts", "vue", "go", "rs"),
+        *(
+            "java",
+            "kt",
+            "scala",
+            "c",
+            "h",
+            "cc",
+            "cpp",
+            "cxx",
+            "hh",
+            "hpp",
+            "hxx",
+            "rb",
+            "php",
+            "cs",
+            "swift",
+        ),
+        *("sh", "lua", "pl", "r", "jl", "m", "ex", "exs", "erl", "hs", "ml", "clj", "dart", "sql", "proto"),
+    }
 )
 
 

@@ -31,45 +31,11 @@ _MOST_DEFINING = 40
 _MOST_LOOKED_AT = 110
 _MOST_PLACES = 40
 
-_TOO_COMMON = frozenset(
-    [
-        "foo",
-        "bar",
-        "baz",
-        "spam",
-        "test",
-        "tests",
-        "main",
-        "data",
-        "args",
-        "kwargs",
-        "value",
-        "values",
-        "name",
-        "names",
-        "key",
-        "keys",
-        "type",
-        "types",
-        "list",
-        "dict",
-        "str",
-        "int",
-        "float",
-        "bool",
-        "object",
-        "none",
-        "true",
-        "false",
-        "print",
-        "len",
-        "range",
-        "numpy",
-        "pandas",
-        "self",
-        "cls",
-    ]
+_COMMON = (
+    "args bar baz bool cls data dict false float foo int key keys kwargs len list main name names none "
+    "numpy object pandas print range self spam str test tests true type types value values"
 )
+_TOO_COMMON = frozenset(_COMMON.split())
 _COMPOUND = re.compile(r"(?<=[^\W_])_|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|^_\w{3}")
 
 _TOLD = (
