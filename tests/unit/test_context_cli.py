@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,3 +164,19 @@ def test_a_question_that_nothing_answers_says_what_may_help(agents: Agents, tmp_
     ended = agents("context", "--files", "--in", str(empty), "zzqqxx")
     assert (ended.code, ended.out) == (0, "")
     assert "other words may help" in ended.err
+
+
+def test_gc_removes_the_index_of_a_directory_that_is_gone_and_no_other(
+    agents: Agents, tmp_path: Path
+) -> None:
+    state, gone = tmp_path / "state", tmp_path / "gone"
+    gone.mkdir()
+    (gone / "here.rb").write_text("def sign_cookie\nend\n", encoding="utf-8")
+    agents("context", "--files", "sign_cookie")
+    kept = {*(state / "index").glob("*.db")}
+    agents("context", "--files", "--in", str(gone), "sign_cookie")
+    shutil.rmtree(gone)
+    assert len([*(state / "index").glob("*.db")]) == 2
+    assert "indexes" not in agents("gc", "--dry-run").err
+    assert "indexes of what is no longer there" in agents("gc").err
+    assert {*(state / "index").glob("*.db")} == kept

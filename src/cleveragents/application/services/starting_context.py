@@ -61,6 +61,6 @@ def _wants_it(actor: Actor, actors: Actors) -> bool:
         if any(isinstance(node, LlmNode) and _PLACE in f"{node.system}{node.prompt}" for node in nodes):
             return True
         within = {node.actor for node in nodes if isinstance(node, SubgraphNode)} - seen
-        seen |= within  # guard: an actor that runs itself is refused later, and ends here as well
+        seen |= within  # an actor that runs itself is refused later, and this ends all the same
         waiting += [actors.get(name) for name in within]
     return False

@@ -16,7 +16,10 @@ _COMMANDS = {
         f"{_HERE}.run:run",
         "Reach a goal, or run an action, as a plan: sandboxed, reviewed, applied or not.",
     ),
-    "context": (f"{_HERE}.context:context", "Find what of a repository matters for a question, within a budget of tokens."),
+    "context": (
+        f"{_HERE}.context:context",
+        "Find what of a repository matters for a question, within a budget of tokens.",
+    ),
     "plan": (f"{_HERE}.plan:plan", "Look at plans, review what they changed, apply or undo it."),
     "action": (f"{_HERE}.action:action", "Create, list and delete templates of plans."),
     "actor": (f"{_HERE}.actor:actor", "List, check, draw and run actors: who thinks, and how."),

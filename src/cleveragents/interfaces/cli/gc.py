@@ -47,7 +47,8 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     """Remove the sandboxes of plans that ended.
 
     Gone with them is what was said in those plans, word by word, and what they wrote to a log in the
-    background; what they decided, did and changed stays on record.
+    background; what they decided, did and changed stays on record. Indexes of directories that are no
+    longer there are removed as well.
 
     Where all sandboxes together use more than sandbox.quota_bytes, younger ones of ended plans go, too, the
     oldest first. A plan whose result still waits for a decision keeps its sandbox, and so does one that is
@@ -79,6 +80,9 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     for found, what in ((said, "what was said in"), (logs, "the log of")):
         if found:
             progress(f"{what} {counted(len(found), 'plan')}: {told}")
+    given_back = 0 if dry_run else container.context_parts.index.prune()
+    if given_back:
+        progress(f"indexes of what is no longer there: {given_back:,} bytes freed")
 
 
 def _logs_removed(container: Container, older_than: timedelta, dry_run: bool) -> list[str]:

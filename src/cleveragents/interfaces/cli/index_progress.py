@@ -40,7 +40,7 @@ class IndexBar:
     def moved(self, done: int, total: int) -> None:
         """So many of so many contents are indexed."""
         with self._lock:
-            if self._left or total < _WORTH_SAYING:
+            if self._left or total < _WORTH_SAYING:  # guard: nothing is drawn after it was left
                 return
             if sys.stderr.isatty():
                 self._draw(done, total)
@@ -65,7 +65,8 @@ class IndexBar:
 
         if self._bar is None or self._task is None:
             columns = (TextColumn("indexing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            # Drawn when it is told something, so that no thread of the bar's own outlives it.
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
             self._task = self._bar.add_task("indexing", total=total)
             self._bar.start()
-        self._bar.update(self._task, completed=done, total=total)
+        self._bar.update(self._task, completed=done, total=total, refresh=True)
