@@ -40,6 +40,12 @@ def test_keywords_find_the_file_that_speaks_of_them() -> None:
         assert paths_by(found, signal)[0] == "src/kite/policy.py", signal
 
 
+def test_common_words_count_where_there_are_no_others() -> None:
+    files = {"a.py": "def version():\n    return 1\n", "b.py": "def other():\n    return 2\n"}
+    found = ask(keyword.make, "where is the version", ground_of(files))
+    assert paths_by(found, "file_full") == ["a.py"]
+
+
 def test_what_is_written_about_code_is_searched_by_itself() -> None:
     assert paths_by(ask(keyword.make, "is it tried again"), "doc") == ["src/kite/policy.py"]
 

@@ -11,12 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from cleveragents.domain.code_terms import count_terms, words_of
+from cleveragents.domain.code_terms import count_terms, terms_of, words_of
 from cleveragents.domain.question import Question
 
 __all__ = ["COMMON_WORDS", "queries_of", "query_terms"]
 
 _MOST_TERMS = 600
+_LEAST_TERMS = 3
 
 _COMMON = (
     "a about above actual after again against all also although am an and any are as at be because been "
@@ -46,13 +47,15 @@ def query_terms(text: str) -> Counter[str]:
 
 def queries_of(question: Question) -> dict[str, dict[str, float]]:
     """For each part, and for `full` and `weighed`, how much each of its terms is wanted."""
+    # Who asks in three words means each of them.
+    terms = query_terms if len(query_terms(question.text)) >= _LEAST_TERMS else terms_of
     counted = {
-        "title": query_terms(question.title),
-        "prose": query_terms(question.prose),
-        "code": query_terms(question.code),
-        "trace": query_terms(question.trace),
-        "ticked": query_terms("\n".join(question.ticked)),
-        "errors": query_terms("\n".join(question.errors)),
+        "title": terms(question.title),
+        "prose": terms(question.prose),
+        "code": terms(question.code),
+        "trace": terms(question.trace),
+        "ticked": terms("\n".join(question.ticked)),
+        "errors": terms("\n".join(question.errors)),
     }
     full: Counter[str] = Counter()
     for part in ("title", "prose", "code", "trace"):
