@@ -119,6 +119,20 @@ def test_files_that_import_each_other_end() -> None:
     assert paths_by(ask(imports.make, "a.thing and a.missing", ground_of(circle)), "named")
 
 
+def test_files_that_all_import_each_other_end_soon() -> None:
+    stars = "".join(f"from .m{number} import *\n" for number in range(30))
+    crowd = {f"a/m{number}.py": stars for number in range(30)} | {"a/__init__.py": stars, "a/z.py": "x = 1\n"}
+    assert paths_by(ask(imports.make, "a.thing", ground_of(crowd)), "named") == ["a/__init__.py"]
+
+
+def test_a_package_of_hundreds_is_not_looked_through() -> None:
+    many = {f"a/m{number}.py": f"x{number} = 1\n" for number in range(100)}
+    many["a/__init__.py"] = "".join(f"from .m{number} import *\n" for number in range(100))
+    near = paths_by(ask(imports.make, "a.x3", ground_of(many)), "named")
+    far = paths_by(ask(imports.make, "a.x99", ground_of(many)), "named")
+    assert (near, far) == (["a/m3.py"], ["a/__init__.py"])
+
+
 def test_a_test_leads_to_what_it_exercises() -> None:
     found = ask(tests.make, "patience grows with every failure")
     assert paths_by(found, "namesake")[0] == "src/kite/policy.py"

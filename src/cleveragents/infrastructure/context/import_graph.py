@@ -84,7 +84,6 @@ class ImportGraph:
         """The files that define what `path` calls `name`: itself, or where it has it from."""
         key = (path, name)
         if key not in self._definers:
-            self._definers[key] = []  # guard: files that import each other end here
             self._definers[key] = self._find_definers(path, name, depth)
         return self._definers[key]
 
