@@ -184,7 +184,7 @@ TESTS: dict[str, list[str]] = {
     "application/services/service_thread.py": WORKER,
     "application/services/strategy_execution.py": PIPELINE,
     "application/services/strategy_threads.py": PIPELINE,
-    "application/services/timed_tool.py": [f"{UNIT}timed_tools.py"],
+    "application/services/timed_tool.py": [f"{UNIT}timed_tool.py"],
     "application/services/tool_execution.py": [
         *(f"{UNIT}{part}.py" for part in ("guards_actors", "invariants", "actor_plans_secrets")),
         *RUNNING,

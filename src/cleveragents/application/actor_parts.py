@@ -262,7 +262,6 @@ class ActorParts:
     ) -> Iterator[ToolSource]:
         """The plan's tools: our own, those for context, the one that reads skills, and those of MCP servers,
         which are started by whoever asks for them and gone with the stage."""
-        from cleveragents.application.services.timed_tools import TimedTools
         from cleveragents.infrastructure.context.actor_tools import ContextTools
         from cleveragents.infrastructure.tools.joined import JoinedTools
         from cleveragents.infrastructure.tools.mcp.opening import open_mcp
@@ -282,9 +281,7 @@ class ActorParts:
             allowed_names=tuple(name.strip() for name in names if name.strip()),
         )
         with open_mcp(configuration, place, ground.job.token, say=say) as servers:
-            yield JoinedTools(
-                self._plans.tools, skills, ContextTools(context), TimedTools(servers, ground.seconds_left)
-            )
+            yield JoinedTools(self._plans.tools, skills, ContextTools(context), servers)
 
     def _hosts(
         self, ground: ActorGround, tools: ToolSource, on_output: Callable[[bytes], None] | None

@@ -12,7 +12,6 @@ from cleveragents.application.ports.commands import CommandResult
 from cleveragents.application.ports.tools import SandboxFiles, Workplace
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.application.services.timed_tool import TimedStop, TimedTool
-from cleveragents.application.services.timed_tools import TimedTools
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
@@ -42,30 +41,6 @@ class Waiting:
         return "never"
 
 
-class Source:
-    """One tool."""
-
-    def get(self, name: str) -> Waiting:
-        return Waiting()
-
-    def capability_of(
-        self, tool: object, arguments: Mapping[str, JsonValue], files: SandboxFiles
-    ) -> Capability:
-        raise AssertionError("the tool is asked itself")
-
-    def names(self) -> tuple[str, ...]:
-        return ("far",)
-
-    def select(self, pattern: str) -> tuple[str, ...]:
-        return (pattern,)
-
-    def specs(self) -> tuple[ToolSpec, ...]:
-        return (SPEC,)
-
-    def problems(self) -> tuple[ToolRefused, ...]:
-        return (ToolRefused("far", "broken"),)
-
-
 def workplace(root: Path, token: CancellationToken) -> Workplace:
     def run(argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> CommandResult:
         raise AssertionError("it runs no command")
@@ -75,8 +50,7 @@ def workplace(root: Path, token: CancellationToken) -> Workplace:
 
 def test_a_tool_that_does_not_answer_in_time_failed(tmp_path: Path) -> None:
     over = time.monotonic() + 0.05
-    tools = TimedTools(Source(), lambda: over - time.monotonic())
-    tool = tools.get("far")
+    tool = TimedTool(Waiting(), lambda: over - time.monotonic())
     with pytest.raises(ToolRefused, match="the time that it may take was over"):
         tool.call({}, workplace(tmp_path, CancellationToken()))
 
@@ -85,14 +59,6 @@ def test_a_cancel_stays_a_cancel(tmp_path: Path) -> None:
     token = CancellationToken()
     with pytest.raises(Cancelled, match="enough"):
         TimedTool(Waiting(token), lambda: 1e6).call({}, workplace(tmp_path, token))
-
-
-def test_all_else_is_what_the_source_says(tmp_path: Path) -> None:
-    tools = TimedTools(Source(), lambda: 1.0)
-    tool = tools.get("far")
-    assert tools.capability_of(tool, {}, ConfinedFiles(tmp_path)) is Capability.READ
-    assert (tool.spec, tools.specs(), tools.names()) == (SPEC, (SPEC,), ("far",))
-    assert (tools.select("f*"), [str(problem) for problem in tools.problems()]) == (("f*",), ["far: broken"])
 
 
 def test_the_signal_fires_when_no_time_is_left_or_when_told() -> None:
