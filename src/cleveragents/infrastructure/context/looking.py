@@ -53,7 +53,7 @@ class Looking:
     """
 
     def __init__(self, code: CodeSnapshot, question: Question) -> None:
-        self._code = ref(code)  # guard: it is kept as long as the snapshot, so it must not keep that
+        self._code = ref(code)  # kept as long as the snapshot, it must not keep that
         self.question = question
         self._lock = threading.RLock()
         self._known: dict[object, object] = {}
