@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from cleveragents.application.ports.context_parts import PastCommit
 from cleveragents.domain.code import Span
+from cleveragents.domain.question import read_question
+from cleveragents.infrastructure.context.named_chunks import strengths
 from cleveragents.infrastructure.context.strategies import history, imports, mentions, symbols, tests
 from cleveragents.testing.code_index import FakeCommitHistory
 from tests.strategy_bench import FILES, Always, ask, ground_of, paths_by, retrieved
@@ -19,12 +23,7 @@ def test_a_name_leads_to_where_it_is_defined() -> None:
 
 
 def test_capitals_count_in_names() -> None:
-    assert paths_by(ask(symbols.make, "the `retrypolicy` waits"), "top_ticked") == []
-
-
-def test_a_method_and_its_class_say_more_than_either() -> None:
-    found = ask(symbols.make, "wrong\n\n`Session.send_request` hangs")
-    assert paths_by(found, "member_of") == ["src/kite/session.py"]
+    assert paths_by(ask(symbols.make, "the `retrypolicy` waits"), "top_title") == []
 
 
 def test_a_constant_is_a_name_too() -> None:
@@ -176,3 +175,39 @@ def test_files_that_changed_with_a_likely_one_are_found() -> None:
 def test_a_repository_without_a_past_says_nothing() -> None:
     assert ask(history.make, "backoff", ground_of()) == []
     assert retrieved(history.make, "backoff", ground_of(history=HISTORY), Always()) == []
+
+
+def test_the_chunk_of_a_function_that_is_named_counts_more_than_one_that_only_uses_its_words() -> None:
+    files = {
+        "a.py": "def next_backoff():\n    return 1\n",
+        "b.py": "def other():\n    # next backoff, the next backoff and the next backoff\n    return 2\n",
+    }
+    question = "`next_backoff` is the next backoff of the other one"
+    assert paths_by(ask(symbols.make, question, ground_of(files)), "chunks")[0] == "a.py"
+
+
+def test_a_method_counts_more_when_its_class_is_named() -> None:
+    files = {
+        "a.py": "class Alpha:\n    def run(self):\n        return 'queue of jobs'\n",
+        "b.py": "class Beta:\n    def run(self):\n        return 'queue of jobs'\n",
+    }
+    assert (
+        paths_by(ask(symbols.make, "the queue of jobs in Beta hangs", ground_of(files)), "chunks")[0]
+        == "b.py"
+    )
+
+
+def test_how_sure_a_name_is_goes_by_its_form_and_its_place() -> None:
+    question = read_question(
+        "Policy breaks run\n\nthe `limit` and maxWait, then open() of Session\n\n```\nx.y(z_z)\n```\n"
+    )
+    names = {
+        "title": ["Policy", "run"],
+        "ticked": ["limit"],
+        "prose": ["maxWait", "open", "Session", "then"],
+        "code": ["z_z"],
+        "trace": [],
+    }
+    assert strengths(question, names) == pytest.approx(
+        {"Policy": 0.5, "run": 0.3, "limit": 0.7, "maxWait": 0.7, "open": 0.49, "Session": 0.49, "z_z": 0.4}
+    )

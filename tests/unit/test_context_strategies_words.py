@@ -36,7 +36,7 @@ QUESTION = "RetryPolicy waits too long\n\nThe `next_backoff` of kite.policy grow
 
 def test_keywords_find_the_file_that_speaks_of_them() -> None:
     found = ask(keyword.make, "which backoff is there for the next attempt")
-    for signal in ("file_full", "chunks_weighed", "file_title", "cover_title", "cover_chunk"):
+    for signal in ("file_full", "chunks_full", "file_title", "cover_title", "cover_chunk"):
         assert paths_by(found, signal)[0] == "src/kite/policy.py", signal
 
 

@@ -48,9 +48,8 @@ class KeywordStrategy:
 def _sources(look: Looking, places: Places) -> list[ContextFragment]:
     corpus = look.corpus(Kind.SOURCE)
     fragments = places.chunks("chunk", look.chunk_scores("weighed"))
-    for query in ("full", "weighed"):
-        pool = pooled(corpus, look.chunk_scores(query))
-        fragments += places.documents(f"chunks_{query}", pool, _MOST_FILES)
+    pool = pooled(corpus, look.chunk_scores("full"))
+    fragments += places.documents("chunks_full", pool, _MOST_FILES)
     for query in ("full", "title", "prose"):
         fragments += places.documents(f"file_{query}", look.file_scores(query), _MOST_FILES)
     return fragments

@@ -9,7 +9,6 @@ only be what the author happened to use.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,8 +19,10 @@ from cleveragents.domain.code_terms import STOP_WORDS, whole_of, words_of
 from cleveragents.domain.context import ContextFragment, ContextRequest
 from cleveragents.domain.question import Question
 from cleveragents.domain.question_queries import COMMON_WORDS
+from cleveragents.infrastructure.context.bm25 import pooled
 from cleveragents.infrastructure.context.looking import Kind, Looking, looking
 from cleveragents.infrastructure.context.name_words import name_words
+from cleveragents.infrastructure.context.named_chunks import is_compound, named_chunk_scores, strengths
 from cleveragents.infrastructure.context.places import Places, in_order
 
 __all__ = ["SymbolsStrategy", "make"]
@@ -36,17 +37,6 @@ _COMMON = (
     "numpy object pandas print range self spam str test tests true type types value values"
 )
 _TOO_COMMON = frozenset(_COMMON.split())
-_COMPOUND = re.compile(r"(?<=[^\W_])_|[a-z0-9][A-Z]|[A-Z]{2}[a-z]|^_\w{3}")
-
-_TOLD = (
-    ("top", "title"),
-    ("top", "ticked"),
-    ("top", "prose"),
-    ("member", "title"),
-    ("variable", "title"),
-)
-"""Which definitions are told apart, and where in the question they are named."""
-
 _Names = dict[str, Counter[str]]
 
 
@@ -93,10 +83,6 @@ def _is_name(word: str) -> bool:
     )
 
 
-def _is_compound(name: str) -> bool:
-    return bool(_COMPOUND.search(name.strip("_") if not name.startswith("_") else name))
-
-
 _PARTS = (("title", 3.0), ("ticked", 2.0), ("prose", 1.0), ("code", 1.0), ("trace", 0.5))
 
 
@@ -125,7 +111,7 @@ def _holders(look: Looking, field: Field, terms: Iterable[str]) -> dict[str, lis
 
 def _uses(look: Looking, names: _Names, places: Places) -> list[ContextFragment]:
     """Files that have a name of several words anywhere in them, which hardly happens by chance."""
-    weights = {whole_of(name): weight for name, weight in _weights(names).items() if _is_compound(name)}
+    weights = {whole_of(name): weight for name, weight in _weights(names).items() if is_compound(name)}
     total: dict[int, float] = {}
     rarest: dict[int, float] = {}
     for term, documents in _holders(look, Field.BODY, weights).items():
@@ -178,44 +164,25 @@ class _Definitions:
     def fragments(self, places: Places, strategy: str) -> list[ContextFragment]:
         look = self._look
         fragments: list[ContextFragment] = []
-        for signal, scores in (*self._by_part(), ("member_of", self._members())):
-            fragments += places.files(signal, _by_path(look, scores))
+        for group in ("top", "variable"):
+            fragments += places.files(f"{group}_title", _by_path(look, self._titled(group)))
+        strength = strengths(look.question, self._names)
+        raised = named_chunk_scores(look, strength, self._analyses)
+        fragments += places.documents("chunks", pooled(look.corpus(Kind.SOURCE), raised))
         words = name_words(look.queries["weighed"], self._analyses)
         fragments += places.files("words", _by_path(look, words))
         return [*fragments, *self._places(strategy)]
 
-    def _by_part(self) -> Iterable[tuple[str, dict[int, float]]]:
-        for group, part in _TOLD:
-            scores: dict[int, float] = {}
-            for name, count in self._names[part].items():
-                files = self._where.get((name, group), {})
-                certain = 1.0 if part == "ticked" or _is_compound(name) else 0.5
-                for document in files:
-                    worth = certain / len(files) ** 0.75 * (1 + 0.3 * math.log(count))
-                    scores[document] = scores.get(document, 0.0) + worth
-            yield f"{group}_{part}", scores
-
-    def _members(self) -> dict[int, float]:
-        """Files that define a method and its class, both of them named."""
-        weights = _weights(self._names)
+    def _titled(self, group: str) -> dict[int, float]:
+        """Files that define what the title names; one that many define says less of each."""
         scores: dict[int, float] = {}
-        for (name, group), files in self._where.items():
-            if group != "member":
-                continue
-            hits = [
-                document
-                for document, positions in files.items()
-                if any(self._parent(document, position) in weights for position in positions)
-            ]
-            for document in hits:
-                stressed = name in self._names["title"] or name in self._names["ticked"]
-                scores[document] = scores.get(document, 0.0) + (1.0 if stressed else 0.3) / len(hits)
+        for name, count in self._names["title"].items():
+            files = self._where.get((name, group), {})
+            certain = 1.0 if is_compound(name) else 0.5
+            for document in files:
+                worth = certain / len(files) ** 0.75 * (1 + 0.3 * math.log(count))
+                scores[document] = scores.get(document, 0.0) + worth
         return scores
-
-    def _parent(self, document: int, position: int) -> str:
-        definitions = self._analyses[document].definitions
-        parent = definitions[position].parent
-        return "" if parent is None else definitions[parent].name
 
     def _places(self, strategy: str) -> list[ContextFragment]:
         """The definitions themselves, the rarest names first."""
