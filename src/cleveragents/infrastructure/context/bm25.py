@@ -115,9 +115,6 @@ class Bm25Table:
         self._unit = unit
         self._value = self.rarity[term] * count * (k1 + 1) / (count + penalty)
 
-    def rarity_of(self, term: str) -> float:
-        return float(self.rarity[self._numbers[term]])
-
     def scores(self, query: Mapping[str, float]) -> Scores:
         """How well each chunk or document answers; zero where no term of the query stands."""
         return self._sums(self._weights(query)[self._term] * self._value)
@@ -132,10 +129,9 @@ class Bm25Table:
         import numpy as np
 
         weights = np.zeros(len(self._numbers), dtype=np.float32)
-        for term, weight in query.items():
-            number = self._numbers.get(term)
-            if number is not None:
-                weights[number] = weight
+        known = [(self._numbers[term], weight) for term, weight in query.items() if term in self._numbers]
+        for number, weight in known:
+            weights[number] = weight
         return weights
 
     def _sums(self, values: Scores) -> Scores:

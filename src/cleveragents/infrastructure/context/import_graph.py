@@ -61,7 +61,7 @@ class ImportGraph:
         if "/" in name:
             return self._look.ends.files_of(name.split("/"))
         parts = [part for part in name.replace("::", ".").split(".") if part not in ("crate", "self")]
-        return self._look.ends.files_of(parts, near=importer) if parts else []
+        return self._look.ends.files_of(parts)
 
     def _relative(self, name: str, importer: str) -> list[str]:
         directory = importer.split("/")[:-1]
@@ -70,7 +70,7 @@ class ImportGraph:
                 if part == "..":
                     directory = directory[:-1]
                 elif part != ".":
-                    directory = [*directory, part]
+                    directory = [*directory, part.partition(".")[0]]
             return self._look.ends.exactly(directory)
         rest = name.lstrip(".")
         up = len(name) - len(rest) - 1

@@ -44,17 +44,17 @@ class PathEnds:
         """The files that stand for the module at this very place."""
         return [path for path in self._stem(parts[-1]) if _module_parts(path) == parts] if parts else []
 
-    def files_of(self, parts: list[str], near: str = "") -> list[str]:
-        """The files that this module may be; of several those that are nearest to `near`."""
-        if not parts:
-            return []
-        kept = [
-            path for path in self._stem(parts[-1]) if _agreement(parts, _module_parts(path)) == len(parts)
-        ]
-        if len(kept) > 1:
-            shortest = min(path.count("/") for path in kept)
-            kept = [path for path in kept if path.count("/") == shortest]
-        return kept if len(kept) <= _MOST_MEANT else []
+    def files_of(self, parts: list[str]) -> list[str]:
+        """The files that this module may be; of several those nearest to the root."""
+        kept = self._ending(parts)
+        shortest = min((path.count("/") for path in kept), default=0)
+        nearest = [path for path in kept if path.count("/") == shortest]
+        return nearest if len(nearest) <= _MOST_MEANT else []
+
+    def _ending(self, parts: list[str]) -> list[str]:
+        """The files whose modules end with all of these parts."""
+        same = self._stem(parts[-1]) if parts else []
+        return [path for path in same if _agreement(parts, _module_parts(path)) == len(parts)]
 
     def _stem(self, stem: str) -> list[str]:
         if self._by_stem is None:
@@ -67,23 +67,11 @@ class PathEnds:
         `package.module.Class.method` means `…/package/module.py`: its longest beginning that is a file.
         """
         parts = [part for part in dotted.replace("::", ".").replace("#", ".").split(".") if part]
-        for end in range(len(parts), 0, -1):
-            found = self._modules(parts[:end])
-            if found:
+        for end in range(len(parts), 1, -1):  # one word agrees with too much
+            found = self._ending(parts[:end])
+            if 0 < len(found) <= _MOST_MEANT:
                 return {path: 1 / len(found) for path in found}
         return {}
-
-    def _modules(self, parts: list[str]) -> list[str]:
-        longest = 0
-        kept: list[str] = []
-        for path in self._stem(parts[-1]):
-            length = _agreement(parts, _module_parts(path))
-            if length > longest:
-                longest, kept = length, []
-            if length == longest:
-                kept.append(path)
-        # one word agrees with too much
-        return kept if longest == len(parts) > 1 and len(kept) <= _MOST_MEANT else []
 
 
 def _agreement(one: list[str], other: list[str]) -> int:
