@@ -113,6 +113,8 @@ class GoalsAtOnce:
 
     def _plans(self, url: str, plans: int) -> tuple[float, float]:
         """Seconds at work, and in all."""
+        import msgspec
+
         from cleveragents.application.container import Container
         from cleveragents.application.ports.plans import NewPlan
         from cleveragents.application.ports.sandboxes import SandboxRequest
@@ -123,12 +125,13 @@ class GoalsAtOnce:
 
         state = self._home / f"state-{next(self._numbers)}"
         state.mkdir()
-        settings = Settings.model_validate(
+        settings = msgspec.convert(
             {
                 "state": {"directory": str(state)},
                 "database": {"url": f"sqlite:///{state}/state.db"},
                 "models": {"base_url": url, "concurrency": 256},
-            }
+            },
+            Settings,
         )
         request = {"arguments": {"goal": "g"}, "model": "openai/scripted", "actor": "bench/reader"}
         resource = self._home / "repository"

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import structlog
 
 from benchmarks.ratio import ratio
@@ -64,12 +65,13 @@ def quiet() -> None:
 
 def settings(place: Path) -> Settings:
     """Everything in that directory."""
-    return Settings.model_validate(
+    return msgspec.convert(
         {
             "state": {"directory": str(place)},
             "database": {"url": f"sqlite:///{place}/state.db"},
             "worker": {"concurrency": 8, "poll_seconds": 0.05},
-        }
+        },
+        Settings,
     )
 
 

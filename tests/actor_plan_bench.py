@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from cleveragents.application.container import Container
 from cleveragents.application.ports.actors import Actors
 from cleveragents.application.ports.budgets import BudgetView, ModelCall
@@ -121,9 +123,9 @@ class ActorPlanBench(PlanBench):
         worker: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(home, isolation="off", faults=faults)
-        facts = {**self.settings.model_dump(), "models": {"retries": 0, **(models or {})}}
+        facts = {**msgspec.to_builtins(self.settings), "models": {"retries": 0, **(models or {})}}
         facts["worker"] = {**facts["worker"], **(worker or {})}
-        self.settings = self.container.settings = Settings.model_validate(facts)
+        self.settings = self.container.settings = msgspec.convert(facts, Settings)
         self.home = home
         self.actors: dict[str, Actor] = {}
         self.parts = _Parts(self.container, self.actors)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from cleveragents.application.container import Container
 from cleveragents.application.plan_parts import PlanParts
 from cleveragents.application.ports.faults import FaultPoints
@@ -96,8 +98,8 @@ class PlanBench:
     """One process's parts, and its user's repository."""
 
     def __init__(self, home: Path, *, isolation: str = "auto", faults: FaultPoints | None = None) -> None:
-        facts = demo_settings(home / "state").model_dump()
-        self.settings = Settings.model_validate({**facts, "sandbox": {"isolation": isolation}})
+        facts = msgspec.to_builtins(demo_settings(home / "state"))
+        self.settings = msgspec.convert({**facts, "sandbox": {"isolation": isolation}}, Settings)
         (home / "state").mkdir(parents=True, exist_ok=True)
         self.repository = home / "repository"
         if not self.repository.exists():

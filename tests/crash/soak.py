@@ -18,6 +18,8 @@ from itertools import count
 from pathlib import Path
 from threading import Event
 
+import msgspec
+
 from cleveragents.application.container import Container
 from cleveragents.domain.job import JobState, NewJob
 from cleveragents.infrastructure.configuration.settings import Settings
@@ -41,7 +43,7 @@ class Worker:
             )
         assert self._process.stdin is not None
         self._input = self._process.stdin
-        self._input.write(f"{name}\n{settings.model_dump_json()}\n")
+        self._input.write(f"{name}\n{msgspec.json.encode(settings).decode()}\n")
         self._input.flush()
 
     @property

@@ -27,7 +27,7 @@ def test_a_setting_is_described_as_it_is(key: Key) -> None:
     assert said.strip()
     if key.dotted not in WHERE_ONE_IS:
         shown = default.strip(" `")
-        assert shown == _spelt(key.model.model_fields[key.name].default)
+        assert shown == _spelt(getattr(key.model(), key.name))
 
 
 def _spelt(default: object) -> str:

@@ -25,7 +25,7 @@ TOOL = ToolSpec("read", "Reads a file.", Capability.READ, SCHEMA, {})
 
 @pytest.fixture
 def model(base_url: str) -> Model:
-    settings = ModelSettings.model_validate({"base_url": base_url, "timeout_seconds": 300, "retries": 0})
+    settings = ModelSettings(base_url=base_url, timeout_seconds=300.0, retries=0)
     return ModelCatalogue(settings, environment={}, keyring=lambda variable: None).get("openai/smollm2")
 
 

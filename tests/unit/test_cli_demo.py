@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cleveragents.application.container import Container
@@ -252,8 +253,8 @@ def test_a_broken_promise_fails_the_demo_and_keeps_what_happened(
 
 def test_a_worker_that_does_not_start_ends_the_story(tmp_path: Path) -> None:
     settings = demo_settings(tmp_path)
-    nowhere = settings.model_copy(
-        update={"database": settings.database.model_copy(update={"url": "sqlite:////dev/null/state.db"})}
+    nowhere = msgspec.structs.replace(
+        settings, database=msgspec.structs.replace(settings.database, url="sqlite:////dev/null/state.db")
     )
     worker = WorkerProcess("worker-1", nowhere, tmp_path / "log")
     with pytest.raises(DeadlineExceeded):

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cleveragents.application.container import Container
@@ -20,12 +21,13 @@ from cleveragents.testing.faults import RecordFaultPoints
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings.model_validate(
+    return msgspec.convert(
         {
             "state": {"directory": str(tmp_path)},
             "database": {"url": f"sqlite:///{tmp_path}/state.db"},
             "worker": {"poll_seconds": 0.02},
-        }
+        },
+        Settings,
     )
 
 
@@ -131,12 +133,13 @@ def test_a_worker_runs_jobs_as_the_settings_say(container: Container) -> None:
 
 @pytest.mark.parametrize(("lease", "heartbeat"), [(1.0, 0.4), (86_400.0, 34_560.0), (0.0001, 0.00004)])
 def test_every_valid_setting_makes_a_worker(tmp_path: Path, lease: float, heartbeat: float) -> None:
-    settings = Settings.model_validate(
+    settings = msgspec.convert(
         {
             "state": {"directory": str(tmp_path)},
             "database": {"url": f"sqlite:///{tmp_path}/state.db"},
             "worker": {"lease_seconds": lease, "heartbeat_seconds": heartbeat},
-        }
+        },
+        Settings,
     )
     with Container(settings) as container:
         assert container.worker({}, name="worker-1").statistics().running == 0

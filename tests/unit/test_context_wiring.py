@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from cleveragents.application.container import Container
@@ -44,12 +45,13 @@ def tree(tmp_path: Path) -> Path:
 
 
 def settings(tmp_path: Path, **context: Any) -> Settings:
-    return Settings.model_validate(
+    return msgspec.convert(
         {
             "state": {"directory": str(tmp_path / "state")},
             "database": {"url": f"sqlite:///{tmp_path}/state/state.db"},
             "context": context,
-        }
+        },
+        Settings,
     )
 
 
@@ -127,7 +129,7 @@ def test_nothing_is_replaced_unless_a_setting_says_so() -> None:
 @pytest.mark.parametrize("name", ["foreign_context:packer", "foreign_context:Packer", "other"])
 def test_a_part_is_named_by_where_it_is_or_by_its_entry_point(name: str) -> None:
     entries = [EntryPoint("other", "foreign_context:packer", GROUP)]
-    loads = replaced_parts(ContextSettings.model_validate({"packer": name}), entries)
+    loads = replaced_parts(ContextSettings(packer=name), entries)
     assert "foreign_context" not in sys.modules
     assert loads["packer"]().pack([], 5) == []
 
@@ -135,7 +137,7 @@ def test_a_part_is_named_by_where_it_is_or_by_its_entry_point(name: str) -> None
 @pytest.mark.parametrize("entries", [[], [EntryPoint("other", "foreign_context:packer", GROUP)]])
 def test_a_part_that_is_not_installed_is_a_mistake_in_the_settings(entries: list[EntryPoint]) -> None:
     with pytest.raises(ConfigurationError, match="no part called 'mine' is installed"):
-        replaced_parts(ContextSettings.model_validate({"packer": "mine"}), entries)
+        replaced_parts(ContextSettings(packer="mine"), entries)
 
 
 @pytest.mark.parametrize("name", ["module:", "module:not valid", " module:part"])

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 
@@ -72,7 +73,7 @@ def catalogue(
         entry("misnamed", "OFFERED"),
     ]
     return ModelCatalogue(
-        ModelSettings.model_validate(settings),
+        msgspec.convert(settings, ModelSettings),
         environment=environment or {},
         keyring=(keyring or {}).get,
         entries=entries,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cleveragents.application.services.plan_context import tokens_given
@@ -47,9 +48,9 @@ def bench(tmp_path: Path) -> Iterator[ActorPlanBench]:
 
 
 def limited(bench: ActorPlanBench, **context: object) -> None:
-    facts = bench.settings.model_dump()
+    facts = msgspec.to_builtins(bench.settings)
     facts["context"] = {**facts["context"], **context}
-    bench.settings = bench.container.settings = Settings.model_validate(facts)
+    bench.settings = bench.container.settings = msgspec.convert(facts, Settings)
 
 
 def results(bench: ActorPlanBench, plan: Plan, tool: str) -> list[ToolCall]:

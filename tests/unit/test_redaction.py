@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+import msgspec
 import pytest
 import structlog
 from hypothesis import given
@@ -203,7 +204,7 @@ def logged(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, **log: str) -> 
     """What one warning with an exception, a secret and a debug message leave on stderr."""
     url = "postgresql://me:s3cret@host/db"
     monkeypatch.setattr("sys.stderr", stream)
-    configure_logging(Settings.model_validate({"database": {"url": url}, "log": log}))
+    configure_logging(msgspec.convert({"database": {"url": url}, "log": log}, Settings))
     try:
         logger = structlog.get_logger()
         logger.debug("unimportant.detail")
@@ -240,16 +241,17 @@ def test_level_and_format_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 LOGS_LATER = """
 import sys
+import msgspec
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.logging import configure_logging
 url = "postgresql://me:s3cret@host/db"
-configure_logging(Settings.model_validate({"database": {"url": url}, "log": {"level": "debug"}}))
-configure_logging(Settings.model_validate({"database": {"url": url}, "log": {"level": "error"}}))
+configure_logging(msgspec.convert({"database": {"url": url}, "log": {"level": "debug"}}, Settings))
+configure_logging(msgspec.convert({"database": {"url": url}, "log": {"level": "error"}}, Settings))
 assert "structlog" not in sys.modules
 import structlog
 structlog.get_logger().warning("not.wanted")
 structlog.get_logger().error("store.failed", said="it is s3cret")
-configure_logging(Settings.model_validate({"database": {"url": url}, "log": {"level": "debug"}}))
+configure_logging(msgspec.convert({"database": {"url": url}, "log": {"level": "debug"}}, Settings))
 structlog.get_logger().debug("wanted.now")
 """
 

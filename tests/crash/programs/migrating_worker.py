@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypedDict
 
+import msgspec
+
 from cleveragents.application.container import Container
 from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
@@ -118,7 +120,7 @@ def handler(container: Container) -> JobHandler:
 def main() -> int:
     signal.signal(signal.SIGTERM, _on_terminate)
     name = sys.stdin.readline().strip()
-    settings = Settings.model_validate_json(sys.stdin.readline())
+    settings = msgspec.json.decode(sys.stdin.readline(), type=Settings)
     configure_logging(settings)
     with Container(settings) as container:
         worker = container.worker({MIGRATE: handler(container)}, name=name)

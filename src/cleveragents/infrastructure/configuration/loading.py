@@ -124,7 +124,7 @@ def _tighten(values: Values, wanted: Values) -> None:
 
 def _is_tighter(key: Key, value: Scalar, than: Scalar) -> bool:
     if key.repository is Repository.RAISE:
-        order = key.model.choices(key.name)  # from the loosest to the tightest
+        order = key.choices  # from the loosest to the tightest
         return order.index(value) > order.index(than)
     return float(value) < float(than)
 

@@ -4,6 +4,8 @@ A setting is `section.name`; nothing is listed here that no code reads. Its envi
 capitals with `_` for the dot (`log.level`: `CLEVERAGENTS_LOG_LEVEL`); as all keys are known, that is
 unambiguous.
 
+Defaults are not checked by msgspec, which is why a few can be what nobody may say: empty.
+
 A repository's file comes from whoever wrote the repository, so it may only *tighten* what the user has: take
 fewer jobs at once, give less grace, ask for more durability. All other settings are not its business.
 """
@@ -13,9 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
-from cleveragents.infrastructure.configuration.section import Section, setting
+from msgspec import Meta, Struct
+from msgspec.structs import fields
+
+from cleveragents.domain.policy import PROFILES
 
 __all__ = [
     "ContextSettings",
@@ -27,6 +32,7 @@ __all__ = [
     "PlanSettings",
     "Repository",
     "SandboxSettings",
+    "Scalar",
     "Settings",
     "StateSettings",
     "WorkerSettings",
@@ -34,6 +40,8 @@ __all__ = [
     "known_keys",
     "nearest_key",
 ]
+
+Scalar = str | int | float | bool
 
 
 class Repository(str, Enum):
@@ -56,12 +64,6 @@ def is_web_address(text: str) -> bool:
         return False
 
 
-_NEVER_LONGER_THAN = 86_400
-_LOWER = Repository.LOWER.value
-_JOIN = Repository.JOIN.value
-_RAISE = Repository.RAISE.value
-
-
 def _absolute(path: str) -> None:
     if not path.startswith("/"):
         raise ValueError("should be an absolute path")
@@ -76,8 +78,6 @@ def _supported(url: str) -> None:
 
 
 def _known_profile(names: str) -> None:
-    from cleveragents.domain.policy import PROFILES
-
     if not set(names.split("+")) <= set(PROFILES):
         raise ValueError(f"should be one of {', '.join(PROFILES)}, or several joined by +")
 
@@ -93,171 +93,213 @@ def _reachable(url: str) -> None:
         raise ValueError("should be a URL that begins with http:// or https://")
 
 
-def _seconds(default: float, description: str) -> float:
-    seconds: float = setting(default, description, gt=0, le=_NEVER_LONGER_THAN)
-    return seconds
-
-
-class StateSettings(Section):
-    """Where this user's state lives."""
-
-    directory: str = setting(
-        "", description="where the database, the audit log's key and the error log live", check=_absolute
-    )
-
-
-class DatabaseSettings(Section):
-    """The store of jobs, changesets and events."""
-
-    url: str = setting(
-        "",
-        description="sqlite:////absolute/path.db or postgresql://user:password@host/name",
-        check=_supported,
-    )
-    durability: Literal["normal", "full"] = setting(
-        "normal",
-        description="normal survives kill -9, full survives a power cut",
-        repository=_RAISE,
-    )
-    busy_timeout_seconds: float = _seconds(
-        60.0, "how long a write waits for a busy database before it gives up"
-    )
-
-
-class WorkerSettings(Section):
-    """How jobs are run."""
-
-    concurrency: int = setting(
-        4, ge=1, le=256, description="jobs one worker runs at a time", repository=_LOWER
-    )
-    lease_seconds: float = _seconds(15.0, "silence after which a peer takes a job over")
-    heartbeat_seconds: float = _seconds(5.0, "how often an owner says that it lives")
-    cancel_grace_seconds: float = setting(
-        5.0,
-        ge=0,
-        le=3600,
-        description="how long a cancelled job may tidy up before its processes are ended",
-        repository=_LOWER,
-    )
-    poll_seconds: float = _seconds(0.5, "how often an idle worker looks for jobs")
-
-
-class PlanSettings(Section):
-    """How plans are run."""
-
-    profile: str = setting(
-        "supervised",
-        description="what plans may do by themselves; `docs/reference/policies.md`",
-        repository=_JOIN,
-        check=_known_profile,
-    )
-    pass_environment: str = setting(
-        "", description="names of variables that commands may see, separated by commas"
-    )
-
-
-class SandboxSettings(Section):
-    """Where plans work before they are applied."""
-
-    isolation: Literal["off", "auto", "require"] = setting(
-        "auto",
-        description="bubblewrap around commands: never, where it works, or nothing without it",
-        repository=_RAISE,
-    )
-    quota_bytes: int = setting(
-        50_000_000_000,
-        ge=1_000_000,
-        description="disk that all sandboxes together may use",
-    )
-
-
-class ModelSettings(Section):
-    """Which language models are used, and how."""
-
-    default: str = setting(
-        "", description="the model of plans and actors that name none: provider/name", check=_named
-    )
-    fallback: str = setting(
-        "", description="the model that is asked when the first does not answer", check=_named
-    )
-    base_url: str = setting(
-        "",
-        description="where an OpenAI-compatible server answers, for models named openai/…",
-        check=_reachable,
-    )
-    concurrency: int = setting(
-        8,
-        ge=1,
-        le=1024,
-        description="calls under way at once with one provider",
-        repository=_LOWER,
-    )
-    timeout_seconds: float = _seconds(
-        300.0, "how long one answer may take, from the request to its last word"
-    )
-    retries: int = setting(4, ge=0, le=20, description="how often a call that found no answer is made again")
-    prices: str = setting(
-        "", description="a TOML file with prices of your own, which count before those shipped"
-    )
-
-
 def _loadable(name: str) -> None:
     module, colon, attribute = name.partition(":")
     if name and not (module.strip() == module and (not colon or attribute.isidentifier())):
         raise ValueError("should be module:attribute, or the name of an installed part")
 
 
-def _part(what: str) -> str:
-    name: str = setting("", f"who {what}: module:attribute, or an installed part", check=_loadable)
-    return name
+_LOWER = {"repository": Repository.LOWER}
+_RAISE = {"repository": Repository.RAISE}
+_JOIN = {"repository": Repository.JOIN}
 
 
-class ContextSettings(Section):
+def _seconds(description: str) -> Meta:
+    return Meta(gt=0, le=86_400, description=description)
+
+
+def _part(what: str) -> Meta:
+    return Meta(description=f"who {what}: module:attribute, or an installed part")
+
+
+class StateSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where this user's state lives."""
+
+    # Empty until it is known who asks: `min_length` keeps people from saying so.
+    directory: Annotated[
+        str, Meta(min_length=1, description="where the database, the audit log's key and the error log live")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        if self.directory:
+            _absolute(self.directory)
+
+
+class DatabaseSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The store of jobs, changesets and events."""
+
+    url: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="sqlite:////absolute/path.db or postgresql://user:password@host/name",
+        ),
+    ] = ""
+    durability: Annotated[
+        Literal["normal", "full"],
+        Meta(description="normal survives kill -9, full survives a power cut", extra=_RAISE),
+    ] = "normal"
+    busy_timeout_seconds: Annotated[
+        float, _seconds("how long a write waits for a busy database before it gives up")
+    ] = 60.0
+
+    def __post_init__(self) -> None:
+        if self.url:
+            _supported(self.url)
+
+
+class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How jobs are run."""
+
+    concurrency: Annotated[
+        int, Meta(ge=1, le=256, description="jobs one worker runs at a time", extra=_LOWER)
+    ] = 4
+    lease_seconds: Annotated[float, _seconds("silence after which a peer takes a job over")] = 15.0
+    heartbeat_seconds: Annotated[float, _seconds("how often an owner says that it lives")] = 5.0
+    cancel_grace_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="how long a cancelled job may tidy up before its processes are ended",
+            extra=_LOWER,
+        ),
+    ] = 5.0
+    poll_seconds: Annotated[float, _seconds("how often an idle worker looks for jobs")] = 0.5
+
+
+class PlanSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How plans are run."""
+
+    profile: Annotated[
+        str,
+        Meta(description="what plans may do by themselves; `docs/reference/policies.md`", extra=_JOIN),
+    ] = "supervised"
+    pass_environment: Annotated[
+        str, Meta(description="names of variables that commands may see, separated by commas")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        _known_profile(self.profile)
+
+
+class SandboxSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where plans work before they are applied."""
+
+    isolation: Annotated[
+        Literal["off", "auto", "require"],
+        Meta(
+            description="bubblewrap around commands: never, where it works, or nothing without it",
+            extra=_RAISE,
+        ),
+    ] = "auto"
+    quota_bytes: Annotated[
+        int, Meta(ge=1_000_000, description="disk that all sandboxes together may use")
+    ] = 50_000_000_000
+
+
+class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which language models are used, and how."""
+
+    default: Annotated[
+        str, Meta(description="the model of plans and actors that name none: provider/name")
+    ] = ""
+    fallback: Annotated[str, Meta(description="the model that is asked when the first does not answer")] = ""
+    base_url: Annotated[
+        str, Meta(description="where an OpenAI-compatible server answers, for models named openai/…")
+    ] = ""
+    concurrency: Annotated[
+        int, Meta(ge=1, le=1024, description="calls under way at once with one provider", extra=_LOWER)
+    ] = 8
+    timeout_seconds: Annotated[
+        float, _seconds("how long one answer may take, from the request to its last word")
+    ] = 300.0
+    retries: Annotated[
+        int, Meta(ge=0, le=20, description="how often a call that found no answer is made again")
+    ] = 4
+    prices: Annotated[
+        str, Meta(description="a TOML file with prices of your own, which count before those shipped")
+    ] = ""
+
+    def __post_init__(self) -> None:
+        _named(self.default)
+        _named(self.fallback)
+        _reachable(self.base_url)
+
+
+class ContextSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How code that matters is found, and by whom. Parts are code that is run: no repository names one."""
 
-    budget_tokens: int = setting(8000, "tokens of an answer, if nobody says how many", ge=64, le=10_000_000)
-    deadline_seconds: float = _seconds(10.0, "how long an answer may take, not counting the first indexing")
-    index_seconds: float = _seconds(120.0, "how long a plan waits for a repository to be indexed at first")
-    plan_tokens: int = setting(
-        64_000, "tokens of context that a plan's actors may ask for in all", ge=0, le=100_000_000
+    budget_tokens: Annotated[
+        int, Meta(ge=64, le=10_000_000, description="tokens of an answer, if nobody says how many")
+    ] = 8000
+    deadline_seconds: Annotated[
+        float, _seconds("how long an answer may take, not counting the first indexing")
+    ] = 10.0
+    index_seconds: Annotated[
+        float, _seconds("how long a plan waits for a repository to be indexed at first")
+    ] = 120.0
+    plan_tokens: Annotated[
+        int,
+        Meta(ge=0, le=100_000_000, description="tokens of context that a plan's actors may ask for in all"),
+    ] = 64_000
+    strategies_off: Annotated[str, Meta(description="strategies that are not asked, separated by commas")] = (
+        ""
     )
-    strategies_off: str = setting("", "strategies that are not asked, separated by commas")
-    tokenizer: Literal["estimate", "o200k_base", "cl100k_base"] = setting(
-        "estimate", "how tokens are counted: a careful estimate, or tiktoken, where its file is there already"
-    )
-    rerank_model: str = setting(
-        "", "the model that ranks the best twenty files once more: provider/name", check=_named
-    )
-    index_megabytes: int = setting(2048, "disk that the index of one repository may use", ge=10, le=1_000_000)
-    selector: str = _part("chooses strategies")
-    allocator: str = _part("divides the tokens")
-    executor: str = _part("runs strategies")
-    deduplicator: str = _part("merges what was found")
-    scorer: str = _part("ranks files")
-    depths: str = _part("says how places can be shown")
-    packer: str = _part("chooses what is shown")
-    orderer: str = _part("orders what is shown")
-    preamble: str = _part("writes what precedes the fragments")
-    skeleton: str = _part("draws the repository's shape")
+    tokenizer: Annotated[
+        Literal["estimate", "o200k_base", "cl100k_base"],
+        Meta(
+            description=(
+                "how tokens are counted: a careful estimate, or tiktoken, where its file is there already"
+            )
+        ),
+    ] = "estimate"
+    rerank_model: Annotated[
+        str, Meta(description="the model that ranks the best twenty files once more: provider/name")
+    ] = ""
+    index_megabytes: Annotated[
+        int, Meta(ge=10, le=1_000_000, description="disk that the index of one repository may use")
+    ] = 2048
+    selector: Annotated[str, _part("chooses strategies")] = ""
+    allocator: Annotated[str, _part("divides the tokens")] = ""
+    executor: Annotated[str, _part("runs strategies")] = ""
+    deduplicator: Annotated[str, _part("merges what was found")] = ""
+    scorer: Annotated[str, _part("ranks files")] = ""
+    depths: Annotated[str, _part("says how places can be shown")] = ""
+    packer: Annotated[str, _part("chooses what is shown")] = ""
+    orderer: Annotated[str, _part("orders what is shown")] = ""
+    preamble: Annotated[str, _part("writes what precedes the fragments")] = ""
+    skeleton: Annotated[str, _part("draws the repository's shape")] = ""
+
+    def __post_init__(self) -> None:
+        _named(self.rerank_model)
+        for part in (self.selector, self.allocator, self.executor, self.deduplicator, self.scorer):
+            _loadable(part)
+        for part in (self.depths, self.packer, self.orderer, self.preamble, self.skeleton):
+            _loadable(part)
 
 
-class EventSettings(Section):
+class EventSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Delivery of events."""
 
-    queue_bound: int = setting(10_000, ge=1, le=10_000_000, description="events that may wait to be kept")
-
-
-class LogSettings(Section):
-    """What is said on stderr."""
-
-    level: Literal["debug", "info", "warning", "error"] = setting("warning", description="how much is logged")
-    format: Literal["auto", "console", "json"] = setting(
-        "auto",
-        description="console for people, json for programs, auto asks whether stderr is a terminal",
+    queue_bound: Annotated[int, Meta(ge=1, le=10_000_000, description="events that may wait to be kept")] = (
+        10_000
     )
 
 
-class Settings(Section):
+class LogSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is said on stderr."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="how much is logged")] = (
+        "warning"
+    )
+    format: Annotated[
+        Literal["auto", "console", "json"],
+        Meta(description="console for people, json for programs, auto asks whether stderr is a terminal"),
+    ] = "auto"
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """All settings of one run, valid and immutable."""
 
     state: StateSettings = StateSettings()
@@ -270,7 +312,7 @@ class Settings(Section):
     events: EventSettings = EventSettings()
     log: LogSettings = LogSettings()
 
-    def check_together(self) -> None:
+    def __post_init__(self) -> None:
         worker = self.worker
         if worker.heartbeat_seconds > 0.4 * worker.lease_seconds:
             raise ValueError(
@@ -286,7 +328,9 @@ class Key(NamedTuple):
     name: str
     description: str
     repository: Repository
-    model: type[Section]
+    choices: tuple[Scalar, ...]
+    """The words it may be, as they are declared; nothing for one that is not chosen from a few."""
+    model: type[Struct]
 
     @property
     def dotted(self) -> str:
@@ -301,11 +345,11 @@ class Key(NamedTuple):
 def known_keys() -> Mapping[str, Key]:
     """Every setting by its dotted key, in the order of `config list`."""
     keys: dict[str, Key] = {}
-    for section, outer in Settings.model_fields.items():
-        model = type(outer.default)
-        for name, field in model.model_fields.items():
-            rule = Repository(field.repository) if field.repository else Repository.NEVER
-            key = Key(section, name, field.description, rule, model)
+    for section in fields(Settings):
+        for field in fields(section.type):
+            kind, meta = get_args(field.type)
+            rule = (meta.extra or {}).get("repository", Repository.NEVER)
+            key = Key(section.name, field.name, meta.description, rule, get_args(kind), section.type)
             keys[key.dotted] = key
     return keys
 

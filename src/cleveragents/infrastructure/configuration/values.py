@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 from cleveragents.errors import ConfigurationError
-from cleveragents.infrastructure.configuration.section import Scalar
-from cleveragents.infrastructure.configuration.settings import Key, Settings, known_keys, nearest_key
+from cleveragents.infrastructure.configuration.settings import (
+    Key,
+    Scalar,
+    Settings,
+    known_keys,
+    nearest_key,
+)
 
 __all__ = ["Layer", "Origin", "Scalar", "Values", "find_key", "parse_value", "shorten", "validate_settings"]
 
@@ -36,6 +43,14 @@ class Origin:
 
 Values = dict[str, tuple[Scalar, Origin]]
 
+_SPOKEN = {
+    "Expected": "should be",
+    "Number out": "is out",
+    "`int`": "a whole number",
+    "`float`": "a number",
+    "`str`": "text",
+}
+
 
 def find_key(dotted: str, source: str) -> Key:
     """The setting of that name; `ConfigurationError` with the nearest known one if there is none."""
@@ -61,9 +76,23 @@ def _hint(dotted: str) -> str:
 def parse_value(key: Key, value: object, source: str, *, strict: bool = False) -> Scalar:
     """The value in the setting's type; strict for TOML, which has types, lax for text."""
     try:
-        return key.model.checked(key.name, value, strict=strict)
-    except ValueError as error:
-        raise ConfigurationError(source, f"{key.dotted} is {shorten(value)}, but {error}") from None
+        section = msgspec.convert({key.name: value}, key.model, strict=strict)
+    except msgspec.ValidationError as error:
+        problem = _in_words(error, key)
+        raise ConfigurationError(source, f"{key.dotted} is {shorten(value)}, but {problem}") from None
+    parsed: Scalar = getattr(section, key.name)
+    return parsed
+
+
+def _in_words(error: msgspec.ValidationError, key: Key) -> str:
+    """What the library found, as it is said to people: without its types' names and its path."""
+    if key.choices:
+        *others, last = map(repr, key.choices)
+        return f"should be {', '.join(others)} or {last}"
+    said = str(error).partition(" - at `$")[0].partition(", got `")[0]
+    for theirs, ours in _SPOKEN.items():
+        said = said.replace(theirs, ours)
+    return said
 
 
 def validate_settings(values: Mapping[str, Scalar], source: str) -> Settings:
@@ -73,8 +102,8 @@ def validate_settings(values: Mapping[str, Scalar], source: str) -> Settings:
         section, _, name = dotted.partition(".")
         nested.setdefault(section, {})[name] = value
     try:
-        return Settings.model_validate(nested)
-    except ValueError as error:
+        return msgspec.convert(nested, Settings)
+    except msgspec.ValidationError as error:
         raise ConfigurationError(source, str(error)) from None
 
 

@@ -89,6 +89,8 @@ class Performance:
 
 
 def _play(directory: Path, say: Say, *, keep: bool) -> Performance:
+    from msgspec.structs import replace
+
     from cleveragents.application.container import Container
     from cleveragents.infrastructure.logging import configure_logging
     from cleveragents.interfaces.demo.evidence import gather
@@ -97,7 +99,7 @@ def _play(directory: Path, say: Say, *, keep: bool) -> Performance:
 
     settings = demo_settings(directory)
     # Deaths that the story tells of itself are no news.
-    configure_logging(settings.model_copy(update={"log": settings.log.model_copy(update={"level": "error"})}))
+    configure_logging(replace(settings, log=replace(settings.log, level="error")))
     with Container(settings) as container:
         story = tell(container, say, keeps_sandboxes=keep)
         evidence = gather(container, story)

@@ -14,6 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.check import CheckRun, CheckVerdict
 from cleveragents.domain.plan import Phase, Plan, PlanState
@@ -69,7 +71,7 @@ class Story:
 
 def demo_settings(directory: Path) -> Settings:
     """Everything in that directory, and times short enough to watch."""
-    return Settings.model_validate(
+    return msgspec.convert(
         {
             "state": {"directory": str(directory)},
             "database": {"url": f"sqlite:///{directory}/state.db"},
@@ -80,7 +82,8 @@ def demo_settings(directory: Path) -> Settings:
                 "cancel_grace_seconds": 1.0,
                 "concurrency": len(GOALS),
             },
-        }
+        },
+        Settings,
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import signal
 import sys
 
+import msgspec
+
 from cleveragents.application.container import Container
 from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.plan_run import kind_of_plan
@@ -25,7 +27,7 @@ def main() -> int:
     """Runs a worker until nobody is interested any more."""
     signal.signal(signal.SIGTERM, _on_terminate)
     name = sys.stdin.readline().strip()
-    settings = Settings.model_validate_json(sys.stdin.readline())
+    settings = msgspec.json.decode(sys.stdin.readline(), type=Settings)
     configure_logging(settings)
     with Container(settings) as container:
         # The library of graphs is large: whoever is ready has it.

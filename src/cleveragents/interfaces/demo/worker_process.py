@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+import msgspec
+
 from cleveragents.errors import DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class WorkerProcess:
             )
         self._input = _pipe(self._process.stdin)
         self._output = _pipe(self._process.stdout)
-        self._input.write(f"{name}\n{settings.model_dump_json()}\n".encode())
+        self._input.write(b"%b\n%b\n" % (name.encode(), msgspec.json.encode(settings)))
         self._input.flush()
 
     @property
