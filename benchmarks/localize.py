@@ -4,7 +4,8 @@ CASES is a file of JSON lines with `id`, `repository` (owner/name), `base_commit
 those that the real fix changed. FOLDER holds clones, bare or not: OWNER+NAME/repo, OWNER+NAME, OWNER/NAME or
 NAME. Each question is put to the code as it was at its commit, through the index and the strategies that
 `agents context` uses. Reported are Acc@k, which is the share of cases with all true files among the first k
-candidates, MRR and time: for each strategy alone, for all of them together, and for plain BM25.
+candidates, MRR and time: for each strategy alone, for all of them together in the pipeline, which opens the
+index again for each question, and for plain BM25.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from pathlib import Path
 from benchmarks.localize_report import Outcome, is_candidate, measured, plot, table
 from cleveragents.application.ports.code_index import CodePlace, CodeSnapshot
 from cleveragents.application.ports.context_parts import StrategyGround
+from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
+from cleveragents.application.services.context_assembly import OwnParts
+from cleveragents.application.services.context_components import ReplacedParts
 from cleveragents.application.services.context_deduplicator import MergedPlaces
+from cleveragents.application.services.context_pipeline import ContextPipeline, PipelineParts
+from cleveragents.application.services.context_query import ContextQuery
 from cleveragents.application.services.context_scorer import FusedScorer
 from cleveragents.domain.code import Field
 from cleveragents.domain.code_terms import terms_of
@@ -37,6 +43,7 @@ from cleveragents.infrastructure.context.strategy_registry import StrategyRegist
 FUSION = "all strategies"
 PLAIN = "plain BM25"
 _MOST_PLAIN = 200
+_DEADLINE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +75,8 @@ def main(arguments: Sequence[str]) -> int:
     home = Path(options.state or tempfile.mkdtemp(prefix="localize-"))
     outcomes: list[Outcome] = []
     opened: list[Opened] = []
+    bench = Bench(home, options.without)
     try:
-        bench = Bench(home, options.without)
         for number, case in enumerate(cases, 1):
             clone = _clone(options.clones, case.repository)
             if clone is None:
@@ -80,6 +87,7 @@ def main(arguments: Sequence[str]) -> int:
             opened.append(took)
             _tell(number, len(cases), case, found, took)
     finally:
+        bench.close()
         if options.state is None:
             shutil.rmtree(home, ignore_errors=True)
     if not outcomes:
@@ -120,7 +128,7 @@ def _clone(folder: Path, repository: str) -> Path | None:
 
 
 class Bench:
-    """The index, the history and the strategies, as the command line has them."""
+    """The index, the history, the strategies and the pipeline, as the command line has them."""
 
     def __init__(self, home: Path, without: str) -> None:
         self._index = SqliteCodeIndex(home)
@@ -130,6 +138,24 @@ class Bench:
             name: make for name, make in StrategyRegistry().offers().items() if name not in left_out
         }
         self._scorer = FusedScorer(fusion_weights())
+        self._executors = (ParallelStrategyExecutor(), ParallelStrategyExecutor())
+        executor, steps = self._executors
+        self._pipeline = ContextPipeline(
+            PipelineParts(
+                index=self._index,
+                history=self._history,
+                strategies=self._offers,
+                executor=executor,
+                steps=steps,
+                replaced=ReplacedParts(executor),
+                count=len,
+                own=OwnParts(scorer=self._scorer),
+            )
+        )
+
+    def close(self) -> None:
+        for executor in self._executors:
+            executor.close()
 
     def ask(self, case: Case, clone: Path) -> tuple[list[Outcome], Opened]:
         place = CodePlace(clone, case.base_commit)
@@ -156,16 +182,15 @@ class Bench:
             self._outcome(case, name, self._paths(case, found, code), seconds)
             for name, (found, seconds) in alone.items()
         ]
-        with self._index.open(code.place) as again:
-            began = time.perf_counter()
-            ground = StrategyGround(again, self._history)
-            everything = [
-                fragment
-                for make in self._offers.values()
-                for fragment in make(ground).retrieve(request, NotCancelled())
-            ]
-            paths = self._paths(case, everything, again)
-            outcomes.append(self._outcome(case, FUSION, paths, time.perf_counter() - began))
+        answer = self._pipeline.ask(
+            ContextQuery(
+                question=case.question, place=code.place, fragments=False, deadline_seconds=_DEADLINE_SECONDS
+            )
+        )
+        if answer.notes:
+            print(f"{case.id}: {'; '.join(answer.notes)}", file=sys.stderr)
+        paths = [place.path for place in answer.files]
+        outcomes.append(self._outcome(case, FUSION, paths, answer.seconds))
         began = time.perf_counter()
         paths = _plain(case, code)
         outcomes.append(self._outcome(case, PLAIN, paths, time.perf_counter() - began))
