@@ -119,15 +119,11 @@ class Looking:
         return self.paths_of(Kind.SOURCE)
 
     def text(self, path: str) -> str:
-        """Empty if it is to be had no more."""
-
-        def read() -> str:
-            try:
-                return self.code.text(path)
-            except (SourceChanged, KeyError):
-                return ""
-
-        return self.once(("text", path), read)
+        """Empty if it is to be had no more. Read without the lock: a file may hang, and others need none."""
+        try:
+            return self.code.text(path)
+        except (SourceChanged, KeyError):
+            return ""
 
     # What the words of the question find
 
