@@ -45,6 +45,12 @@ def test_a_path_is_meant_however_much_stands_before_it() -> None:
         assert paths_by(ask(mentions.make, f"see {mention} please"), "path") == ["src/kite/wire.py"], mention
 
 
+def test_a_path_in_the_title_is_what_is_asked_for() -> None:
+    found = ask(mentions.make, "tests/test_wire.py fails\n\nas does src/kite/policy.py")
+    assert paths_by(found, "path_title") == ["tests/test_wire.py"]
+    assert set(paths_by(found, "path")) == {"tests/test_wire.py", "src/kite/policy.py"}
+
+
 def test_another_package_with_such_a_file_is_not_meant() -> None:
     found = ask(
         mentions.make, 'it fails\n\n  File "/usr/lib/python3/site-packages/numpy/utils.py", line 3, in f\n'

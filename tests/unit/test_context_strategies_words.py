@@ -83,6 +83,12 @@ def test_guidance_has_what_is_meant_for_everybody_and_what_is_about_the_question
     assert paths_by(found, "documents")[0] == "docs/usage.md"
 
 
+def test_a_text_that_the_title_names_is_found_nearest_to_the_root() -> None:
+    files = {**FILES, "web/README.md": "# Web\n", "docs/read.md": "x\n"}
+    found = ask(guidance.make, "the readme is wrong", ground_of(files))
+    assert paths_by(found, "named") == ["README.md", "web/README.md"]
+
+
 def _decision(number: int, choice: str, state: DecisionState = DecisionState.ACTIVE) -> Decision:
     made = NewDecision(
         "How are retries spaced?", choice, "simple", (Alternative("random", "hard to test"), Alternative("x"))

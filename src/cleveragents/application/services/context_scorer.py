@@ -23,6 +23,8 @@ _OWN = 0.7
 """Which part of a place's score is its own; the rest is its file's."""
 
 _NAMED: Signal = ("mentions", "path")
+_ASKED = 2.0
+"""By how much tests or texts that are asked for count more: they have fewer signals than sources."""
 
 _Shares = dict[Signal, float]
 
@@ -53,8 +55,11 @@ class FusedScorer:
         raw: dict[str, float] = {one.path: 0.0 for one in places if not one.text}
         for path, shares in _shares(files).items():
             worth = fusion.worth(shares) + fusion.prior(path)
-            wanted = kind_of(path) in asked or _NAMED in shares
-            raw[path] = worth if wanted or worth < 0 else worth * fusion.kind(path)
+            if worth > 0 and kind_of(path) in asked:
+                worth *= _ASKED
+            elif worth > 0 and _NAMED not in shares:
+                worth *= fusion.kind(path)
+            raw[path] = worth
         highest = max(raw.values(), default=0.0)
         lowest = min(0.0, min(raw.values(), default=0.0))
         spread = highest - lowest or 1.0

@@ -8,6 +8,7 @@ from cleveragents.application.ports.context import CancelSignal, ContextStrategy
 from cleveragents.application.ports.context_parts import StrategyGround
 from cleveragents.domain.code import CodeFile
 from cleveragents.domain.code_paths import is_code, is_documentation
+from cleveragents.domain.code_terms import words_of
 from cleveragents.domain.context import ContextFragment, ContextRequest
 from cleveragents.infrastructure.context.looking import Kind, looking
 from cleveragents.infrastructure.context.places import Places, in_order
@@ -39,6 +40,7 @@ class GuidanceStrategy:
         return in_order(
             [
                 *places.files("standing", _standing(written)),
+                *places.files("named", _named(written, look.question.title)),
                 *places.files("documents", about, _MOST_DOCUMENTS),
             ]
         )
@@ -53,6 +55,17 @@ def _standing(written: Sequence[CodeFile]) -> dict[str, float]:
         if worth:
             scores[file.path] = worth / (1 + (directory.count("/") + 1 if directory else 0))
     return dict(sorted(scores.items(), key=lambda item: -item[1])[:10])
+
+
+def _named(written: Sequence[CodeFile], title: str) -> dict[str, float]:
+    """Texts with a name in capitals that the title has: README, CHANGELOG and their like."""
+    words = frozenset(words_of(title.upper()))
+    scores: dict[str, float] = {}
+    for file in written:
+        stem = file.path.rpartition("/")[2].partition(".")[0]
+        if stem.isupper() and stem in words:
+            scores[file.path] = 1 / (1 + file.path.count("/"))
+    return scores
 
 
 def make(ground: StrategyGround) -> ContextStrategy:

@@ -63,6 +63,7 @@ class MentionsStrategy:
         innermost = dict.fromkeys(reversed(meant))
         return [
             *places.files("path", _paths(everywhere, question.paths[:_MOST_MENTIONS])),
+            *places.files("path_title", _paths(everywhere, _in_title(question))),
             *places.files("module", _modules(look.ends, question)),
             *places.files("frame", {path: 0.8**depth for depth, path in enumerate(innermost)}),
             *places.files("frame_last", dict.fromkeys(meant[-1:], 1.0)),
@@ -101,6 +102,11 @@ def _paths(ends: PathEnds, mentions: Iterable[str]) -> dict[str, float]:
         for path in meant:
             scores[path] = max(scores.get(path, 0.0), (1.0 if "/" in mention else 0.6) / len(meant))
     return scores
+
+
+def _in_title(question: Question) -> list[str]:
+    """Who names a file in the first line asks for it."""
+    return [path for path in question.paths[:_MOST_MENTIONS] if path in question.title]
 
 
 def _modules(ends: PathEnds, question: Question) -> dict[str, float]:
