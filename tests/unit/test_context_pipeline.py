@@ -166,7 +166,7 @@ def test_no_secret_is_in_the_answer_wherever_it_stood() -> None:
     [
         {"question": ""},
         {"question": " \n\t"},
-        {"question": " " * 200_000 + "late"},
+        {"question": " " * 100_000 + "late" + " " * 100_000},
         {"budget_tokens": 63},
         {"budget_tokens": -1},
         {"deadline_seconds": 0},
@@ -200,9 +200,13 @@ def test_of_a_question_of_megabytes_the_beginning_is_read() -> None:
     assert any("the question is long" in note for note in answer.notes)
 
 
-def test_decisions_are_for_their_strategy_which_is_asked_when_there_are_some() -> None:
+def decision() -> Decision:
     made = NewDecision("which database?", "SQLite")
-    decision = Decision("plan", 1, made, DecisionState.ACTIVE, datetime(2026, 1, 1, tzinfo=UTC))
+    return Decision("plan", 1, made, DecisionState.ACTIVE, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_decisions_are_for_their_strategy_which_is_asked_when_there_are_some() -> None:
+    one = decision()
     seen: list[Any] = []
 
     def make(ground: Any) -> Found:
@@ -211,9 +215,9 @@ def test_decisions_are_for_their_strategy_which_is_asked_when_there_are_some() -
 
     strategies = {**BOTH, "decisions": make}
     assert [told.name for told in ask(strategies).strategies] == ["words", "names"]
-    told = ask(strategies, decisions=[decision]).strategies
-    assert [one.name for one in told] == ["words", "names", "decisions"]
-    assert seen == [(decision,)]
+    told = ask(strategies, decisions=[one]).strategies
+    assert [report.name for report in told] == ["words", "names", "decisions"]
+    assert seen == [(one,)]
 
 
 # ── the index ─────────────────────────────────────────────────────────────────────────────────────────
@@ -226,6 +230,28 @@ def test_what_the_index_says_of_itself_is_noted_and_what_was_opened_is_closed() 
         assert index.closed == 1
     assert answer.notes[0] == "built anew"
     assert "only 3 of 9 files" in answer.notes[1]
+
+
+def looks_at_the_code(ground: Any) -> Found:
+    """A strategy as most are: of code that is not there it can make nothing."""
+    return Found("words", lambda: [fragment()] if len(ground.code.chunks.lengths) else [])
+
+
+def test_code_that_cannot_be_opened_is_not_held_against_the_strategies() -> None:
+    decided = finding(fragment("decision:1", text="Use SQLite."), name="decisions")
+    strategies = {"decisions": decided, "words": looks_at_the_code}
+    with world() as made:
+        broken = made.pipeline(strategies, index=HostileIndex(made, "open raises"))
+        for _ in range(5):
+            answer = broken.ask(query(decisions=[decision()]))
+        told = [(one.name, one.status, one.error) for one in answer.strategies]
+        good = made.pipeline(strategies).ask(query())
+    assert told == [
+        ("decisions", StrategyStatus.USED, None),
+        ("words", StrategyStatus.CANCELLED, "there is no code to look at"),
+    ]
+    assert "Use SQLite." in answer.text
+    assert [one.status for one in good.strategies] == [StrategyStatus.USED]
 
 
 def test_progress_is_told_and_a_listener_that_fails_spoils_nothing() -> None:

@@ -13,6 +13,7 @@ from cleveragents.application.services.plan_context import tokens_given
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.infrastructure.models.tokens import estimate_text
 from tests.actor_bench import actor, thinker
 from tests.actor_plan_bench import (
     ActorPlanBench,
@@ -151,3 +152,17 @@ def test_no_context_is_no_reason_not_to_begin(bench: ActorPlanBench) -> None:
     plan = bench.reached(executes(says("done")), cast=ALONE)
     assert plan.standing == COMPLETE, plan.error
     assert any("context" in said for said in bench.said)
+
+
+def test_files_and_notes_count_as_well_as_the_text_does(bench: ActorPlanBench) -> None:
+    for number in range(30):
+        path = bench.repository / f"goal_{number}_{'long' * 50}.py"
+        path.write_text(f"def reach_goal_{number}(): ...\n", encoding="utf-8")
+    plan = bench.reached(
+        executes(answer(call("request_context", question="reach_goal", budget_tokens=100)), says("done")),
+        cast=ALONE,
+    )
+    (asked,) = results(bench, plan, "request_context")
+    assert isinstance(asked.result, Mapping)
+    named = "\n".join([str(asked.result["text"]), *asked.result["files"], *asked.result["notes"]])
+    assert estimate_text(named) <= int(asked.result["tokens"]) <= 100

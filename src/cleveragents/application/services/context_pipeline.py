@@ -86,7 +86,7 @@ class ContextPipeline:
         began = self._clock()
         notes = Notes(self._parts.notes)
         if query.is_shortened:
-            notes.add(f"the question is long; its first {MOST_CHARACTERS:,} characters were read")
+            notes.add(f"the question is long; {MOST_CHARACTERS:,} characters of it, its beginning and its end, were read")
         deadline = Deadline(self._clock, query.deadline_seconds)
         if query.index_seconds is not None:
             deadline = deadline.extended(query.index_seconds)

@@ -20,6 +20,8 @@ LEAST_TOKENS: Final = 64
 MOST_CHARACTERS: Final = 100_000
 """Of a question. Nobody writes as much; what is pasted says what it is about long before."""
 
+_TAIL: Final = 20_000
+
 DEADLINE_SECONDS: Final = 10.0
 _LONGEST_SECONDS: Final = 86_400.0
 
@@ -45,7 +47,7 @@ class ContextQuery:
     cancelled: CancelSignal | None = None
 
     def __post_init__(self) -> None:
-        if not self.question[:MOST_CHARACTERS].strip():
+        if not self.asked.strip():  # what is not read is no question
             raise QuestionRefused("there is no question")
         if self.budget_tokens < LEAST_TOKENS:
             raise QuestionRefused(f"a budget is at least {LEAST_TOKENS} tokens, not {self.budget_tokens}")
@@ -55,8 +57,11 @@ class ContextQuery:
 
     @property
     def asked(self) -> str:
-        """The question, as much of it as is read. Lone surrogates, which no encoder takes, are replaced."""
-        text = self.question[:MOST_CHARACTERS]
+        """The question, as much of it as is read: its beginning, and its end, where a traceback says what
+        went wrong. Lone surrogates, which no encoder takes, are replaced."""
+        text = self.question
+        if self.is_shortened:
+            text = f"{text[: MOST_CHARACTERS - _TAIL - 1]}\n{text[-_TAIL:]}"
         return text.encode("utf-8", "replace").decode("utf-8")
 
     @property

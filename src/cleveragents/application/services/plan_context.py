@@ -39,7 +39,8 @@ class ContextTerms:
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """Answers the questions of one plan about its sandbox. Any thread may ask."""
+    """Answers the questions of one plan about its sandbox. Any thread may ask; what is left holds for
+    whoever asks next, so an actor's calls take turns, as those of every plan do."""
 
     pipeline: ContextPipeline
     history: CommitHistory

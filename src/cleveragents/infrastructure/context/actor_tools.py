@@ -6,7 +6,7 @@ How much that is, `PlanContext` keeps count of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 from pydantic import Field
@@ -22,11 +22,14 @@ from cleveragents.domain.redaction import redact_content_text
 from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import QuestionRefused, SourceMissing, ToolRefused, UnknownTool
 from cleveragents.infrastructure.context.commit_likeness import most_alike
+from cleveragents.infrastructure.models.tokens import estimate_text
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
 
 __all__ = ["ContextTools"]
 
 _FILES_NAMED = 20
+_NOTES_TOLD = 5
+_MOST_NOTE = 300
 _MOST_COMMITS = 2_000
 _MOST_MESSAGE = 600
 _PATHS_NAMED = 20
@@ -73,12 +76,12 @@ class RequestContext(TypedTool[RequestContextArguments, RequestContextResult]):
         except (QuestionRefused, SourceMissing) as refused:
             raise ToolRefused(self.name, str(refused)) from refused
         workplace.stop.raise_if_cancelled()
+        room = min(arguments.budget_tokens, left) - answer.tokens
+        notes, room = _fitting((note[:_MOST_NOTE] for note in answer.notes[:_NOTES_TOLD]), room)
+        files, room = _fitting((place.path for place in answer.files[:_FILES_NAMED]), room)
+        tokens = min(arguments.budget_tokens, left) - room
         return RequestContextResult(
-            text=answer.text,
-            files=[place.path for place in answer.files[:_FILES_NAMED]],
-            tokens=answer.tokens,
-            tokens_left=max(0, left - answer.tokens),
-            notes=list(answer.notes),
+            text=answer.text, files=files, tokens=tokens, tokens_left=left - tokens, notes=notes
         )
 
 
@@ -175,6 +178,18 @@ class ContextTools:
         return ()
 
 
+def _fitting(texts: Iterable[str], room: int) -> tuple[list[str], int]:
+    """The first of them that fit into so many tokens, and the room that is left."""
+    kept: list[str] = []
+    for text in texts:
+        tokens = estimate_text(text) + 1
+        if tokens > room:  # guard: whatever is given is counted
+            break
+        kept.append(text)
+        room -= tokens
+    return kept, room
+
+
 def _touches(commit: PastCommit, pattern: str) -> bool:
     below = f"{pattern.rstrip('/')}/"
     return any(
@@ -186,6 +201,6 @@ def _told(commit: PastCommit) -> QueriedCommit:
     return QueriedCommit(
         id=commit.id[:12],
         date=commit.at.date().isoformat(),
-        message=redact_content_text(commit.message.strip()[:_MOST_MESSAGE]),
+        message=redact_content_text(commit.message.strip())[:_MOST_MESSAGE],
         paths=list(commit.paths[:_PATHS_NAMED]),
     )

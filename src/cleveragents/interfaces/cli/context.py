@@ -64,9 +64,9 @@ def context(
     from cleveragents.interfaces.cli.context_view import show_answer
     from cleveragents.interfaces.cli.index_progress import IndexBar
 
+    settings = session.configuration().settings.context
     asked = _question(question, file)
     place = _place(directory, commit)
-    settings = session.configuration().settings.context
     with IndexBar() as bar:
         answer = session.container().context_parts.lone_pipeline.ask(
             ContextQuery(
