@@ -40,9 +40,12 @@ Feature: What matters of a repository is found by a deadline and within a budget
 
   Scenario: An index that cannot be opened is noted, and the answer comes
     Given a repository for the context pipeline whose index cannot be opened
-    And a strategy of the context pipeline "words" that finds "src/basket.py"
-    When the context pipeline is asked with a budget of 400 tokens
+    And a strategy of the context pipeline "words" that finds "src/basket.py" in the code
+    When the context pipeline is asked 4 times
     Then the context answer notes "the code could not be opened"
+    And the context answer says that "words" was cancelled
+    When the context pipeline is asked about another repository
+    Then the context answer says that "words" found "src/basket.py"
 
   Scenario: No secret of a file is shown
     Given a repository for the context pipeline with a secret in "src/pay.py"

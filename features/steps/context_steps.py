@@ -14,6 +14,7 @@ from cleveragents.testing.code_index import FakeCodeIndex
 from tests.context_world import (
     ROOT,
     TEXTS,
+    Found,
     HostileIndex,
     World,
     answered,
@@ -66,6 +67,14 @@ def a_good_strategy(context: Any, name: str, path: str) -> None:
     context.strategies[name] = finding(fragment(path))
 
 
+@given('a strategy of the context pipeline "{name}" that finds "{path}" in the code')
+def a_strategy_that_looks(context: Any, name: str, path: str) -> None:
+    def make(ground: Any) -> Found:
+        return Found(name, lambda: [fragment(path)] if len(ground.code.chunks.lengths) else [])
+
+    context.strategies[name] = make
+
+
 @given('a strategy of the context pipeline "{name}" that raises')
 @given('a strategy of the context pipeline "{name}" that hangs')
 @given('a strategy of the context pipeline "{name}" that gives garbage')
@@ -88,6 +97,12 @@ def asked(context: Any, tokens: int) -> None:
 def asked_often(context: Any, times: int) -> None:
     for _ in range(times):
         context.answer = ask(context)
+
+
+@when("the context pipeline is asked about another repository")
+def asked_elsewhere(context: Any) -> None:
+    context.index = FakeCodeIndex(TEXTS)
+    context.answer = ask(context)
 
 
 @when("the context pipeline is asked again after the breaker has cooled down")

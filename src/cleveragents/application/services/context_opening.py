@@ -26,11 +26,15 @@ _MOST_FILES: Final = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class OpenedCode:
-    """A snapshot, with what is asked of it most copied: its files by path, and what it says of itself."""
+    """A snapshot, with what is asked of it most copied: its files by path, and what it says of itself.
+
+    Without `is_code` it stands for code that could not be opened.
+    """
 
     held: HeldSnapshot
     files: dict[str, CodeFile]
     notes: tuple[str, ...]
+    is_code: bool = True
 
     @property
     def code(self) -> CodeSnapshot:
@@ -148,7 +152,7 @@ class Opening:
 def nothing_opened(place: CodePlace) -> OpenedCode:
     """What stands in for the code when it could not be opened."""
     code = NoCode(place)
-    return OpenedCode(HeldSnapshot(nullcontext(code), code), {}, ())
+    return OpenedCode(HeldSnapshot(nullcontext(code), code), {}, (), is_code=False)
 
 
 def _quiet(progress: IndexProgress | None) -> IndexProgress | None:

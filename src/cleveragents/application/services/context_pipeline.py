@@ -42,6 +42,8 @@ from cleveragents.errors import Closed
 __all__ = ["ContextPipeline", "PipelineParts"]
 
 _NEEDS_DECISIONS: Final = "decisions"
+"""The strategy that is asked when there are some, and needs no code."""
+_NO_CODE: Final = "there is no code to look at"
 _ASSEMBLY: Final = (0.3, 5.0)
 _ASSEMBLY_WITH_MODEL: Final = (0.6, 30.0)
 """Which part of the time is kept for what comes after the strategies, and the most seconds of it."""
@@ -86,7 +88,8 @@ class ContextPipeline:
         began = self._clock()
         notes = Notes(self._parts.notes)
         if query.is_shortened:
-            notes.add(f"the question is long; {MOST_CHARACTERS:,} characters of it, its beginning and its end, were read")
+            read = f"{MOST_CHARACTERS:,} characters of it, its beginning and its end, were read"
+            notes.add(f"the question is long; {read}")
         deadline = Deadline(self._clock, query.deadline_seconds)
         if query.index_seconds is not None:
             deadline = deadline.extended(query.index_seconds)
@@ -191,11 +194,26 @@ class ContextPipeline:
     ) -> tuple[StrategyReport, ...]:
         parts = self._parts
         names = self._selected(query, deadline, notes)
+        asked = names
+        if not opened.is_code:  # guard: each would fail, and its breaker serves every repository
+            asked = [name for name in names if name == _NEEDS_DECISIONS]
         decisions = tuple(query.decisions)
         strategies = [
             OfferedStrategy(name, parts.strategies[name], opened.held, parts.history, decisions)
-            for name in names
+            for name in asked
         ]
+        told = {one.name: one for one in self._run(query, strategies, deadline, notes)}
+        return tuple(
+            told.get(name) or StrategyReport(name, StrategyStatus.CANCELLED, error=_NO_CODE) for name in names
+        )
+
+    def _run(
+        self, query: ContextQuery, strategies: Sequence[ContextStrategy], deadline: Deadline, notes: Notes
+    ) -> tuple[StrategyReport, ...]:
+        if not strategies:
+            return ()
+        parts = self._parts
+        names = [strategy.name for strategy in strategies]
         request = ContextRequest(query.asked, str(query.place.root))
         given = parts.replaced.ask(
             "executor",
