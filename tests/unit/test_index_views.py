@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -180,6 +181,24 @@ def test_names_of_any_kind_are_found_or_named_in_a_note(bench: Bench) -> None:
                 assert snapshot.text("größe 😀.py") == "size"
                 (note,) = snapshot.status.notes
                 assert note == "1 left out, because their names are no UTF-8: caf\\xe9.py"
+
+
+def test_a_directory_whose_name_is_no_utf_8_is_searched_and_forgotten_like_any_other(bench: Bench) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    for tree in (bench.repository(name), bench.directory_tree(f"plain {name}")):
+        tree.write({f"{n}.py": f"coffee number{n}" for n in range(4)})
+        for _ in range(2):
+            with bench.index(alone=2).open(CodePlace(tree.root)) as snapshot:
+                assert snapshot.status.complete
+                assert snapshot.status.notes == ()
+                assert len(found_in(snapshot, "coffee")) == 4
+                assert snapshot.text("1.py") == "coffee number1"
+        assert len(bench.analysed()) == 4
+        bench.index().prune()
+        assert bench.file.exists()
+        shutil.rmtree(tree.root)
+        bench.index().prune()
+        assert list(bench.indexes.glob("*.db")) == []
 
 
 def test_links_submodules_nested_repositories_and_pipes_are_passed_over(bench: Bench) -> None:

@@ -20,12 +20,13 @@ from cleveragents.infrastructure.context.index.sealing import IndexDamaged
 
 __all__ = ["IndexFile", "OpenedIndex", "is_damage", "is_unwritable", "transaction"]
 
-_SCHEMA = 1
+_SCHEMA = 2
 _APPLICATION = 0x434C4358
 _PAGE_BYTES = 8192
 _COPIED_BYTES = 512 << 20
+# Directories are kept as bytes: their names need not be UTF-8.
 _TABLES = """
-CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE content (row INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, analysis BLOB NOT NULL);
 CREATE TABLE segment (
     segment INTEGER PRIMARY KEY AUTOINCREMENT, postings INTEGER NOT NULL, catalogue BLOB NOT NULL);
@@ -35,10 +36,10 @@ CREATE TABLE block (
     segment INTEGER NOT NULL, field TEXT NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (segment, field, number));
 CREATE TABLE known_file (
-    place TEXT NOT NULL, path TEXT NOT NULL, stamp TEXT NOT NULL, digest BLOB NOT NULL,
+    place BLOB NOT NULL, path TEXT NOT NULL, stamp TEXT NOT NULL, digest BLOB NOT NULL,
     PRIMARY KEY (place, path)) WITHOUT ROWID;
 CREATE TABLE past_commit (id TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE view (place TEXT PRIMARY KEY, root TEXT NOT NULL, used INTEGER NOT NULL, rows BLOB NOT NULL);
+CREATE TABLE view (place BLOB PRIMARY KEY, root BLOB NOT NULL, used INTEGER NOT NULL, rows BLOB NOT NULL);
 """
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_FORMAT}
 _UNWRITABLE = {
@@ -221,7 +222,7 @@ class IndexFile:
         with transaction(connection):
             for statement in _TABLES.split(";\n"):
                 connection.execute(statement)
-            connection.execute("INSERT INTO fact VALUES ('home', ?)", (os.fspath(self.home),))
+            connection.execute("INSERT INTO fact VALUES ('home', ?)", (os.fsencode(self.home),))
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             connection.execute(f"PRAGMA user_version = {self._version}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,9 @@ _AGAIN_SECONDS = 3600
 Stamps = Mapping[str, tuple[str, bytes]]
 
 
-def place_name(ground: Ground) -> str:
+def place_name(ground: Ground) -> bytes:
     """The same each time that the place is looked at; all commits of a repository count as one each."""
-    return f"{ground.root}@{ground.commit or ''}"
+    return os.fsencode(f"{ground.root}@{ground.commit or ''}")
 
 
 def remembered_stamps(connection: sqlite3.Connection, ground: Ground) -> dict[str, tuple[str, bytes]]:
@@ -55,7 +56,8 @@ def remember(
         return
     with transaction(connection):
         connection.execute(
-            "INSERT OR REPLACE INTO view VALUES (?, ?, ?, ?)", (place, str(ground.root), moment, sealed(used))
+            "INSERT OR REPLACE INTO view VALUES (?, ?, ?, ?)",
+            (place, os.fsencode(ground.root), moment, sealed(used)),
         )
         connection.executemany(
             "DELETE FROM known_file WHERE place = ? AND path = ?", ((place, path) for path in gone)
@@ -67,7 +69,7 @@ def remember(
 
 
 def _forget_old_views(connection: sqlite3.Connection) -> None:
-    old: Sequence[tuple[str]] = connection.execute(
+    old: Sequence[tuple[bytes]] = connection.execute(
         "SELECT place FROM view ORDER BY used DESC, place LIMIT -1 OFFSET ?", (MOST_VIEWS,)
     ).fetchall()
     connection.executemany("DELETE FROM view WHERE place = ?", old)

@@ -6,6 +6,7 @@ that is open keeps what it sees, and one that is being opened looks again.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
@@ -53,11 +54,12 @@ def drop_unused(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> No
 
 def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
     """Forgets the views of these directories, of what is in them, and of all that are no longer there."""
-    named = [str(path) for path in gone]
+    named = [os.fsencode(path) for path in gone]
     places = [
         (place,)
         for place, root in connection.execute("SELECT place, root FROM view").fetchall()
-        if not Path(root).is_dir() or any(root == one or root.startswith(f"{one}/") for one in named)
+        if not Path(os.fsdecode(root)).is_dir()
+        or any(root == one or root.startswith(one + b"/") for one in named)
     ]
     if places:
         with transaction(connection):

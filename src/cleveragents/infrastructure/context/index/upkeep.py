@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
@@ -56,7 +57,7 @@ def _home_of(path: Path) -> Path | None:
             row = connection.execute("SELECT value FROM fact WHERE name = 'home'").fetchone()
     except sqlite3.Error:
         return None
-    return None if row is None else Path(row[0])
+    return None if row is None else Path(os.fsdecode(row[0]))
 
 
 def _bytes_in(directory: Path) -> int:
