@@ -71,14 +71,14 @@ class NotCancelled:
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
-    cases = list(_cases(options.cases, options.only))[: options.limit]
+    cases = list(read_cases(options.cases, options.only))[: options.limit]
     home = Path(options.state or tempfile.mkdtemp(prefix="localize-"))
     outcomes: list[Outcome] = []
     opened: list[Opened] = []
     bench = Bench(home, options.without)
     try:
         for number, case in enumerate(cases, 1):
-            clone = _clone(options.clones, case.repository)
+            clone = clone_of(options.clones, case.repository)
             if clone is None:
                 print(f"no clone of {case.repository} in {options.clones}", file=sys.stderr)
                 continue
@@ -109,14 +109,14 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _cases(path: Path, only: str) -> Iterator[Case]:
+def read_cases(path: Path, only: str) -> Iterator[Case]:
     for line in path.read_text(encoding="utf-8").splitlines():
         raw = json.loads(line)
         if only in raw["repository"]:
             yield Case(raw["id"], raw["repository"], raw["base_commit"], raw["question"], tuple(raw["files"]))
 
 
-def _clone(folder: Path, repository: str) -> Path | None:
+def clone_of(folder: Path, repository: str) -> Path | None:
     joined = repository.replace("/", "+")
     places = (
         folder / joined / "repo",
