@@ -241,8 +241,31 @@ def test_no_unit_cuts_a_function_in_half_and_every_unit_has_the_lines_asked_for(
 def test_of_a_long_file_places_are_offered_instead_of_the_whole() -> None:
     choices = offered({"shop.py": SHOP + FILLER}, ("shop.py", lines_of("def pay", "return total")), room=600)
     assert Depth.FULL not in shown(choices[0])
-    assert Depth.PATH not in shown(choices[0])
     assert Depth.FULL in shown(choices[1])
+
+
+def test_the_best_definition_is_worth_more_in_full_than_many_small_ones() -> None:
+    """Also when it is long; and lines outside of definitions are worth least."""
+    big = "def big(a):\n" + "".join(f"    a = a * {n}\n" for n in range(25))
+    small = "".join(f"def small{n}(a):\n    return a\n\n\n" for n in range(30))
+    source = f"import os\nimport sys\n\n\n{big}\n\n{small}"
+    lines = source.split("\n")
+    places = [RankedPlace("a.py", _span(lines, f"def small{n}("), 0.4) for n in range(8)]
+    places += [RankedPlace("a.py", _span(lines, "def big("), 1.0), RankedPlace("a.py", Span(1, 2), 0.9)]
+    ranking = Ranking((RankedPlace("a.py", None, 1.0),), tuple(sorted(places, key=lambda one: -one.score)))
+    code = MemorySnapshot({"a.py": source}, PLACE)
+    choices = WholeDefinitions(400).choices(ranking, code, estimate_text)
+    packed = GreedyPacker().pack(choices, 400)
+    full = [one.place.span for one in packed if one.rendering.depth is Depth.FULL]
+    assert _span(lines, "def big(") in full
+    worth = {choice.place.span: choice.renderings[-1].value for choice in choices}
+    assert worth[Span(1, 4)] < worth[_span(lines, "def small0(")] < worth[_span(lines, "def big(")]
+
+
+def _span(lines: list[str], head: str) -> Span:
+    first = next(number for number, line in enumerate(lines, start=1) if line.startswith(head))
+    last = next(number for number in range(first, len(lines) + 1) if not lines[number].strip())
+    return Span(first, last)
 
 
 def test_of_a_class_and_a_method_in_it_only_the_method_is_offered_in_full() -> None:

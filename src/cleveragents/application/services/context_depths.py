@@ -4,12 +4,18 @@ A file and the places within it are choices of their own, made so that nothing i
 offered whole and then its places are not; of a place that has another within it, only the outline is. Whole
 means whole: a definition is shown with all of its lines, or less deeply.
 
+What a rendering is worth decides what the packer takes. The best place is to be shown in full before many
+lesser ones are shown at all, so worth grows with the cube of the score; and a long definition is not to
+lose to a short one just for its length, so it grows with the root of what all of the place would take.
+Lines that belong to no definition, imports mostly, are worth little to a reader.
+
 Counting tokens is what takes the time here; so places are looked at from the best down, and once three
 times of what there is room for has been offered, the rest is offered by path alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +34,7 @@ __all__ = ["WholeDefinitions", "paths_alone"]
 
 _MOST_FILES: Final = 40
 _MOST_PLACES: Final = 200
-_PLACES_OF_A_FILE: Final = 10
+_PLACES_OF_A_FILE: Final = 15
 _OFFERED: Final = 3
 _SHORT: Final = 8
 """A file is short that takes less than one part in so many of the room."""
@@ -36,13 +42,19 @@ _CHARACTERS_OF_A_TOKEN: Final = 8
 
 _WORTH: Final = {
     Depth.PATH: 0.1,
-    Depth.MEMBERS: 0.25,
-    Depth.SIGNATURES: 0.4,
-    Depth.OUTLINE: 0.5,
+    Depth.MEMBERS: 0.15,
+    Depth.SIGNATURES: 0.2,
+    Depth.OUTLINE: 0.25,
     Depth.FULL: 1.0,
 }
 """Of what a place is worth when all of it is shown."""
-_UP_TO_OUTLINE: Final = (Depth.PATH, Depth.MEMBERS, Depth.SIGNATURES, Depth.OUTLINE)
+_LOOSE: Final = 0.3
+"""What lines outside of definitions are worth, of what a definition is."""
+_BESIDE_ITS_PLACES: Final = 0.3
+"""What the outline of a file is worth whose places are offered as well."""
+_OF_A_FILE: Final = (Depth.PATH, Depth.MEMBERS, Depth.SIGNATURES, Depth.OUTLINE)
+_OF_A_PLACE: Final = (Depth.SIGNATURES, Depth.OUTLINE)
+"""Its file's path and names are offered with the file."""
 
 
 @dataclass(slots=True)
@@ -116,19 +128,19 @@ class _Offering:
         whole = self._whole(text, units)
         if whole is not None:
             worth = file.place.score + sum(place.score for place in units.values()) / 2
-            self._offer(file.place, {**_shown(text, None), Depth.FULL: whole}, worth)
+            self._offer(file.place, {**_shown(text, None, _OF_A_FILE), Depth.FULL: whole}, min(1.0, worth))
             return
-        shown = _shown(text, None)
-        if units and len(shown) > 1:
-            del shown[Depth.PATH]  # the headings of its places name it
-        self._offer(file.place, shown)
+        of_file = file.place.score * (_BESIDE_ITS_PLACES if units else 1.0)
+        self._offer(file.place, _shown(text, None, _OF_A_FILE), of_file)
         for unit, place in units.items():
-            texts = _shown(text, unit)
+            texts = _shown(text, unit, _OF_A_PLACE)
             within = any(other is not unit and unit.span.contains(other.span) for other in units)
             full = text.at(Depth.FULL, unit)
             if full is not None and not within and self._may_fit(full):  # guard: nothing is shown twice
                 texts[Depth.FULL] = full
-            self._offer(RankedPlace(place.path, unit.span, place.score, place.findings), texts)
+            loose = _LOOSE if unit.definition is None else 1.0
+            shown = RankedPlace(place.path, unit.span, place.score, place.findings)
+            self._offer(shown, texts, place.score * loose)
 
     def _read(self, known: CodeFile | None, analysis: FileAnalysis | None) -> CodeText | None:
         """The file, if it can be read and is not beyond what is looked at closely."""
@@ -150,12 +162,17 @@ class _Offering:
         return len(text) <= self._room * _CHARACTERS_OF_A_TOKEN
 
     def _offer(self, place: RankedPlace, texts: dict[Depth, str], worth: float | None = None) -> None:
-        value = place.score if worth is None else worth
-        renderings = []
-        for depth, text in texts.items():
-            tokens = self._count(text)
-            renderings.append(Rendering(depth, text, tokens, max(0.0, value) * _WORTH[depth]))
-        self._left -= max(one.tokens for one in renderings)
+        """Offers it in these ways; `worth` stands in for its score where it is not worth as much."""
+        if not texts:
+            return
+        score = max(0.0, place.score if worth is None else worth)
+        tokens = {depth: self._count(text) for depth, text in texts.items()}
+        most = max(tokens.values())
+        value = score**3 * math.sqrt(most)
+        renderings = [
+            Rendering(depth, text, tokens[depth], value * _WORTH[depth]) for depth, text in texts.items()
+        ]
+        self._left -= most
         self.choices.append(Choice(place, tuple(sorted(renderings, key=lambda one: one.tokens))))
 
 
@@ -181,10 +198,10 @@ def _units(places: Sequence[RankedPlace], analysis: FileAnalysis) -> dict[Unit, 
     return {unit: best[unit] for unit in without_crossings(best)}
 
 
-def _shown(text: CodeText, unit: Unit | None) -> dict[Depth, str]:
-    """It at every depth but the full one."""
+def _shown(text: CodeText, unit: Unit | None, depths: Sequence[Depth]) -> dict[Depth, str]:
+    """It at those depths at which there is something to show."""
     shown: dict[Depth, str] = {}
-    for depth in _UP_TO_OUTLINE:
+    for depth in depths:
         said = text.at(depth, unit)
         if said is not None and said not in shown.values():
             shown[depth] = said

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleveragents.domain.context_answer import PackedFragment
+from cleveragents.domain.context_answer import Depth, PackedFragment
 
 __all__ = ["BestFileFirst"]
 
 
 class BestFileFirst:
     """`Orderer`. What belongs to one file stays together: first the file as a whole, then its lines. Files
-    are in the order of the best that is shown of each. Immutable."""
+    are in the order of the best that is shown of each. The bare path of a file is left out where more of the
+    file is shown, because the headings of that name it. Immutable."""
 
     def order(self, fragments: Sequence[PackedFragment]) -> Sequence[PackedFragment]:
         best: dict[str, float] = {}
@@ -25,4 +26,8 @@ class BestFileFirst:
             first, last = (span.first, -span.last) if span else (0, 0)
             return (-best[place.path], place.path, first, last)
 
-        return sorted(fragments, key=standing)
+        more = {one.place.path for one in fragments if one.rendering.depth is not Depth.PATH}
+        told = [
+            one for one in fragments if one.rendering.depth is not Depth.PATH or one.place.path not in more
+        ]
+        return sorted(told, key=standing)
