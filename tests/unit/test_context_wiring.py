@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from hashlib import sha256
 from importlib.machinery import ModuleSpec
@@ -17,9 +18,10 @@ import pytest
 from cleveragents.application.container import Container
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.application.ports.context_parts import StrategyGround
+from cleveragents.application.services import strategy_threads
 from cleveragents.application.services.context_components import PARTS
 from cleveragents.application.services.context_query import ContextQuery
-from cleveragents.domain.context import StrategyStatus
+from cleveragents.domain.context import ContextRequest, StrategyStatus
 from cleveragents.errors import ConfigurationError, SourceMissing, UnknownModel
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.infrastructure.configuration.settings import ContextSettings, Settings, known_keys
@@ -205,6 +207,40 @@ def test_a_process_that_asks_once_needs_no_database(tmp_path: Path, tree: Path) 
     assert "def pay_by_card(card):" in answer.text
     assert not (tree / ".cleveragents").exists()
     assert sorted(path.name for path in tree.iterdir()) == ["basket.py", "pay.py"]
+
+
+@pytest.mark.parametrize("part", ["quiet_strategies", "context_steps"])
+def test_a_process_that_ends_does_not_wait_for_a_search_that_hangs(
+    tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    class Hung:
+        name = "hung"
+
+        def retrieve(self, request: Any, cancelled: Any) -> Any:
+            begun.set()
+            gate.wait(60)
+            return []
+
+    container = Container(settings(tmp_path))
+    executor = getattr(container, part)
+    asking = threading.Thread(
+        target=lambda: executor.execute([Hung()], ContextRequest("why?"), deadline_seconds=60), daemon=True
+    )
+    asking.start()
+    assert begun.wait(60)
+    # No time passes, so that whoever waits does so for ever.
+    monkeypatch.setattr(strategy_threads, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    closing = threading.Thread(target=container.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    waits = closing.is_alive()
+    gate.set()
+    for thread in (closing, asking):
+        thread.join(60)
+    assert not waits
+    assert executor.close(60) == ()
 
 
 def test_a_process_that_asks_often_shares_the_breaker_whose_openings_are_events(

@@ -125,8 +125,9 @@ class Container:
         self._changesets = Part(self._scope, self._build_changesets)
         self._processes = Part(self._scope, _build_processes)
         self._strategies = Part(self._scope, self._build_strategies, lambda executor: executor.close())
-        self._quiet_strategies = Part(self._scope, self._build_quiet_strategies, lambda one: one.close())
-        self._context_steps = Part(self._scope, self._build_context_steps, lambda one: one.close())
+        # What still runs in these two is nobody's any more: it is not waited for.
+        self._quiet_strategies = Part(self._scope, self._build_quiet_strategies, lambda one: one.close(0.0))
+        self._context_steps = Part(self._scope, self._build_context_steps, lambda one: one.close(0.0))
         self._models = Part(self._scope, self._build_models)
         self._workers: list[AsyncWorker] = []
         self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
