@@ -6,7 +6,8 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,35 @@ def test_an_index_that_somebody_keeps_locked_is_done_without(bench: Bench, tree:
             assert opened.notes == ["the index is not kept: database is locked"]
             assert not opened.kept
             assert opened.connection.execute("SELECT count(*) FROM content").fetchone()[0] == 40
+
+
+@contextmanager
+def written_to(bench: Bench) -> Iterator[None]:
+    """Somebody is in the middle of writing to the index, for as long as it takes."""
+    with closing(sqlite3.connect(bench.file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def test_an_index_that_is_complete_is_used_while_somebody_writes_to_it(bench: Bench, tree: Tree) -> None:
+    with written_to(bench), ExitStack() as stack, ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(lambda: stack.enter_context(bench.open(tree, "HEAD", seconds=60.0)))
+        # Who waits until the new view can be written down waits for longer than that.
+        snapshot = asked.result(timeout=25)
+        assert snapshot.status.complete
+        assert snapshot.status.notes == ()
+        assert len(found_in(snapshot, "common")) == 40
+
+
+def test_an_index_that_is_written_to_for_too_long_is_used_as_it_is(bench: Bench, tree: Tree) -> None:
+    tree.write({"new.py": "common news"})
+    with written_to(bench), ExitStack() as stack, ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(lambda: stack.enter_context(bench.open(tree, seconds=0.5)))
+        snapshot = asked.result(timeout=25)
+        assert snapshot.status.notes == ("the time was up: 40 of 41 files are indexed",)
+        assert len(found_in(snapshot, "common")) == 40
+    with bench.open(tree) as snapshot:
+        assert snapshot.status.complete
 
 
 @contextmanager

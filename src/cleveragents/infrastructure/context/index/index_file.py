@@ -8,6 +8,7 @@ the index lives in memory, and a note says so.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import sqlite3
 import time
@@ -18,7 +19,19 @@ from pathlib import Path
 
 from cleveragents.infrastructure.context.index.sealing import IndexDamaged
 
-__all__ = ["IndexFile", "OpenedIndex", "is_damage", "is_unwritable", "transaction"]
+__all__ = [
+    "MOST_BUSY_SECONDS",
+    "IndexFile",
+    "OpenedIndex",
+    "is_damage",
+    "is_locked",
+    "is_unwritable",
+    "transaction",
+    "wait_at_most",
+]
+
+MOST_BUSY_SECONDS = 30.0
+"""How long somebody who writes is waited for by one who has the time."""
 
 _SCHEMA = 2
 _APPLICATION = 0x434C4358
@@ -63,6 +76,16 @@ def is_unwritable(error: BaseException) -> bool:
     return isinstance(error, OSError) or _code(error) in _UNWRITABLE
 
 
+def is_locked(error: BaseException) -> bool:
+    """Whether somebody else was writing for longer than we wait."""
+    return _code(error) == sqlite3.SQLITE_BUSY
+
+
+def wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
+    """How long the connection waits for others that write, from now on."""
+    connection.execute(f"PRAGMA busy_timeout = {math.ceil(seconds * 1000)}").fetchone()
+
+
 def _code(error: BaseException) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
@@ -104,7 +127,7 @@ class IndexFile:
     path: Path
     version: int
     home: Path
-    busy_seconds: float = 30.0
+    busy_seconds: float = MOST_BUSY_SECONDS
 
     @property
     def lock(self) -> Path:
@@ -114,7 +137,7 @@ class IndexFile:
     def open(self) -> OpenedIndex:
         """The index, made if there is none. Never fails for what is or is not on the disk."""
         try:
-            return self._open_kept()
+            return self.open_kept()
         except (sqlite3.Error, OSError) as error:
             return self.in_memory(f"the index is not kept: {_words(error)}")
 
@@ -150,7 +173,8 @@ class IndexFile:
                 total += part.stat().st_size
         return total
 
-    def _open_kept(self) -> OpenedIndex:
+    def open_kept(self) -> OpenedIndex:
+        """The same, or `sqlite3.Error` or `OSError` if it cannot be kept."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._door(fcntl.LOCK_SH):
             opened, problem = self._try()

@@ -19,10 +19,13 @@ from cleveragents.infrastructure.context.index.building import Builder, Building
 from cleveragents.infrastructure.context.index.directory_view import directory_view
 from cleveragents.infrastructure.context.index.git_view import commit_view, work_tree_view
 from cleveragents.infrastructure.context.index.index_file import (
+    MOST_BUSY_SECONDS,
     IndexFile,
     OpenedIndex,
     is_damage,
+    is_locked,
     is_unwritable,
+    wait_at_most,
 )
 from cleveragents.infrastructure.context.index.known_files import remember, remembered_stamps
 from cleveragents.infrastructure.context.index.layout import Layout, layout_of
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["Bounds", "Opening"]
 
 _ATTEMPTS = 4
+_REMEMBER_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,15 @@ class Opening:
 
     def _fill(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
         """Adds what is lacking; notes on what could not be."""
+        try:
+            return self._filled(opened, view, contents)
+        except sqlite3.OperationalError as error:
+            # guard: what cannot be written to now can be read, and has more than a copy without its log
+            if is_locked(error) and self.patience.is_over:
+                return []
+            raise
+
+    def _filled(self, opened: OpenedIndex, view: View, contents: Distinct) -> list[str]:
         connection = opened.connection
         total = len(contents.digests)
         lacking = self._lacking(connection, view, contents)
@@ -178,6 +191,7 @@ class Opening:
         connection = task.connection
 
         def room() -> bool:
+            wait_at_most(connection, self.patience.seconds(MOST_BUSY_SECONDS))
             return self.file.size() < self.bounds.bytes
 
         if not room():
@@ -204,8 +218,10 @@ class Opening:
 
     def _remember(self, before: dict[str, tuple[str, bytes]], view: View, layout: Layout) -> None:
         """On a connection of its own: the snapshot's is in a transaction. If it cannot be, then not."""
+        # guard: somebody waits for the answer, and nobody for this
+        file = replace(self.file, busy_seconds=_REMEMBER_SECONDS)
         with suppress(sqlite3.Error, OSError):
-            opened = self.file.open()
+            opened = file.open_kept()
             try:
                 remember(opened.connection, self.ground, before, view.stamps, layout.rows)
             finally:

@@ -10,13 +10,16 @@ from pathlib import Path
 from cleveragents.application.ports.code_index import CodePlace, CodeSnapshot, IndexProgress
 from cleveragents.application.ports.context import CancelSignal
 from cleveragents.infrastructure.context.index.building import Builder
-from cleveragents.infrastructure.context.index.index_file import IndexFile
+from cleveragents.infrastructure.context.index.index_file import MOST_BUSY_SECONDS, IndexFile
 from cleveragents.infrastructure.context.index.opening import Bounds, Opening
 from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.place import ground_of
 from cleveragents.infrastructure.context.index.upkeep import prune_directory
 
 __all__ = ["SqliteCodeIndex"]
+
+# Making an index takes another process that long; without it, there would be none to look into.
+_LEAST_BUSY_SECONDS = 0.1
 
 
 class SqliteCodeIndex:
@@ -58,9 +61,10 @@ class SqliteCodeIndex:
     def _open(
         self, place: CodePlace, patience: Patience, progress: IndexProgress | None
     ) -> Iterator[CodeSnapshot]:
-        ground = ground_of(place)
+        ground = ground_of(place, patience)
         path = self._directory / f"{ground.key}.db"
-        file = IndexFile(path, self._builder.analysis_version, ground.home)
+        busy_seconds = max(_LEAST_BUSY_SECONDS, patience.seconds(MOST_BUSY_SECONDS))
+        file = IndexFile(path, self._builder.analysis_version, ground.home, busy_seconds)
         opening = self.opening(self._builder, ground, file, patience, progress, self._bounds, self._now_ns)
         snapshot = opening.snapshot()
         try:
