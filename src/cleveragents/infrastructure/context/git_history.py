@@ -18,7 +18,9 @@ from pathlib import Path
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.application.ports.context_parts import PastCommit
 from cleveragents.errors import GitFailed, SourceMissing, ToolRefused
+from cleveragents.infrastructure.context.index.git_time import git_seconds
 from cleveragents.infrastructure.context.index.index_file import IndexFile, is_damage, transaction
+from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.place import Ground, ground_of
 from cleveragents.infrastructure.context.index.sealing import IndexDamaged, sealed, unsealed
 from cleveragents.infrastructure.git.plumbing import run_git, user_environment
@@ -29,6 +31,7 @@ _MOST_MESSAGE = 4_000
 _MOST_PATHS = 500
 _MOST_KEPT = 50_000
 _ASKED_AT_ONCE = 4_000
+_MOST_SECONDS = 30.0
 _TELL = ("diff-tree", "--stdin", "--always", "--root", "-r", "-z", "--name-only", "--no-renames")
 _QUIETLY = ("--no-ext-diff", "--no-textconv", "--encoding=UTF-8", "--format=%x00%x01%H %ct%n%B%x00")
 _HEAD = re.compile(rb"\0\x01([0-9a-f]{40,64}) (-?\d+)\n")
@@ -39,28 +42,32 @@ _Row = tuple[int, str, list[str]]
 class GitCommitHistory:
     """`CommitHistory` of git repositories; `directory` is the index's. Stateless: any thread may share it."""
 
-    def __init__(self, directory: Path, *, version: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, version: int | None = None, seconds: float = _MOST_SECONDS
+    ) -> None:
         from cleveragents.infrastructure.context.analysis import ANALYSIS_VERSION
 
         self._directory = directory.absolute()
         self._version = ANALYSIS_VERSION if version is None else version
+        self._seconds = seconds
 
     def commits(self, place: CodePlace, *, limit: int) -> Sequence[PastCommit]:
+        patience = Patience.of(self._seconds, None)
         try:
-            ground = ground_of(place)
+            ground = ground_of(place, patience)
         except SourceMissing:
             return ()
         if ground.repository is None:
             return ()
         try:
-            wanted = _wanted(ground, limit)
-            rows = self._rows(ground, wanted)
+            wanted = _wanted(ground, limit, patience)
+            rows = self._rows(ground, wanted, patience)
         except (GitFailed, ToolRefused):
             return ()
         prefix = ground.repository.prefix
         return [_past(name, rows[name], prefix) for name in wanted if name in rows]
 
-    def _rows(self, ground: Ground, wanted: Sequence[str]) -> dict[str, _Row]:
+    def _rows(self, ground: Ground, wanted: Sequence[str], patience: Patience) -> dict[str, _Row]:
         """What is told of these commits, kept or asked."""
         file = IndexFile((self._directory / ground.key).with_suffix(".db"), self._version, ground.home)
         opened = file.open()
@@ -72,7 +79,7 @@ class GitCommitHistory:
                 if is_damage(error) or isinstance(error, ValueError):
                     file.discard(opened)
             lacking = [name for name in wanted if name not in rows]
-            asked = dict(_asked(ground, lacking)) if lacking else {}
+            asked = dict(_asked(ground, lacking, patience)) if lacking else {}
             with suppress(sqlite3.Error):
                 _keep(opened.connection, asked)
         finally:
@@ -80,10 +87,16 @@ class GitCommitHistory:
         return rows | asked
 
 
-def _wanted(ground: Ground, limit: int) -> list[str]:
+def _wanted(ground: Ground, limit: int, patience: Patience) -> list[str]:
     """The names of the commits, newest first."""
     options = ("--no-merges", f"--max-count={limit}", ground.commit or "HEAD", "--")
-    told = run_git("rev-list", *options, environment=user_environment(), directory=ground.root)
+    told = run_git(
+        "rev-list",
+        *options,
+        environment=user_environment(),
+        directory=ground.root,
+        seconds_left=git_seconds(patience),
+    )
     return told.decode("ascii").split()
 
 
@@ -107,10 +120,17 @@ def _keep(connection: sqlite3.Connection, rows: Mapping[str, _Row]) -> None:
         connection.executemany("INSERT OR IGNORE INTO past_commit VALUES (?, ?)", data)
 
 
-def _asked(ground: Ground, names: Sequence[str]) -> Iterator[tuple[str, _Row]]:
+def _asked(ground: Ground, names: Sequence[str], patience: Patience) -> Iterator[tuple[str, _Row]]:
     for at in range(0, len(names), _ASKED_AT_ONCE):
         feed = "".join(f"{name}\n" for name in names[at : at + _ASKED_AT_ONCE]).encode("ascii")
-        told = run_git(*_TELL, *_QUIETLY, environment=user_environment(), directory=ground.root, feed=feed)
+        told = run_git(
+            *_TELL,
+            *_QUIETLY,
+            environment=user_environment(),
+            directory=ground.root,
+            feed=feed,
+            seconds_left=git_seconds(patience),
+        )
         heads = list(_HEAD.finditer(told))
         for head, following in zip(heads, [*heads[1:], None], strict=True):
             body = told[head.end() : following.start() if following else len(told)]

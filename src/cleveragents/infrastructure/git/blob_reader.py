@@ -12,6 +12,8 @@ from cleveragents.infrastructure.git.program import git_program
 
 __all__ = ["BlobReader"]
 
+_ANSWER_SECONDS = 20.0
+
 
 class BlobReader:
     """The contents of the repository at `directory`; its process is started when the first one is wanted.
@@ -24,14 +26,16 @@ class BlobReader:
         step; it is ended, and the next caller gets another.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, answer_seconds: float = _ANSWER_SECONDS) -> None:
         self._directory = directory
+        self._answer_seconds = answer_seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
     def read(self, name: str) -> bytes | None:
-        """The content of that name; None if there is none, or the reader is closed. `ToolRefused`."""
+        """The content of that name; None if there is none, git does not answer in time, or the reader is
+        closed. `ToolRefused`."""
         with self._lock:
             if self._closed:
                 return None
@@ -39,7 +43,10 @@ class BlobReader:
             # Whoever is interrupted from here on must not leave half an answer for the next.
             self._process = None
             data: bytes | None = None
+            # A thread and not a look at the pipe: git may stop in the middle of its answer, too.
+            alarm = threading.Timer(self._answer_seconds, process.kill)
             try:
+                alarm.start()
                 data = _asked(process, name)
             except (OSError, ValueError):
                 _end(process)
@@ -47,6 +54,8 @@ class BlobReader:
             except BaseException:
                 _end(process)
                 raise
+            finally:
+                alarm.cancel()
             self._process = process
             return data
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -17,9 +18,17 @@ from types import TracebackType
 
 from cleveragents.domain.file_state import GITLINK, REGULAR
 from cleveragents.errors import GitFailed, ToolRefused
+from cleveragents.infrastructure.git.exchange import SecondsLeft, exchange
 from cleveragents.infrastructure.git.program import git_program, search_path
 
-__all__ = ["PrivateRepository", "RunningGit", "index_line", "run_git", "user_environment"]
+__all__ = [
+    "PrivateRepository",
+    "RunningGit",
+    "index_line",
+    "run_git",
+    "user_environment",
+    "within",
+]
 
 _QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -65,22 +74,42 @@ def run_git(
     directory: Path | None = None,
     feed: bytes = b"",
     succeeds: tuple[int, ...] = (0,),
+    seconds_left: SecondsLeft | None = None,
 ) -> bytes:
-    """What git writes to stdout. `GitFailed` with git's own words unless it exits with one of `succeeds`."""
-    with RunningGit(*arguments, environment=environment, directory=directory) as running:
+    """What git writes to stdout. `GitFailed` with git's own words unless it exits with one of `succeeds`, or
+    if there are no seconds left."""
+    with RunningGit(
+        *arguments, environment=environment, directory=directory, seconds_left=seconds_left
+    ) as running:
         return running.finish(feed, succeeds=succeeds)[0]
+
+
+def within(seconds: float) -> SecondsLeft:
+    """So many, from now on."""
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
 
 
 class RunningGit:
     """A git command that was started, so that something else can be done meanwhile.
 
-    Leaving the block waits for its end, whatever happened in it: no process of ours outlives its caller.
+    Leaving the block waits for its end, whatever happened in it, or with `seconds_left` ends it: no process
+    of ours outlives its caller. A repository can make git wait for ever, with a pipe in the place of a file:
+    so whoever only reads says how long. One that writes is never ended: it would leave half of its work.
+    `late` tells whether it was ended because there were no seconds left.
     Not thread-safe: use it in the thread that made it.
     """
 
     def __init__(
-        self, *arguments: str, environment: Mapping[str, str], directory: Path | None = None
+        self,
+        *arguments: str,
+        environment: Mapping[str, str],
+        directory: Path | None = None,
+        seconds_left: SecondsLeft | None = None,
     ) -> None:
+        self.late = False
+        self._seconds_left = seconds_left
+        self._began = time.monotonic()
         words = (word for word in arguments if not word.startswith("-") and "=" not in word)
         self._command = next(words, arguments[0])
         program = git_program()
@@ -105,8 +134,24 @@ class RunningGit:
 
     def end(self, feed: bytes = b"") -> tuple[bytes, str]:
         """The same, however it went; `failed` tells."""
-        out, err = self._process.communicate(feed)
+        out, err = self._process.communicate(feed) if self._seconds_left is None else self._in_time(feed)
         return out, err.decode("utf-8", "backslashreplace").strip()
+
+    def _in_time(self, feed: bytes) -> tuple[bytes, bytes]:
+        assert self._seconds_left is not None
+        told = exchange(self._process, feed, self._seconds_left)
+        if told is not None:
+            return told
+        self.late = True
+        self._kill()
+        raise GitFailed(self._command, f"it did not answer in {time.monotonic() - self._began:.0f} s")
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
 
     @property
     def failed(self) -> bool:
@@ -123,8 +168,12 @@ class RunningGit:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process.returncode is None:
+        if self._process.returncode is not None:
+            return
+        if self._seconds_left is None:
             self._process.communicate()
+        else:
+            self._kill()  # guard: it may never end
 
 
 def user_environment() -> dict[str, str]:

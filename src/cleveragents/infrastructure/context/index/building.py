@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from cleveragents.application.ports.code_index import IndexProgress
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.errors import GitFailed
 from cleveragents.infrastructure.context.index.batch import Batch, Order, analysis_named, filled
 from cleveragents.infrastructure.context.index.compaction import compact
 from cleveragents.infrastructure.context.index.crew import Crew, CrewUnusable, crew_size
+from cleveragents.infrastructure.context.index.git_time import git_seconds
 from cleveragents.infrastructure.context.index.index_file import transaction
 from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.place import Ground
@@ -67,7 +69,7 @@ class Building:
         done = total - len(entries)
         self._tell(done, total)
         # Closed here and not when it is forgotten: an error would keep it, and its processes, alive.
-        with closing(self._batches(_sized(self.ground, entries))) as batches:
+        with closing(self._batches(self._sized(entries))) as batches:
             for batch in batches:
                 self._keep(batch)
                 done += len(batch.digests) + len(batch.changed) + len(batch.missing)
@@ -136,26 +138,30 @@ class Building:
             self.builder.faults.reach("index.batch.in_transaction")
         self.builder.faults.reach("index.batch.after_commit")
 
+    def _sized(self, entries: Sequence[Entry]) -> list[Entry]:
+        """With the sizes of those that only git knows; without them if it does not say."""
+        unsized = [entry for entry in entries if not entry.on_disk and not entry.size]
+        if not unsized:
+            return list(entries)
+        feed = b"".join(entry.digest.hex().encode("ascii") + b"\n" for entry in unsized)
+        try:
+            told = run_git(
+                "cat-file",
+                "--batch-check=%(objectname) %(objectsize)",
+                environment=user_environment(),
+                directory=self.ground.root,
+                feed=feed,
+                seconds_left=git_seconds(self.patience),
+            )
+        except GitFailed:
+            self.missing += [entry.path for entry in unsized]
+            return [entry for entry in entries if entry.on_disk or entry.size]
+        sizes = {}
+        for line in os.fsdecode(told).splitlines():
+            name, _, size = line.partition(" ")
+            sizes[name] = int(size) if size.isdigit() else 0
+        return [entry._replace(size=entry.size or sizes.get(entry.digest.hex(), 0)) for entry in entries]
+
     def _tell(self, done: int, total: int) -> None:
         if self.progress is not None:
             self.progress(done, total)
-
-
-def _sized(ground: Ground, entries: Sequence[Entry]) -> list[Entry]:
-    """With the sizes of those that only git knows."""
-    unsized = [entry for entry in entries if not entry.on_disk and not entry.size]
-    if not unsized:
-        return list(entries)
-    feed = b"".join(entry.digest.hex().encode("ascii") + b"\n" for entry in unsized)
-    told = run_git(
-        "cat-file",
-        "--batch-check=%(objectname) %(objectsize)",
-        environment=user_environment(),
-        directory=ground.root,
-        feed=feed,
-    )
-    sizes = {}
-    for line in os.fsdecode(told).splitlines():
-        name, _, size = line.partition(" ")
-        sizes[name] = int(size) if size.isdigit() else 0
-    return [entry._replace(size=entry.size or sizes.get(entry.digest.hex(), 0)) for entry in entries]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.errors import GitFailed, SourceMissing, ToolRefused
+from cleveragents.infrastructure.context.index.git_time import git_seconds
+from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.git.plumbing import run_git, user_environment
 
 __all__ = ["Ground", "Repository", "ground_of", "repository_at"]
@@ -21,6 +24,8 @@ _FACTS = (
     "--is-bare-repository",
     "--show-prefix",
 )
+_SECONDS = 10.0
+_NAME = re.compile(r"[0-9a-f]{40,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +62,38 @@ class Ground:
         return 20 if self.repository is None else self.repository.name_bytes
 
 
-def ground_of(place: CodePlace) -> Ground:
-    """`SourceMissing` if there is no such directory or commit."""
+def ground_of(place: CodePlace, patience: Patience | None = None) -> Ground:
+    """`SourceMissing` if there is no such directory or commit, `Cancelled`."""
+    patience = patience or Patience()
     root = Path(os.path.realpath(place.root))
     if not root.is_dir():
         problem = "it is not a directory" if root.exists() else "there is no such directory"
         raise SourceMissing(str(place.root), problem)
-    repository, problem = repository_at(root)
+    repository, problem = repository_at(root, patience)
     if place.commit is not None and repository is None:
         raise SourceMissing(f"{place.commit} of {place.root}", problem)
-    commit = _commit(place, root, repository)
+    commit = _commit(place, root, repository, patience)
     if repository is not None and commit is None and not repository.inside_work_tree:
         # The directory of git's own files, or something in it.
         repository = None if not repository.bare else repository
     home = root if repository is None else repository.common_dir
     if place.home is not None:
-        home = _home(Path(os.path.realpath(place.home)))
+        home = _home(Path(os.path.realpath(place.home)), patience)
     told = repository is None and "not a git repository" not in problem
     notes = (f"looked at without git: {problem}",) if told and problem else ()
     return Ground(place, root, home, repository, commit, notes)
 
 
-def repository_at(directory: Path) -> tuple[Repository | None, str]:
+def repository_at(directory: Path, patience: Patience) -> tuple[Repository | None, str]:
     """The repository that the directory is in; if there is none, git's words about that."""
     try:
-        told = run_git("rev-parse", *_FACTS, environment=user_environment(), directory=directory)
+        told = run_git(
+            "rev-parse",
+            *_FACTS,
+            environment=user_environment(),
+            directory=directory,
+            seconds_left=git_seconds(patience, _SECONDS),
+        )
     except (GitFailed, ToolRefused) as error:
         return None, getattr(error, "problem", str(error))
     lines = os.fsdecode(told).split("\n")
@@ -93,26 +105,30 @@ def repository_at(directory: Path) -> tuple[Repository | None, str]:
     return Repository(Path(lines[0]), common, name_bytes, inside, bare, lines[5]), ""
 
 
-def _home(directory: Path) -> Path:
-    repository, _ = repository_at(directory) if directory.is_dir() else (None, "")
+def _home(directory: Path, patience: Patience) -> Path:
+    repository, _ = repository_at(directory, patience) if directory.is_dir() else (None, "")
     return directory if repository is None else repository.common_dir
 
 
-def _commit(place: CodePlace, root: Path, repository: Repository | None) -> str | None:
+def _commit(place: CodePlace, root: Path, repository: Repository | None, patience: Patience) -> str | None:
     """The full name of the commit; None for the files as they are, and for a bare repository without any."""
     if repository is None or (place.commit is None and not repository.bare):
         return None
     wanted = "HEAD" if place.commit is None else place.commit
-    told = run_git(
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        "--end-of-options",
-        f"{wanted}^{{commit}}",
-        environment=user_environment(),
-        directory=root,
-        succeeds=(0, 1, 128),
-    )
+    try:
+        told = run_git(
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            f"{wanted}^{{commit}}",
+            environment=user_environment(),
+            directory=root,
+            succeeds=(0, 1, 128),
+            seconds_left=git_seconds(patience, _SECONDS),
+        )
+    except GitFailed as error:
+        raise SourceMissing(f"{wanted} of {place.root}", f"git rev-parse failed: {error.problem}") from error
     name = told.decode("ascii", "replace").strip()
     if not name and place.commit is not None:
         raise SourceMissing(f"{place.commit} of {place.root}", "there is no such commit")

@@ -1,0 +1,31 @@
+"""How long git is waited for while a place is looked at.
+
+A repository can make git wait for ever, with a pipe in the place of one of its files.
+"""
+
+from __future__ import annotations
+
+import time
+
+from cleveragents.infrastructure.context.index.patience import Patience
+from cleveragents.infrastructure.git.exchange import SecondsLeft
+
+__all__ = ["git_seconds"]
+
+_MOST_SECONDS = 60.0
+_LEAST_SECONDS = 2.0
+
+
+def git_seconds(patience: Patience, most: float = _MOST_SECONDS) -> SecondsLeft:
+    """For one command: as long as there is patience, but no longer than `most`. When the time is up there are
+    still two seconds, in which a healthy repository answers: what is indexed can be used then."""
+    began = time.monotonic()
+
+    def left() -> float:
+        now = time.monotonic()
+        least = began + min(most, _LEAST_SECONDS) - now
+        if patience.is_over:  # guard: who gave up is not waited for
+            return least
+        return max(least, patience.seconds(began + most - now))
+
+    return left
