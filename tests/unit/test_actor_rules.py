@@ -255,7 +255,7 @@ def test_keys_that_do_not_exist_are_found_in_every_text() -> None:
     assert "is never closed" in found["nodes", "b", "question"]
     assert "files is a list, so" in found["nodes", "c", "with", "deep", 1]
     assert (
-        "there are: goal, task, definition_of_done, instructions, report"
+        "there are: goal, task, definition_of_done, instructions, context, report"
         in found["nodes", "d", "inputs", "task"]
     )
     assert "did you mean verdict?" in found["nodes", "e", "routes", 0, "when"]

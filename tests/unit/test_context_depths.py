@@ -258,7 +258,7 @@ def test_the_best_definition_is_worth_more_in_full_than_many_small_ones() -> Non
     packed = GreedyPacker().pack(choices, 400)
     full = [one.place.span for one in packed if one.rendering.depth is Depth.FULL]
     assert _span(lines, "def big(") in full
-    worth = {choice.place.span: choice.renderings[-1].value for choice in choices}
+    worth = {choice.place.span: max(one.value for one in choice.renderings) for choice in choices}
     assert worth[Span(1, 4)] < worth[_span(lines, "def small0(")] < worth[_span(lines, "def big(")]
 
 

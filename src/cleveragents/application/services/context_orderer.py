@@ -27,7 +27,5 @@ class BestFileFirst:
             return (-best[place.path], place.path, first, last)
 
         more = {one.place.path for one in fragments if one.rendering.depth is not Depth.PATH}
-        told = [
-            one for one in fragments if one.rendering.depth is not Depth.PATH or one.place.path not in more
-        ]
-        return sorted(told, key=standing)
+        bare = [one for one in fragments if one.rendering.depth is Depth.PATH and one.place.path in more]
+        return sorted((one for one in fragments if one not in bare), key=standing)
