@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import pytest
 
+from cleveragents.application.ports.code_index import CodePlace, IndexStatus
 from cleveragents.application.services.context_opening import HeldSnapshot, Opening
 from cleveragents.application.services.context_steps import Deadline, attempted
 from cleveragents.errors import Closed
-from cleveragents.testing.code_index import FakeCodeIndex
+from cleveragents.testing.clock import FakeClock
+from cleveragents.testing.code_index import FakeCodeIndex, MemorySnapshot
 from tests.context_world import ROOT, TEXTS
 from tests.races.hammer import hammer
 
@@ -74,6 +77,44 @@ def test_what_is_opened_in_time_is_taken_with_its_files() -> None:
     assert taken is not None
     assert sorted(taken.files) == sorted(TEXTS)
     assert index.closed == 0
+
+
+class Partly(FakeCodeIndex):
+    """Indexes three of nine files, and takes so many seconds."""
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        super().__init__(TEXTS)
+        self._clock = clock
+        self._seconds = seconds
+
+    @contextmanager
+    def open(self, place: CodePlace, **options: Any) -> Iterator[Any]:
+        self._clock.advance(self._seconds)
+        yield Partial(TEXTS, place)
+
+
+class Partial(MemorySnapshot):
+    @property
+    def status(self) -> IndexStatus:
+        return IndexStatus(9, 3, ("6 left out, because they changed while they were read",))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (5.0, "only 3 of 9 files are indexed so far; ask again for more"),
+        (4.9, "only 3 of 9 files are indexed"),
+    ],
+)
+def test_asking_again_is_advised_when_the_time_was_up_and_not_for_files_that_are_left_out(
+    seconds: float, said: str
+) -> None:
+    clock = FakeClock()
+    opening = Opening(Partly(clock, seconds), ROOT, None, clock=clock.monotonic)
+    opening.open(5.0, Never())
+    taken = opening.take()
+    assert taken is not None
+    assert taken.notes == ("6 left out, because they changed while they were read", said)
 
 
 def test_a_list_of_files_without_an_end_is_given_up_and_closed() -> None:

@@ -7,6 +7,7 @@ uses it holds it, and the last one to let go closes it, on whichever thread that
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Final
 from cleveragents.application.ports.code_index import CodeIndex, CodePlace, CodeSnapshot, IndexProgress
 from cleveragents.application.ports.context import CancelSignal
 from cleveragents.application.services.context_code_view import NoCode
+from cleveragents.application.services.context_steps import Deadline
 from cleveragents.domain.code import CodeFile
 from cleveragents.errors import Closed, SourceMissing
 
@@ -108,8 +110,10 @@ class Opening:
         place: CodePlace,
         progress: IndexProgress | None,
         most_files: int = _MOST_FILES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._index = index
+        self._clock = clock
         self._most_files = most_files
         self._place = place
         self._progress = _quiet(progress)
@@ -119,6 +123,7 @@ class Opening:
 
     def open(self, seconds: float, cancelled: CancelSignal) -> SourceMissing | None:
         """Opens it; None when that was done, or why there is nothing to open."""
+        deadline = Deadline(self._clock, seconds)
         try:
             manager = self._index.open(
                 self._place, seconds=seconds, progress=self._progress, cancelled=cancelled
@@ -126,8 +131,9 @@ class Opening:
             held = HeldSnapshot(manager, manager.__enter__())
         except SourceMissing as missing:
             return missing
+        in_time = deadline.left > 0
         try:
-            opened = OpenedCode(held, _files(held.code, self._most_files), _notes(held.code))
+            opened = OpenedCode(held, _files(held.code, self._most_files), _notes(held.code, in_time))
         except BaseException:
             held.let_go()
             raise
@@ -179,9 +185,11 @@ def _files(code: CodeSnapshot, most: int) -> dict[str, CodeFile]:
     return files
 
 
-def _notes(code: CodeSnapshot) -> tuple[str, ...]:
+def _notes(code: CodeSnapshot, in_time: bool) -> tuple[str, ...]:
+    """What it says of itself; what it lacks though it had the time will not be there the next time either."""
     status = code.status
     notes = [str(note) for note in status.notes[:_MOST_NOTES]]
     if not status.complete:
-        notes.append(f"only {status.indexed} of {status.files} files are indexed so far; ask again for more")
+        advice = "" if in_time else " so far; ask again for more"
+        notes.append(f"only {status.indexed} of {status.files} files are indexed{advice}")
     return tuple(notes)

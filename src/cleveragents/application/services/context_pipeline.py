@@ -103,7 +103,7 @@ class ContextPipeline:
     # ── the code ──────────────────────────────────────────────────────────────────────────────────
 
     def _open(self, query: ContextQuery, deadline: Deadline, notes: Notes) -> OpenedCode | None:
-        opening = Opening(self._parts.index, query.place, query.progress)
+        opening = Opening(self._parts.index, query.place, query.progress, clock=self._clock)
         allowed = query.index_seconds or query.deadline_seconds / 2
         seconds = min(allowed, deadline.left)
         outcome = run_step(
