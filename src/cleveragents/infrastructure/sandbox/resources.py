@@ -6,16 +6,18 @@ import os
 from pathlib import Path
 
 from cleveragents.errors import GitFailed, SandboxRefused
-from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+from cleveragents.infrastructure.git.plumbing import run_git, user_environment, within
 
 __all__ = ["ensure_apart", "find_resource", "is_repository"]
 
 _NO_REPOSITORY = "not a git repository"
+_SECONDS = 60.0
 
 
-def find_resource(path: Path) -> tuple[Path, str]:
+def find_resource(path: Path, *, seconds: float = _SECONDS) -> tuple[Path, str]:
     """The root of the repository that `path` lies in, or the directory itself; and what of `path` lies
-    below the root, with `/`. Of a file, its directory is meant. `SandboxRefused`: neither.
+    below the root, with `/`. Of a file, its directory is meant. `SandboxRefused`: neither, or git does not
+    answer.
     """
     here = path.resolve()
     directory = here if here.is_dir() else here.parent
@@ -29,6 +31,7 @@ def find_resource(path: Path) -> tuple[Path, str]:
             "--absolute-git-dir",
             environment=user_environment(),
             directory=directory,
+            seconds_left=within(seconds),
         )
     except GitFailed as error:
         if _NO_REPOSITORY in error.problem:

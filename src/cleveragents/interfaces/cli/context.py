@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["context"]
 
 _LARGEST_QUESTION = 4_000_000
+_FIND_SECONDS = 10.0
 _INDEX_SECONDS = 3600.0
 """Whoever waits at a terminal sees how far the index is, and may interrupt it; what is done is kept."""
 
@@ -66,7 +67,7 @@ def context(
 
     settings = session.configuration().settings.context
     asked = _question(question, file)
-    place = _place(directory, commit)
+    place = _place(directory, commit, deadline)
     with IndexBar() as bar:
         answer = session.container().context_parts.lone_pipeline.ask(
             ContextQuery(
@@ -105,7 +106,7 @@ def _read(file: str | None) -> bytes:
         raise click.UsageError(f"cannot read {file}: {str(error.strerror).lower()}") from None
 
 
-def _place(directory: str | None, commit: str | None) -> CodePlace:
+def _place(directory: str | None, commit: str | None, deadline: float | None) -> CodePlace:
     """The repository that the directory lies in, or the directory."""
     from cleveragents.application.ports.code_index import CodePlace
     from cleveragents.errors import SandboxRefused
@@ -113,8 +114,9 @@ def _place(directory: str | None, commit: str | None) -> CodePlace:
 
     here = Path(directory) if directory is not None else Path.cwd()
     try:
-        root, _ = find_resource(here)
+        root, _ = find_resource(here, seconds=min(_FIND_SECONDS, deadline or _FIND_SECONDS))
     except SandboxRefused:
-        # A bare repository has no files, but commits; all else the index knows how to refuse.
+        # A bare repository has no files, but commits, and where git does not answer there are still files;
+        # all else the index knows how to refuse.
         root = here.resolve()
     return CodePlace(root, commit)
