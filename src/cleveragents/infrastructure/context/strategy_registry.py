@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 from cleveragents.application.ports.context import ContextStrategy
 from cleveragents.application.ports.context_parts import MakeStrategy, StrategyGround
 from cleveragents.infrastructure.context import strategies
+from cleveragents.infrastructure.entry_points import installed
 
 __all__ = ["ENTRY_POINTS", "StrategyRegistry"]
 
@@ -52,7 +53,7 @@ class StrategyRegistry:
 
     @cached_property
     def _found(self) -> tuple[EntryPoint, ...]:
-        found = entry_points(group=ENTRY_POINTS) if self._entries is None else self._entries
+        found = installed(ENTRY_POINTS) if self._entries is None else self._entries
         return tuple(sorted(found, key=lambda entry: (entry.name, entry.value)))
 
 

@@ -8,14 +8,11 @@ does not depend on what else is installed.
 from __future__ import annotations
 
 import pkgutil
-import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import cached_property
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from importlib.metadata import EntryPoint
 from typing import cast
 
 from cleveragents.application.ports.tools import SandboxFiles, Tool
@@ -23,6 +20,7 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import CleverAgentsError, ToolRefused, UnknownTool
+from cleveragents.infrastructure.entry_points import installed
 from cleveragents.infrastructure.tools import builtin
 
 __all__ = ["ENTRY_POINTS", "ToolRegistry"]
@@ -67,7 +65,7 @@ class ToolRegistry:
 
     @cached_property
     def _found(self) -> tuple[EntryPoint, ...]:
-        found = _installed(_search_path()) if self._entries is None else self._entries
+        found = installed(ENTRY_POINTS) if self._entries is None else self._entries
         return tuple(sorted(found, key=lambda entry: (entry.name, entry.value)))
 
     @cached_property
@@ -102,21 +100,6 @@ class ToolRegistry:
             return self.get(name).spec
         except ToolRefused as problem:
             return problem
-
-
-def _search_path() -> tuple[tuple[str, int], ...]:
-    """Where packages are looked for, and when something was last installed or removed there."""
-    path = []
-    for place in sys.path:
-        with suppress(OSError):
-            path.append((place, Path(place).stat().st_mtime_ns))
-    return tuple(path)
-
-
-@lru_cache(maxsize=1)
-def _installed(path: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
-    """What packages offer; they are read again when one came or went, because reading all takes its time."""
-    return tuple(entry_points(group=ENTRY_POINTS))
 
 
 def _load_entry(entry: EntryPoint) -> Tool:

@@ -1,0 +1,35 @@
+"""What installed packages offer under a group of entry points. Reading all packages takes its time, so it is
+done once, and again when one came or went."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+__all__ = ["installed"]
+
+_MOST_GROUPS = 8
+
+_SearchPath = tuple[tuple[str, int], ...]
+
+
+def installed(group: str) -> tuple[EntryPoint, ...]:
+    """Every entry of the group, as packages are installed now. Any thread may ask."""
+    return _read(group, _search_path())
+
+
+def _search_path() -> _SearchPath:
+    """Where packages are looked for, and when something was last installed or removed there."""
+    path = []
+    for place in sys.path:
+        with suppress(OSError):
+            path.append((place, Path(place).stat().st_mtime_ns))
+    return tuple(path)
+
+
+@lru_cache(maxsize=_MOST_GROUPS)
+def _read(group: str, path: _SearchPath) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=group))
