@@ -132,4 +132,6 @@ def _commit(place: CodePlace, root: Path, repository: Repository | None, patienc
     name = told.decode("ascii", "replace").strip()
     if not name and place.commit is not None:
         raise SourceMissing(f"{place.commit} of {place.root}", "there is no such commit")
+    if name and not _NAME.fullmatch(name):
+        raise SourceMissing(f"{wanted} of {place.root}", "it does not name one commit; say which")
     return name or None
