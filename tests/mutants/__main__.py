@@ -245,6 +245,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/context/index/git_time.py": [f"{UNIT}index_git_time.py"],
     "infrastructure/context/index/git_view.py": [f"{UNIT}index_views.py"],
     "infrastructure/context/index/index_file.py": [f"{RACES}code_index.py", *INDEX],
+    "infrastructure/context/index/known_files.py": [f"{UNIT}index_views.py"],
     "infrastructure/context/index/opening.py": [f"{RACES}code_index.py", *INDEX],
     "infrastructure/context/index/sealing.py": [f"{UNIT}index_segments.py", f"{UNIT}index_faults.py"],
     "infrastructure/context/index/snapshot.py": [f"{RACES}code_index.py", *INDEX],

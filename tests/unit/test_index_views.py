@@ -17,7 +17,7 @@ import pytest
 
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.domain.code import Field
-from cleveragents.errors import Closed, SourceChanged, SourceMissing
+from cleveragents.errors import Cancelled, Closed, SourceChanged, SourceMissing
 from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
 from cleveragents.infrastructure.context.index.opening import Bounds
 from cleveragents.infrastructure.git.blob_reader import BlobReader
@@ -472,6 +472,61 @@ def test_time_that_is_up_ends_the_walk_through_a_large_directory(bench: Bench) -
 def readers() -> list[psutil.Process]:
     """Our git processes; a server that other tests use may be our child as well."""
     return [child for child in psutil.Process().children() if child.name() == "git"]
+
+
+def test_time_that_is_up_ends_the_look_at_new_files_and_the_next_question_goes_on(bench: Bench) -> None:
+    tree = bench.repository().write({f"{n}.py": f"word{n}" for n in range(600)})
+    tree.git("add", "100.py")
+    later = time.time_ns() + 10**10
+    index = bench.index(now_ns=lambda: later)
+    for count in (257, 513, 600):
+        with index.open(CodePlace(tree.root), seconds=0.0) as snapshot:
+            assert snapshot.status.files == count
+            late = "the time was up before all files were looked at" in snapshot.status.notes
+            assert late == (count < 600)
+    with index.open(CodePlace(tree.root)) as snapshot:
+        assert snapshot.status.complete
+        assert snapshot.status.notes == ()
+
+
+def test_files_that_were_looked_at_are_remembered_though_the_look_is_broken_off(bench: Bench) -> None:
+    def remembered() -> int:
+        if not bench.indexes.exists():
+            return 0
+        with closing(sqlite3.connect(bench.file)) as connection:
+            return int(connection.execute("SELECT count(*) FROM known_file").fetchone()[0])
+
+    class Signal:
+        @property
+        def is_cancelled(self) -> bool:
+            return remembered() > 0
+
+    tree = bench.repository().write({f"{n}.py": f"word{n}" for n in range(1100)})
+    later = time.time_ns() + 10**10
+    index = bench.index(now_ns=lambda: later)
+    with pytest.raises(Cancelled), index.open(CodePlace(tree.root), cancelled=Signal()):
+        pass
+    assert 0 < remembered() < 1100
+
+
+def test_what_was_not_walked_to_in_time_is_not_forgotten(bench: Bench) -> None:
+    tree = bench.directory_tree().write({f"d{n}/{n}.py": f"word{n}" for n in range(300)})
+    later = time.time_ns() + 10**10
+    index = bench.index(now_ns=lambda: later)
+
+    def known() -> tuple[int, int]:
+        with closing(sqlite3.connect(bench.file)) as connection:
+            (files,) = connection.execute("SELECT count(*) FROM known_file").fetchone()
+            (rows,) = connection.execute("SELECT rows FROM view").fetchone()
+            return files, len(rows)
+
+    with index.open(CodePlace(tree.root)):
+        pass
+    before = known()
+    with index.open(CodePlace(tree.root), seconds=0.0) as snapshot:
+        assert snapshot.status.files < 300
+        assert "the time was up before all files were looked at" in snapshot.status.notes
+    assert known() == before
 
 
 def test_contents_come_through_one_process_that_is_gone_afterwards(bench: Bench) -> None:

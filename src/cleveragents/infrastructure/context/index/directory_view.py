@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cleveragents.errors import GitFailed, ToolRefused
-from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.view import FileStamps, View, left_out
 from cleveragents.infrastructure.git.git_directory import GitDirectory
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
@@ -41,12 +40,12 @@ _LOOK_EVERY = 256
 _ELSEWHERE = frozenset({*NEVER_SOUGHT, "venv", "env", "build", "dist", "target", "vendor", "out", "coverage"})
 
 
-def directory_view(root: Path, stamps: FileStamps, most_files: int, patience: Patience) -> View:
+def directory_view(root: Path, stamps: FileStamps, most_files: int) -> View:
     """The files below the root, as they are now."""
     found: list[str] = []
     notes: list[str] = []
     ignoring = False
-    for path, name in _walk(str(root), patience):
+    for path, name in _walk(str(root), stamps):
         if name == ".gitignore":
             ignoring = True
         elif len(found) == most_files:
@@ -58,32 +57,28 @@ def directory_view(root: Path, stamps: FileStamps, most_files: int, patience: Pa
         found = _not_ignored(root, found, notes)
     unreadable: list[str] = []
     entries = []
-    for number, path in enumerate(found, 1):
+    for path in found:
         if not _is_text(path):
             unreadable.append(os.fsencode(path).decode("utf-8", "backslashreplace"))
             continue
-        try:
-            entry = stamps.entry(path, os.lstat(f"{root}/{path}"))
-        except OSError:
-            continue
+        entry = stamps.look(path)
         if entry is not None:
             entries.append(entry)
-        if number % _LOOK_EVERY == 0 and patience.is_over:
-            notes.append("the time was up before all files were looked at")
-            break
     entries.sort()
     notes += left_out(unreadable, "because their names are no UTF-8")
-    return View(entries, tuple(notes), stamps.fresh)
+    notes += stamps.notes
+    return View(entries, tuple(notes), not stamps.late, stamps.fresh)
 
 
-def _walk(root: str, patience: Patience) -> Iterator[tuple[str, str]]:
+def _walk(root: str, stamps: FileStamps) -> Iterator[tuple[str, str]]:
     """Path below the root and name of each file, .gitignore files among them."""
     waiting = [""]
     seen = 0
     while waiting:
         below = waiting.pop()
         seen += 1
-        if seen % _LOOK_EVERY == 0 and patience.is_over:
+        if seen % _LOOK_EVERY == 0 and stamps.patience.is_over:
+            stamps.late = True
             return
         try:
             with os.scandir(f"{root}/{below}") as entries:

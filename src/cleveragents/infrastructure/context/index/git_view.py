@@ -11,10 +11,13 @@ import os
 import re
 import stat
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from cleveragents.errors import GitFailed
 from cleveragents.infrastructure.context.index.directory_view import NEVER_SOUGHT
+from cleveragents.infrastructure.context.index.git_time import git_seconds
+from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.place import Ground
 from cleveragents.infrastructure.context.index.view import Entry, FileStamps, View, left_out, named
 from cleveragents.infrastructure.git.plumbing import RunningGit, run_git, user_environment
@@ -27,10 +30,11 @@ _LISTED = re.compile(
     rb"(?:  ctime: (\d+):(\d+)\n  mtime: (\d+):(\d+)\n  dev: \d+\tino: (\d+)\n"
     rb"  uid: \d+\tgid: \d+\n  size: (\d+)\tflags: [0-9a-f]+\n)?"
 )
+_SECONDS = 60.0
 _TREE = re.compile(rb"(\d+) (\w+) ([0-9a-f]+)\t([^\0]+)\0")
 
 
-def work_tree_view(ground: Ground, stamps: FileStamps, most_files: int) -> View:
+def work_tree_view(ground: Ground, stamps: FileStamps, most_files: int, patience: Patience) -> View:
     """The files below the root that are tracked, or neither tracked nor ignored, as they are now."""
     repository = ground.repository
     assert repository is not None
@@ -40,28 +44,52 @@ def work_tree_view(ground: Ground, stamps: FileStamps, most_files: int) -> View:
     unreadable: list[str] = []
     with ExitStack() as stack:
         indexed, others = [
-            stack.enter_context(RunningGit(*arguments, environment=environment, directory=ground.root))
-            for arguments in (
-                ("ls-files", "-z", "--stage", "--debug"),
-                ("ls-files", "-z", "--others", "--exclude-standard", *skipped),
+            stack.enter_context(
+                RunningGit(
+                    *arguments,
+                    environment=environment,
+                    directory=ground.root,
+                    seconds_left=git_seconds(patience, seconds),
+                )
+            )
+            for seconds, arguments in (
+                (_SECONDS, ("ls-files", "-z", "--stage", "--debug")),
+                (_SECONDS / 2, ("ls-files", "-z", "--others", "--exclude-standard", *skipped)),
             )
         ]
         entries = _tracked(indexed.finish()[0], ground.root, stamps, written_ns, unreadable)
-        listed = others.finish()[0].split(b"\0")
+        listed, late = _others(others)
     known = {entry.path for entry in entries}
     for path in named((name for name in listed if name and name[-1:] != b"/"), unreadable):
-        entry = None if path in known else _as_it_is(ground.root, path, stamps)
+        entry = None if path in known else stamps.look(path)
         if entry is not None:
             entries.append(entry)
-    return _view(entries, unreadable, most_files, stamps)
+    view = _view(entries, unreadable, most_files, stamps)
+    return replace(view, notes=(*late, *view.notes), whole=view.whole and not late)
 
 
-def commit_view(ground: Ground, most_files: int) -> View:
+def _others(running: RunningGit) -> tuple[list[bytes], tuple[str, ...]]:
+    """The files that git does not know; if it does not come to an end with them, a note."""
+    try:
+        return running.finish()[0].split(b"\0"), ()
+    except GitFailed as error:
+        if not running.late:
+            raise
+        return [], (f"files that git does not track are left out: git ls-files: {error.problem}",)
+
+
+def commit_view(ground: Ground, most_files: int, patience: Patience) -> View:
     """The files of the commit, below the root."""
     if ground.commit is None:
         return View([])
     told = run_git(
-        "ls-tree", "-r", "-z", ground.commit, environment=user_environment(), directory=ground.root
+        "ls-tree",
+        "-r",
+        "-z",
+        ground.commit,
+        environment=user_environment(),
+        directory=ground.root,
+        seconds_left=git_seconds(patience, _SECONDS),
     )
     found = [(match[3], match[4]) for match in _TREE.finditer(told) if match[1] in _REGULAR]
     unreadable: list[str] = []
@@ -77,7 +105,9 @@ def _view(entries: list[Entry], unreadable: list[str], most: int, stamps: FileSt
     entries.sort()
     notes = left_out(unreadable, "because their names are no UTF-8")
     notes += left_out([entry.path for entry in entries[most:]], "because there are too many")
-    return View(entries[:most], tuple(notes), {} if stamps is None else stamps.fresh)
+    if stamps is None:
+        return View(entries[:most], tuple(notes))
+    return View(entries[:most], (*notes, *stamps.notes), not stamps.late, stamps.fresh)
 
 
 def _tracked(
@@ -117,17 +147,10 @@ def _tracked(
             # In the middle of a merge there are several of one path: what the file says counts, once.
             unsure[path] = None
     for path in unsure:
-        entry = _as_it_is(root, path, stamps)
+        entry = stamps.look(path)
         if entry is not None:
             entries.append(entry)
     return entries
-
-
-def _as_it_is(root: Path, path: str, stamps: FileStamps) -> Entry | None:
-    try:
-        return stamps.entry(path, os.lstat(f"{root}/{path}"))
-    except OSError:
-        return None
 
 
 def _written_ns(index: Path) -> int:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from cleveragents.infrastructure.context.index.index_file import transaction
 from cleveragents.infrastructure.context.index.place import Ground
-from cleveragents.infrastructure.context.index.sealing import sealed
+from cleveragents.infrastructure.context.index.sealing import array_of, sealed, unsealed
+from cleveragents.infrastructure.context.index.view import View
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,15 +43,23 @@ def remembered_stamps(connection: sqlite3.Connection, ground: Ground) -> dict[st
 
 
 def remember(
-    connection: sqlite3.Connection, ground: Ground, before: Stamps, now: Stamps, rows: NDArray[np.int64]
+    connection: sqlite3.Connection, ground: Ground, before: Stamps, view: View, rows: NDArray[np.int64]
 ) -> None:
-    """Writes down what has changed since `before`, if anything has. `rows` are the contents in use."""
+    """Writes down what has changed since `before`, if anything has. `rows` are the contents in use.
+
+    What a view that is not whole does not have may still be there: it stays as it was.
+    """
+    import numpy as np
+
+    now = view.stamps
     place = place_name(ground)
-    used = rows.astype("<i8").tobytes()
     known = connection.execute("SELECT used, rows FROM view WHERE place = ?", (place,)).fetchone()
+    if known is not None and not view.whole:  # guard: what is in use may be dropped otherwise
+        rows = np.union1d(rows, array_of(unsealed(known[1]), "<i8"))
+    used = rows.astype("<i8").tobytes()
     moment = int(time.time())
     fresh = known is None or known[1] != sealed(used) or known[0] < moment - _AGAIN_SECONDS
-    gone = [path for path in before if path not in now]
+    gone = [path for path in before if path not in now] if view.whole else []
     learned = [(path, *told) for path, told in now.items() if before.get(path) != told]
     if not (fresh or gone or learned):
         return

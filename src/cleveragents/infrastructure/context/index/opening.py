@@ -99,7 +99,7 @@ class Opening:
     def _snapshot(self, opened: OpenedIndex) -> SqliteCodeSnapshot:
         connection = opened.connection
         stamps = remembered_stamps(connection, self.ground)
-        view = self._view(stamps)
+        view = self._view(stamps, keep=opened.kept)
         contents = distinct(view.entries)
         built = self._fill(opened, view, contents)
         layout = self._look(connection, view, contents)
@@ -117,27 +117,35 @@ class Opening:
             self.ground, layout, connection, notes, partial(self.file.discard, opened)
         )
         if opened.kept:
-            self._remember(stamps, view, layout)
+            self._remember(stamps, view, layout.rows)
         return snapshot
 
-    def _view(self, known: dict[str, tuple[str, bytes]]) -> View:
+    def _view(self, known: dict[str, tuple[str, bytes]], *, keep: bool) -> View:
         ground = self.ground
         if ground.repository is not None and (ground.commit is not None or ground.repository.bare):
             try:
-                return commit_view(ground, self.bounds.files)
+                return commit_view(ground, self.bounds.files, self.patience)
             except GitFailed as error:
                 raise SourceMissing(f"{ground.commit} of {ground.root}", error.problem) from error
-        stamps = FileStamps(ground.root, known, self.now_ns(), ground.name_bytes)
+        stamps = FileStamps(
+            ground.root,
+            known,
+            self.now_ns(),
+            ground.name_bytes,
+            # The other half is for looking into those that were found.
+            self.patience.half,
+            partial(self._remember_portion, known) if keep else None,
+        )
         notes: tuple[str, ...] = ()
         if ground.repository is not None:
             try:
-                view = work_tree_view(ground, stamps, self.bounds.files)
+                view = work_tree_view(ground, stamps, self.bounds.files, self.patience)
                 if view.entries or not ground.repository.prefix:
                     return view
             except GitFailed as error:
                 notes = (f"looked at without git: {error.problem}",)
         # No repository, or one that is broken, or a directory that the one around it ignores.
-        view = directory_view(ground.root, stamps, self.bounds.files, self.patience)
+        view = directory_view(ground.root, stamps, self.bounds.files)
         return replace(view, notes=(*notes, *view.notes))
 
     def _lacking(self, connection: sqlite3.Connection, view: View, contents: Distinct) -> list[Entry]:
@@ -216,13 +224,23 @@ class Opening:
         connection.execute("BEGIN")
         return layout_of(view.entries, contents, catalogue(connection))
 
-    def _remember(self, before: dict[str, tuple[str, bytes]], view: View, layout: Layout) -> None:
+    def _remember_portion(
+        self, known: dict[str, tuple[str, bytes]], learned: dict[str, tuple[str, bytes]]
+    ) -> None:
+        import numpy as np
+
+        if self._remember({}, View([], whole=False, stamps=learned), np.empty(0, np.int64)):
+            known |= learned
+
+    def _remember(self, before: dict[str, tuple[str, bytes]], view: View, rows: NDArray[np.int64]) -> bool:
         """On a connection of its own: the snapshot's is in a transaction. If it cannot be, then not."""
         # guard: somebody waits for the answer, and nobody for this
         file = replace(self.file, busy_seconds=_REMEMBER_SECONDS)
         with suppress(sqlite3.Error, OSError):
             opened = file.open_kept()
             try:
-                remember(opened.connection, self.ground, before, view.stamps, layout.rows)
+                remember(opened.connection, self.ground, before, view, rows)
             finally:
                 opened.close()
+            return True
+        return False

@@ -29,6 +29,14 @@ class Patience:
             raise Cancelled("the index was being opened")
         return self.deadline is not None and time.monotonic() >= self.deadline
 
+    @property
+    def half(self) -> Patience:
+        """Ends when half of the time that is left has passed."""
+        if self.deadline is None:
+            return self
+        now = time.monotonic()
+        return Patience(now + (self.deadline - now) / 2, self.cancelled)
+
     def seconds(self, at_most: float) -> float:
         """How long the next wait may be."""
         if self.deadline is None:

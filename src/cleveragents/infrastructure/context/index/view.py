@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
+from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.sandbox.paths import directory_of
 
 __all__ = ["MOST_BYTES", "Entry", "FileStamps", "View", "left_out", "named", "stamp_of"]
@@ -20,6 +21,10 @@ MOST_BYTES = 1 << 20
 # A file system may give the same time to changes that are this far apart.
 _RACY_NS = 2_000_000_000
 _FIRST_NAMED = 3
+# So many files are read before the clock is looked at again; this many bytes take as long as one more.
+_LOOK_EVERY = 256
+_WORTH_A_FILE = 1 << 16
+_PORTION = 512
 
 
 class Entry(NamedTuple):
@@ -33,10 +38,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`entries` in the order of their paths. `stamps` are to be remembered for the next time."""
+    """`entries` in the order of their paths. `stamps` are to be remembered for the next time. If the view is
+    not `whole`, there was no time for the other files."""
 
     entries: list[Entry]
     notes: tuple[str, ...] = ()
+    whole: bool = True
     stamps: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
 
 
@@ -50,17 +57,36 @@ class FileStamps:
     """Names the contents of files that git does not vouch for, reading those that it does not know.
 
     A content that was read within two seconds of the file's time is not remembered: it may change again and
-    look the same. Not thread-safe: for one view.
+    look the same. When the time is up, no more is read; but each view reads some, so that in the end all are
+    known. `late` says that there was no time for some. `keep` is told what was learned, in portions: little
+    is lost if the view is broken off. Not thread-safe: for one view.
     """
 
     root: Path
     known: Mapping[str, tuple[str, bytes]]
     now_ns: int
     name_bytes: int = 20
+    patience: Patience = field(default_factory=Patience)
+    keep: Callable[[dict[str, tuple[str, bytes]]], None] | None = None
     fresh: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    late: bool = False
+    _learned: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    _work: int = 0
+    _enough: bool = False
 
-    def entry(self, path: str, status: os.stat_result) -> Entry | None:
-        """The file as it is now; None if it is gone, or cannot be read."""
+    @property
+    def notes(self) -> list[str]:
+        """What is to be said of the files that there is no entry for."""
+        return ["the time was up before all files were looked at"] if self.late else []
+
+    def look(self, path: str) -> Entry | None:
+        """The file as it is now; None if it is gone, cannot be read, or the time is up."""
+        try:
+            return self._entry(path, os.lstat(f"{self.root}/{path}"))
+        except OSError:
+            return None
+
+    def _entry(self, path: str, status: os.stat_result) -> Entry | None:
         if not stat.S_ISREG(status.st_mode):
             return None
         stamp = stamp_of(status)
@@ -72,13 +98,28 @@ class FileStamps:
             # Reading it to give it a name would take longer than all the others.
             digest = blob_digest(f"too large: {path} {stamp}".encode(), name_bytes=self.name_bytes)
             return Entry(path, digest, status.st_size, True)
-        data = self._read(path)
+        data = None if self._is_late(status.st_size) else self._read(path)
         if data is None:
             return None
         digest = blob_digest(data, name_bytes=self.name_bytes)
         if max(status.st_mtime_ns, status.st_ctime_ns) < self.now_ns - _RACY_NS:  # guard: see above
-            self.fresh[path] = (stamp, digest)
+            self._learn(path, (stamp, digest))
         return Entry(path, digest, len(data), True)
+
+    def _is_late(self, size: int) -> bool:
+        if self._work >= _LOOK_EVERY:
+            self._work = 0
+            self._enough = self._enough or self.patience.is_over
+        self._work += 1 + size // _WORTH_A_FILE
+        self.late = self.late or self._enough
+        return self._enough
+
+    def _learn(self, path: str, told: tuple[str, bytes]) -> None:
+        self.fresh[path] = told
+        self._learned[path] = told
+        if self.keep is not None and len(self._learned) >= _PORTION:
+            self.keep(self._learned)
+            self._learned = {}
 
     def _read(self, path: str) -> bytes | None:
         """Not through links: where a directory was, one may lead to what is nobody's to search."""
