@@ -200,6 +200,20 @@ def test_of_a_question_of_megabytes_the_beginning_is_read() -> None:
     assert any("the question is long" in note for note in answer.notes)
 
 
+@pytest.mark.parametrize("question", ["!!!", "? 404 -> 7", "<!-- what happened? -->", "is it in this?"])
+def test_of_a_question_without_a_word_to_look_for_no_file_is_named(question: str) -> None:
+    answer = ask(question=question)
+    assert answer.files == ()
+    assert "Most likely" not in answer.text
+    assert answer.notes == ("there is no word in the question to look for",)
+    assert {told.status for told in answer.strategies} == {StrategyStatus.CANCELLED}
+
+
+@pytest.mark.parametrize("question", ["pay", "7.c"])
+def test_one_word_or_a_path_is_enough_to_look_for(question: str) -> None:
+    assert len(ask(question=question).files) == 2
+
+
 def decision() -> Decision:
     made = NewDecision("which database?", "SQLite")
     return Decision("plan", 1, made, DecisionState.ACTIVE, datetime(2026, 1, 1, tzinfo=UTC))

@@ -35,8 +35,10 @@ from cleveragents.application.services.context_offers import OfferedStrategy
 from cleveragents.application.services.context_opening import OpenedCode, Opening, nothing_opened
 from cleveragents.application.services.context_query import MOST_CHARACTERS, ContextQuery
 from cleveragents.application.services.context_steps import Deadline, run_step
+from cleveragents.domain.code_terms import terms_of
 from cleveragents.domain.context import ContextRequest, StrategyReport, StrategyStatus
 from cleveragents.domain.context_answer import ContextAnswer, Shares
+from cleveragents.domain.question import read_question
 from cleveragents.errors import Closed
 
 __all__ = ["ContextPipeline", "PipelineParts"]
@@ -44,6 +46,7 @@ __all__ = ["ContextPipeline", "PipelineParts"]
 _NEEDS_DECISIONS: Final = "decisions"
 """The strategy that is asked when there are some, and needs no code."""
 _NO_CODE: Final = "there is no code to look at"
+_NO_WORD: Final = "there is no word in the question to look for"
 _ASSEMBLY: Final = (0.3, 5.0)
 _ASSEMBLY_WITH_MODEL: Final = (0.6, 30.0)
 """Which part of the time is kept for what comes after the strategies, and the most seconds of it."""
@@ -194,9 +197,9 @@ class ContextPipeline:
     ) -> tuple[StrategyReport, ...]:
         parts = self._parts
         names = self._selected(query, deadline, notes)
-        asked = names
-        if not opened.is_code:  # guard: each would fail, and its breaker serves every repository
-            asked = [name for name in names if name == _NEEDS_DECISIONS]
+        problem, asked = _askable(query, opened, names)
+        if problem == _NO_WORD:
+            notes.add(problem)
         decisions = tuple(query.decisions)
         strategies = [
             OfferedStrategy(name, parts.strategies[name], opened.held, parts.history, decisions)
@@ -204,7 +207,7 @@ class ContextPipeline:
         ]
         told = {one.name: one for one in self._run(query, strategies, deadline, notes)}
         return tuple(
-            told.get(name) or StrategyReport(name, StrategyStatus.CANCELLED, error=_NO_CODE) for name in names
+            told.get(name) or StrategyReport(name, StrategyStatus.CANCELLED, error=problem) for name in names
         )
 
     def _run(
@@ -266,6 +269,20 @@ class ContextPipeline:
 def _search_deadline(clock: Callable[[], float], query: ContextQuery, deadline: Deadline) -> Deadline:
     """Indexing may have taken time of its own; the rest has the deadline that was asked for."""
     return Deadline(clock, min(query.deadline_seconds, deadline.left))
+
+
+def _askable(query: ContextQuery, opened: OpenedCode, names: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Which strategies are asked, and why the others are not."""
+    if _says_nothing(query.asked):  # guard: what is found without a word says nothing of the question
+        return _NO_WORD, ()
+    if not opened.is_code:  # guard: each would fail, and its breaker serves every repository
+        return _NO_CODE, [name for name in names if name == _NEEDS_DECISIONS]
+    return "", names
+
+
+def _says_nothing(text: str) -> bool:
+    question = read_question(text)
+    return not question.paths and not question.frames and not terms_of(question.text)
 
 
 def _none_of(
