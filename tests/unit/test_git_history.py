@@ -107,3 +107,17 @@ def test_odd_times_messages_and_names_are_no_trouble(bench: Bench) -> None:
     ((message, file),) = past(bench, tree, name)
     assert message.startswith("odd \1")
     assert os.fsencode(file) == b"caf\xe9.py"
+
+
+def test_no_secret_of_a_message_is_kept_in_the_index(bench: Bench) -> None:
+    tree = bench.repository().write({"a.py": "alpha"})
+    secret = "ghp_" + "aB3dE6gH9" * 4
+    tree.commit(f"rotate the key\n\nit was {secret}, and sent to all\n\n{'x' * 3_950} {secret}")
+    ((message, *_),) = past(bench, tree)
+    assert message.startswith("rotate the key\n\nit was ")
+    assert ", and sent to all" in message
+    assert secret[:8] not in message
+    # What was kept is the same as what was told first.
+    assert past(bench, tree) == [(message, "a.py")]
+    for part in bench.indexes.iterdir():
+        assert secret[:8].encode() not in part.read_bytes()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.application.ports.context_parts import PastCommit
+from cleveragents.domain.redaction import redact_content_text
 from cleveragents.errors import GitFailed, SourceMissing, ToolRefused
 from cleveragents.infrastructure.context.index.git_time import git_seconds
 from cleveragents.infrastructure.context.index.index_file import IndexFile, is_damage, transaction
@@ -28,6 +29,7 @@ from cleveragents.infrastructure.git.plumbing import run_git, user_environment
 __all__ = ["GitCommitHistory"]
 
 _MOST_MESSAGE = 4_000
+_MOST_READ = 64_000
 _MOST_PATHS = 500
 _MOST_KEPT = 50_000
 _ASKED_AT_ONCE = 4_000
@@ -136,7 +138,9 @@ def _asked(ground: Ground, names: Sequence[str], patience: Patience) -> Iterator
             body = told[head.end() : following.start() if following else len(told)]
             message, _, listed = body.partition(b"\0")
             paths = [os.fsdecode(path) for path in listed.strip(b"\0\n").split(b"\0") if path]
-            words = message.decode("utf-8", "replace").strip()[:_MOST_MESSAGE]
+            words = message[:_MOST_READ].decode("utf-8", "replace").strip()
+            # Before it is cut: half a secret does not look like one.
+            words = redact_content_text(words)[:_MOST_MESSAGE]
             yield head[1].decode("ascii"), (int(head[2]), words, paths[:_MOST_PATHS])
 
 

@@ -33,7 +33,7 @@ __all__ = [
 MOST_BUSY_SECONDS = 30.0
 """How long somebody who writes is waited for by one who has the time."""
 
-_SCHEMA = 2
+_SCHEMA = 3
 _APPLICATION = 0x434C4358
 _PAGE_BYTES = 8192
 _COPIED_BYTES = 512 << 20
