@@ -13,7 +13,9 @@ import pytest
 from tests.leaks import take_baseline
 
 # How long generating takes says how busy the machine is, not whether a test is right.
-hypothesis.settings.register_profile("busy", suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("busy")
 
 # Catches a foreign thread's ensure_future, and tasks destroyed while pending. Read when a loop is made.

@@ -76,6 +76,13 @@ def test_files_are_listed_the_best_first_one_to_a_line(agents: Agents) -> None:
     ended = agents("context", "--files", "not enough articles on the shelf")
     assert ended.out.splitlines()[0] == "shop/stock.py"
     assert agents("context", "--files", "--limit", "1", "articles").out.count("\n") == 1
+    told = json.loads(agents("context", "--files", "--limit", "1", "articles", "--format", "json").out)
+    assert (len(told["files"]), told["fragments"]) == (1, [])
+
+
+def test_a_question_need_not_be_quoted(agents: Agents) -> None:
+    ended = agents("context", "--files", "not", "enough", "articles", "on", "the", "shelf")
+    assert ended.out.splitlines()[0] == "shop/stock.py"
 
 
 def test_a_program_gets_files_fragments_strategies_tokens_and_time(agents: Agents) -> None:
@@ -128,6 +135,7 @@ def test_a_commit_is_looked_at_as_it_was_and_another_directory_as_it_is(
     [
         ((), "say what you want to know"),
         (("a", "--file", "b"), "not both"),
+        (("x", "--in", "README.md"), "is no directory"),
         (("--file", "nowhere.md"), "cannot read nowhere.md"),
         (("   ",), "there is no question"),
         (("x", "--budget", "3"), "a budget is at least"),

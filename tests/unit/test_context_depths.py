@@ -112,8 +112,20 @@ def test_an_outline_has_the_first_line_of_what_a_definition_says_of_itself() -> 
     (choice,) = offered({"shop.py": SHOP}, ("shop.py", None))
     outline = shown(choice)[Depth.OUTLINE].splitlines()
     assert outline[outline.index("class Basket:") + 1] == '    """Holds what is bought."""'
-    assert outline[outline.index("    def drop(self, thing):") + 1] == "    # Takes one thing out."
+    assert outline[outline.index("    def drop(self, thing):") - 1] == "    # Takes one thing out."
     assert '    """Takes the money."""' in outline
+
+
+def test_an_outline_has_words_and_no_bare_quotes_and_takes_no_directive_for_a_comment() -> None:
+    python = 'def pay(card):\n    """\n    Takes the money.\n    """\n    return card\n'
+    (choice,) = offered({"pay.py": python}, ("pay.py", None))
+    assert shown(choice)[Depth.OUTLINE].splitlines()[1:] == ["def pay(card):", '    """Takes the money.']
+    pay, back = "int pay(int a) {\n  return a;\n}", "int back(void) {\n  return 0;\n}"
+    source = f"#include <stdio.h>\n{pay}\n\n// Gives back.\n{back}\n"
+    (choice,) = offered({"pay.c": source}, ("pay.c", None))
+    assert [line for line in shown(choice)[Depth.OUTLINE].splitlines() if line.startswith(("#i", "//"))] == [
+        "// Gives back."
+    ]
 
 
 def test_every_rendering_is_counted_and_worth_more_the_deeper_it_is() -> None:

@@ -166,3 +166,18 @@ def test_files_and_notes_count_as_well_as_the_text_does(bench: ActorPlanBench) -
     assert isinstance(asked.result, Mapping)
     named = "\n".join([str(asked.result["text"]), *asked.result["files"], *asked.result["notes"]])
     assert estimate_text(named) <= int(asked.result["tokens"]) <= 100
+
+
+def test_a_first_indexing_of_many_files_is_said_once(bench: ActorPlanBench) -> None:
+    for number in range(600):
+        (bench.repository / f"m{number}.txt").write_text(f"{number}\n", encoding="utf-8")
+    plan = bench.reached(executes(says("done")), cast=ALONE)
+    assert plan.standing == COMPLETE, plan.error
+    assert len([said for said in bench.said if "which is done once" in said]) == 1
+
+
+def test_whoever_wants_no_context_at_the_start_says_so(bench: ActorPlanBench) -> None:
+    limited(bench, starting_tokens=0)
+    plan = bench.reached(executes(says("done")), cast=ALONE)
+    assert plan.standing == COMPLETE, plan.error
+    assert not (bench.home / "state" / "index").exists()

@@ -240,7 +240,7 @@ class ActorParts:
             history=parts.history,
             place=CodePlace(ground.sandbox.root, home=Path(plan.resource)),
             terms=ContextTerms(
-                starting_tokens=settings.budget_tokens,
+                starting_tokens=settings.starting_tokens,
                 plan_tokens=settings.plan_tokens,
                 deadline_seconds=settings.deadline_seconds,
                 index_seconds=settings.index_seconds,

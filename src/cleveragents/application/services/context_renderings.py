@@ -20,6 +20,9 @@ _VALUES: Final = ("variable", "constant", "field", "property")
 """Kinds without a signature: their first line says what they are."""
 _QUOTES: Final = ('"""', "'''", '"', "'", 'r"""', "r'''")
 _COMMENTS: Final = ("///", "//!", "//", "/**", "/*", "*", "#", "--", ";")
+_COMMENTS_BUT_HASHES: Final = tuple(sign for sign in _COMMENTS if sign != "#")
+_DIRECTIVES: Final = ("c", "cpp")
+"""Languages in which a hash begins no comment."""
 
 
 def printable(text: str) -> str:
@@ -85,21 +88,27 @@ class CodeText:
         if last - signature.first >= _LONGEST_SIGNATURE or not self._lines(signature):
             return [f"{definition.kind} {printable(self.analysis.qualified(position))}"]
         lines = self._lines(Span(signature.first, last))
-        if documented:
-            lines.extend(self._documentation(definition.span, Span(signature.first, last)))
-        return lines
+        if not documented:
+            return lines
+        below = self._words_below(definition.span, last)
+        return [*lines, below] if below else [*self._words_above(signature.first), *lines]
 
-    def _documentation(self, span: Span, signature: Span) -> list[str]:
-        """The first line of what the definition says of itself: below its signature, or above it."""
-        if signature.last < min(span.last, len(self.lines)):
-            below = self.lines[signature.last]
-            if below.strip().startswith(_QUOTES):
-                return [below[:_LONGEST_LINE]]
+    def _words_below(self, span: Span, last: int) -> str | None:
+        """The first words of a documentation string that begins below the signature."""
+        body = self.lines[last : min(span.last, len(self.lines))]
+        if not body or not body[0].strip().startswith(_QUOTES):
+            return None
+        if body[0].strip() not in _QUOTES:
+            return body[0][:_LONGEST_LINE]
+        words = next((line.strip() for line in body[1:] if line.strip()), "")
+        return f"{body[0].rstrip()}{words}"[:_LONGEST_LINE]
+
+    def _words_above(self, first: int) -> list[str]:
+        """The first line of the comment right above."""
+        signs = _COMMENTS if self.analysis.language not in _DIRECTIVES else _COMMENTS_BUT_HASHES
         above: list[str] = []
-        for line in reversed(
-            self.lines[max(0, signature.first - 1 - _LONGEST_COMMENT) : signature.first - 1]
-        ):
-            if not line.strip().startswith((*_COMMENTS, "@")):
+        for line in reversed(self.lines[max(0, first - 1 - _LONGEST_COMMENT) : first - 1]):
+            if not line.strip().startswith((*signs, "@")):
                 break
             above.insert(0, line)
         said = [line for line in above if line.strip().strip("/*!#-; ") and not line.strip().startswith("@")]

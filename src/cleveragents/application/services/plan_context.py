@@ -25,6 +25,8 @@ __all__ = ["REQUEST_CONTEXT", "ContextTerms", "PlanContext", "tokens_given"]
 REQUEST_CONTEXT: Final = "request_context"
 """The tool whose answers count."""
 
+_MUCH: Final = 500
+
 
 @dataclass(frozen=True, slots=True)
 class ContextTerms:
@@ -62,6 +64,7 @@ class PlanContext:
                 index_seconds=self.terms.index_seconds,
                 decisions=self.decisions(),
                 cancelled=self.stop,
+                progress=_Once(self.say).hear,
             )
         )
 
@@ -91,6 +94,19 @@ class PlanContext:
     @property
     def left(self) -> int:
         return max(0, self.terms.plan_tokens - self.given)
+
+
+class _Once:
+    """Says that there is much to index, so that a first wait is no silence. Used by one search."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said = False
+
+    def hear(self, done: int, total: int) -> None:
+        if not self._said and total >= _MUCH:
+            self._said = True
+            self._say(f"indexing {total:,} files of the repository, which is done once")
 
 
 def tokens_given(calls: Iterable[ToolCall]) -> int:

@@ -239,6 +239,12 @@ class ContextSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     index_seconds: Annotated[
         float, _seconds("how long a plan waits for a repository to be indexed at first")
     ] = 120.0
+    starting_tokens: Annotated[
+        int,
+        Meta(
+            ge=0, le=10_000_000, description="tokens of context that actors are shown at the start; 0: none"
+        ),
+    ] = 8000
     plan_tokens: Annotated[
         int,
         Meta(ge=0, le=100_000_000, description="tokens of context that a plan's actors may ask for in all"),

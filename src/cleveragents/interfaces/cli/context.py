@@ -23,29 +23,35 @@ _INDEX_SECONDS = 3600.0
 
 
 @click.command()
-@click.argument("question", required=False)
+@click.argument("words", nargs=-1, metavar="QUESTION")
 @click.option("-f", "--file", metavar="FILE", help="Read the question from a file; `-` is stdin.")
-@click.option("--in", "directory", metavar="DIRECTORY", help="Look there instead of here.")
+@click.option(
+    "--in", "directory", metavar="DIRECTORY", help="Look there, in the whole repository that it lies in."
+)
 @click.option("--at", "commit", metavar="COMMIT", help="Look at a commit instead of the files as they are.")
-@click.option("--budget", type=int, metavar="TOKENS", help="The most that the fragments may take.")
-@click.option("--deadline", type=float, metavar="SECONDS", help="The longest that the search may take.")
+@click.option("--budget", type=int, metavar="TOKENS", help="The most that the answer may take, 64 at least.")
+@click.option(
+    "--deadline", type=float, metavar="SECONDS", help="The longest that it may take, indexing included."
+)
 @click.option("--files", "only_files", is_flag=True, help="List the files that matter, the best first.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many --files lists."
+    "--limit",
+    type=click.IntRange(min=1),
+    help="How many files are listed: 20, and all for programs, if not said.",
 )
 @click.option("--explain", is_flag=True, help="Say who found what, and what became of each strategy.")
 @format_option
 @pass_session
 def context(
     session: Session,
-    question: str | None,
+    words: tuple[str, ...],
     file: str | None,
     directory: str | None,
     commit: str | None,
     budget: int | None,
     deadline: float | None,
     only_files: bool,
-    limit: int,
+    limit: int | None,
     explain: bool,
     output: Output,
 ) -> None:
@@ -66,7 +72,7 @@ def context(
     from cleveragents.interfaces.cli.index_progress import IndexBar
 
     settings = session.configuration().settings.context
-    asked = _question(question, file)
+    asked = _question(" ".join(words) if words else None, file)
     place = _place(directory, commit, deadline)
     with IndexBar() as bar:
         answer = session.container().context_parts.lone_pipeline.ask(
@@ -87,7 +93,9 @@ def _question(given: str | None, file: str | None) -> str:
     if given is not None and file is not None:
         raise click.UsageError("say the question or --file, not both")
     if given is None and file is None:
-        raise click.UsageError('say what you want to know: agents context "QUESTION", or --file FILE')
+        raise click.UsageError(
+            'say what you want to know: agents context "QUESTION", or --file FILE, or `-` for stdin'
+        )
     if given is not None and given != "-":
         return given
     # Bytes that are no text, as in a pasted log, are left out rather than refused.
@@ -113,6 +121,8 @@ def _place(directory: str | None, commit: str | None, deadline: float | None) ->
     from cleveragents.infrastructure.sandbox.resources import find_resource
 
     here = Path(directory) if directory is not None else Path.cwd()
+    if here.is_file():
+        raise click.UsageError(f"{here} is no directory; a question in a file is asked with --file")
     try:
         root, _ = find_resource(here, seconds=min(_FIND_SECONDS, deadline or _FIND_SECONDS))
     except SandboxRefused:

@@ -17,28 +17,30 @@ if TYPE_CHECKING:
 
 __all__ = ["show_answer"]
 
+_FILES_LISTED = 20
+
 
 def show_answer(
-    answer: ContextAnswer, output: Output, *, only_files: bool, limit: int, explain: bool
+    answer: ContextAnswer, output: Output, *, only_files: bool, limit: int | None, explain: bool
 ) -> None:
     """Prints it as was asked for; what went differently is said on stderr, in every format."""
     if output.for_programs:
-        output.record(_document(answer, only_files=only_files))
+        output.record(_document(answer, only_files=only_files, limit=limit))
     elif only_files:
-        _files(answer.files[:limit], output, explain=explain)
+        _files(answer.files[: limit or _FILES_LISTED], output, explain=explain)
     else:
         _text(answer, output)
     if explain and not output.for_programs:
         _explained(answer, output, with_fragments=not only_files)
     for note in answer.notes:
         progress(f"note: {note}")
-    if not answer.files and not answer.fragments and not output.for_programs:
+    if not answer.files and not answer.fragments and not output.for_programs and not answer.notes:
         progress("nothing was found; other words may help, names and error messages most")
 
 
-def _document(answer: ContextAnswer, *, only_files: bool) -> dict[str, JsonValue]:
+def _document(answer: ContextAnswer, *, only_files: bool, limit: int | None) -> dict[str, JsonValue]:
     return {
-        "files": tuple(place.path for place in answer.files),
+        "files": tuple(place.path for place in answer.files[:limit]),
         "fragments": () if only_files else tuple(_fragment(fragment) for fragment in answer.fragments),
         "strategies": tuple(_strategy(report) for report in answer.strategies),
         "tokens": answer.tokens,
