@@ -242,6 +242,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/context/index/batch.py": INDEX,
     "infrastructure/context/index/build_lock.py": INDEX,
     "infrastructure/context/index/crew.py": [f"{UNIT}index_crew.py", *INDEX],
+    "infrastructure/context/index/directory_view.py": [f"{UNIT}index_views.py"],
     "infrastructure/context/index/git_time.py": [f"{UNIT}index_git_time.py"],
     "infrastructure/context/index/git_view.py": [f"{UNIT}index_views.py"],
     "infrastructure/context/index/index_file.py": [f"{RACES}code_index.py", *INDEX],

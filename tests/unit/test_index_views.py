@@ -251,6 +251,48 @@ def test_a_plain_directory_is_walked_without_what_tools_make_or_git_ignores(benc
         assert snapshot.text("sub/b.py") == "beta"
 
 
+def test_no_name_of_a_file_keeps_gitignore_files_from_being_heeded(bench: Bench) -> None:
+    odd = (":(top)a.py", ":!b.py", ":(exclude)*", "*", "?.py", "[a].py")
+    tree = bench.directory_tree().write({name: name for name in odd})
+    tree.write(
+        {".gitignore": "*.log\n", "x.log": "log", ":(icase)y.log": "log", ":/z.py": "z", ":/z.log": "log"}
+    )
+    with bench.open(tree) as snapshot:
+        assert snapshot.status.notes == ()
+        expected = sorted([*odd, ":/z.py"])
+        assert [file.path for file in snapshot.files] == expected
+
+
+def test_files_that_may_be_ignored_are_left_out_where_git_does_not_tell(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = bench.directory_tree().write(
+        {
+            "a.py": "alpha",
+            "sub/.gitignore": "*.log",
+            "sub/b.log": "log",
+            "sub/deep/c.log": "log",
+            "subtle.py": "s",
+        }
+    )
+    programs = bench.directory_tree("programs").write(
+        {
+            "git": f"""#!/bin/sh
+case "$*" in *check-ignore*) echo "fatal: no" >&2; exit 128;; esac
+exec {shutil.which("git")} "$@"
+"""
+        }
+    )
+    (programs.root / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs.root), prepend=os.pathsep)
+    with bench.open(tree) as snapshot:
+        assert [file.path for file in snapshot.files] == ["a.py", "subtle.py"]
+        (note,) = snapshot.status.notes
+        why, _, names = note.rpartition(": ")
+        assert why == "2 left out, because they may be ignored (git check-ignore failed: fatal: no)"
+        assert names == "sub/b.log, sub/deep/c.log"
+
+
 def test_binary_and_huge_files_are_there_but_not_searched(bench: Bench) -> None:
     tree = bench.repository().write(
         {"a.py": "alpha", "image.bin": b"\0\1\2", "huge.txt": b"alpha " * 200_000}

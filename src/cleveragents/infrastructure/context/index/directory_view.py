@@ -44,22 +44,22 @@ def directory_view(root: Path, stamps: FileStamps, most_files: int) -> View:
     """The files below the root, as they are now."""
     found: list[str] = []
     notes: list[str] = []
-    ignoring = False
+    ignoring: list[str] = []
     for path, name in _walk(str(root), stamps):
         if name == ".gitignore":
-            ignoring = True
+            ignoring.append(path.removesuffix(name))
         elif len(found) == most_files:
             notes.append(f"only the first {most_files} files are looked at")
             break
         else:
             found.append(path)
     if ignoring:
-        found = _not_ignored(root, found, notes)
+        found = _not_ignored(root, found, ignoring, notes)
     unreadable: list[str] = []
     entries = []
     for path in found:
         if not _is_text(path):
-            unreadable.append(os.fsencode(path).decode("utf-8", "backslashreplace"))
+            unreadable.append(_shown(path))
             continue
         entry = stamps.look(path)
         if entry is not None:
@@ -95,8 +95,10 @@ def _walk(root: str, stamps: FileStamps) -> Iterator[tuple[str, str]]:
                 yield below + entry.name, entry.name
 
 
-def _not_ignored(root: Path, paths: list[str], notes: list[str]) -> list[str]:
-    feed = b"".join(os.fsencode(path) + b"\0" for path in paths)
+def _not_ignored(root: Path, paths: list[str], ignoring: list[str], notes: list[str]) -> list[str]:
+    """Those that no .gitignore file in the directories `ignoring` names."""
+    # A file may be called as git calls many; with this before it, no name is anything but a name.
+    feed = b"".join(b"./" + os.fsencode(path) + b"\0" for path in paths)
     try:
         with tempfile.TemporaryDirectory(prefix="cleveragents-ignored-") as place:
             directory = Path(place) / "git"
@@ -110,11 +112,19 @@ def _not_ignored(root: Path, paths: list[str], notes: list[str]) -> list[str]:
                 feed=feed,
                 succeeds=(0, 1),
             )
-    except (GitFailed, ToolRefused, OSError) as error:
+    except ToolRefused as error:
         notes.append(f".gitignore files are not heeded: {error}")
         return paths
-    ignored = set(os.fsdecode(told).split("\0"))
+    except (GitFailed, OSError) as error:
+        doubtful = [path for path in paths if path.startswith(tuple(ignoring))]
+        notes += left_out([_shown(path) for path in doubtful], f"because they may be ignored ({error})")
+        return sorted({*paths} - {*doubtful})  # guard: what nobody wants shown is not shown
+    ignored = {name.removeprefix("./") for name in os.fsdecode(told).split("\0")}
     return [path for path in paths if path not in ignored]
+
+
+def _shown(path: str) -> str:
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _is_text(path: str) -> bool:
