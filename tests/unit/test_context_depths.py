@@ -311,6 +311,56 @@ def test_after_three_times_the_room_files_are_offered_by_path_alone() -> None:
     assert list(shown(choices[-1])) == [Depth.PATH]
 
 
+# ── long texts ────────────────────────────────────────────────────────────────────────────────────────
+
+ABOUT = "how does the zanzibar rotation procedure work?"
+PARAGRAPH = "Turn the wheel twice a day.\n"
+GUIDE = "# Guide\n\n" + "".join(
+    f"## {'Zanzibar rotation' if n == 300 else f'Procedure {n}'}\n\n{PARAGRAPH}It is the part {n}.\n\n"
+    for n in range(400)
+)
+NOTES = "".join(f"line {n} of many\n" for n in range(514)).replace("line 444 of", "the zanzibar rotation of")
+
+
+def sections(path: str, text: str, question: str = ABOUT, room: int = 2000) -> list[Choice]:
+    ranking = Ranking((RankedPlace(path, None, 1.0),))
+    code = MemorySnapshot({path: text}, PLACE)
+    return list(WholeDefinitions(room, question).choices(ranking, code, estimate_text))
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "said"),
+    [("guide.md", GUIDE, "It is the part 300."), ("notes.txt", NOTES, "the zanzibar rotation of many")],
+)
+def test_of_a_long_text_the_sections_are_shown_that_speak_of_what_is_asked(
+    path: str, text: str, said: str
+) -> None:
+    packed = GreedyPacker().pack(sections(path, text), 2000)
+    shown_whole = [one for one in packed if one.rendering.depth is Depth.FULL]
+    assert said in shown_whole[0].rendering.text
+    assert shown_whole[0].rendering.text.startswith(f"### {path}:")
+    assert len(shown_whole) <= 6
+
+
+def test_a_text_with_room_is_shown_whole_and_one_that_says_nothing_of_it_is_outlined() -> None:
+    (whole,) = sections("guide.md", GUIDE, room=100_000)
+    assert shown(whole)[Depth.FULL].endswith("It is the part 399.\n")
+    (outlined,) = sections("guide.md", GUIDE, question="where is Berlin?")
+    assert Depth.FULL not in shown(outlined)
+
+
+def test_a_long_text_of_which_strategies_named_lines_is_shown_by_these() -> None:
+    code = MemorySnapshot({"notes.txt": NOTES}, PLACE)
+    ranking = Ranking((RankedPlace("notes.txt", None, 1.0),), (RankedPlace("notes.txt", Span(10, 11), 1.0),))
+    choices = WholeDefinitions(1000, ABOUT).choices(ranking, code, estimate_text)
+    assert [one.place.span for one in choices if Depth.FULL in shown(one)] == [Span(1, 60)]
+
+
+def test_a_long_source_is_not_shown_by_words_for_its_definitions_are_looked_for() -> None:
+    choices = sections("long.py", FILLER, question="where is filler7?", room=300)
+    assert [one.place.span for one in choices] == [None]
+
+
 # ── what is no file, and what cannot be read ──────────────────────────────────────────────────────────
 
 

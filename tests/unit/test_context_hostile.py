@@ -251,7 +251,7 @@ class Broken:
 )
 def test_even_a_bug_of_our_own_leaves_an_answer(part: str) -> None:
     broken: Any = Broken()
-    own = OwnParts(**{part: (lambda room: broken) if part == "depths" else broken})
+    own = OwnParts(**{part: (lambda room, question: broken) if part == "depths" else broken})
     with world() as made:
         answer = answered(lambda: made.pipeline({"words": finding(fragment())}, own=own).ask(query()), made)
         check_answer(answer, ["words"], 8000)

@@ -78,13 +78,13 @@ class Notes:
 @dataclass(frozen=True, slots=True)
 class OwnParts:
     """Our own nine of the ten parts, used where nobody replaced them or where a replacement fails; the tenth
-    is the executor. `depths` is made for the tokens that there is room for."""
+    is the executor. `depths` is made for the tokens that there is room for, and for the question."""
 
     selector: StrategySelector = field(default_factory=EveryStrategy)
     allocator: BudgetAllocator = field(default_factory=FixedShares)
     deduplicator: Deduplicator = field(default_factory=MergedPlaces)
     scorer: Scorer = field(default_factory=PlainScorer)
-    depths: Callable[[int], DetailDepthResolver] = WholeDefinitions
+    depths: Callable[[int, str], DetailDepthResolver] = WholeDefinitions
     packer: Packer = field(default_factory=GreedyPacker)
     orderer: Orderer = field(default_factory=BestFileFirst)
     preamble: Preamble = field(default_factory=ShortPreamble)
@@ -239,7 +239,7 @@ class Assembly:
         return self._ask(
             "depths",
             lambda part: checks.checked_choices(part.choices(ranking, code, count), ranking, count),
-            lambda: tuple(self._own.depths(room).choices(ranking, code, count)),
+            lambda: tuple(self._own.depths(room, self._task.question).choices(ranking, code, count)),
             lambda: tuple(paths_alone(ranking, count)),
         )
 

@@ -1,8 +1,9 @@
 """At which depths the best places can be shown: path, members, signatures, outline, full.
 
 A file and the places within it are choices of their own, made so that nothing is shown twice: a short file is
-offered whole and then its places are not; of a place that has another within it, only the outline is. Whole
-means whole: a definition is shown with all of its lines, or less deeply.
+offered whole and then its places are not; of a place that has another within it, only the outline is. A long
+text of which no lines were found is offered by the sections that speak of the question. Whole means whole: a
+definition is shown with all of its lines, or less deeply.
 
 What a rendering is worth decides what the packer takes. The best place is to be shown in full before many
 lesser ones are shown at all, so worth grows with the cube of the score; and a long definition is not to
@@ -16,7 +17,7 @@ times of what there is room for has been offered, the rest is offered by path al
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,10 +26,14 @@ from cleveragents.application.ports.code_index import CodePlace, CodeSnapshot
 from cleveragents.application.ports.context_parts import CountTokens
 from cleveragents.application.services.context_code_view import NoCode
 from cleveragents.application.services.context_renderings import CodeText, printable
+from cleveragents.application.services.context_sections import sections_about
 from cleveragents.application.services.context_steps import attempted
 from cleveragents.application.services.context_units import Unit, unit_of, without_crossings
 from cleveragents.domain.code import CodeFile, FileAnalysis
+from cleveragents.domain.code_paths import is_code
 from cleveragents.domain.context_answer import Choice, Depth, RankedPlace, Ranking, Rendering
+from cleveragents.domain.question import read_question
+from cleveragents.domain.question_queries import queries_of
 
 __all__ = ["WholeDefinitions", "paths_alone"]
 
@@ -38,6 +43,10 @@ _PLACES_OF_A_FILE: Final = 15
 _OFFERED: Final = 3
 _SHORT: Final = 8
 """A file is short that takes less than one part in so many of the room."""
+_MUCH: Final = 2
+"""A text is shown by its sections if it takes more than one part in so many of the room."""
+_MOST_SEARCHED: Final = 2_000_000
+"""Characters of texts that are searched for sections; the text with which it is reached is the last."""
 _CHARACTERS_OF_A_TOKEN: Final = 8
 
 _WORTH: Final = {
@@ -64,17 +73,19 @@ class _File:
 
 
 class WholeDefinitions:
-    """`DetailDepthResolver` for an answer with room for so many tokens. Immutable."""
+    """`DetailDepthResolver` for an answer to this question with room for so many tokens. Immutable."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, question: str = "") -> None:
         self._room = room
+        self._question = question
 
     def choices(self, ranking: Ranking, code: CodeSnapshot, count: CountTokens) -> Sequence[Choice]:
         files = _grouped(ranking)
         found = {file.path: file for file in code.files if file.path in files}
         documents = [file.document for file in found.values()]
         analyses = next(iter(attempted(lambda: code.analyses(documents)).given), {})
-        offering = _Offering(self._room, code, count)
+        wanted = queries_of(read_question(self._question))["weighed"]
+        offering = _Offering(self._room, code, count, wanted)
         for place in ranking.places[:_MOST_PLACES]:
             if place.text:
                 offering.offer_text(place)
@@ -87,7 +98,7 @@ class WholeDefinitions:
 
 def paths_alone(ranking: Ranking, count: CountTokens) -> Sequence[Choice]:
     """The best files by their paths, for when nothing can be read."""
-    offering = _Offering(0, NoCode(CodePlace(Path())), count)
+    offering = _Offering(0, NoCode(CodePlace(Path())), count, {})
     for place in ranking.files[:_MOST_FILES]:
         offering.offer_path(place)
     return offering.choices
@@ -96,12 +107,16 @@ def paths_alone(ranking: Ranking, count: CountTokens) -> Sequence[Choice]:
 class _Offering:
     """Not thread-safe: made and used by one call."""
 
-    def __init__(self, room: int, code: CodeSnapshot, count: CountTokens) -> None:
+    def __init__(
+        self, room: int, code: CodeSnapshot, count: CountTokens, wanted: Mapping[str, float]
+    ) -> None:
         self.choices: list[Choice] = []
         self._room = room
         self._left = room * _OFFERED
         self._code = code
         self._count = count
+        self._wanted = wanted
+        self._searched = 0
 
     def offer_text(self, place: RankedPlace) -> None:
         """What is no file: all of it, or its name."""
@@ -124,7 +139,7 @@ class _Offering:
         self._offer(place, {Depth.PATH: f"### {printable(place.path)}"})
 
     def _offer_text_of(self, file: _File, text: CodeText) -> None:
-        units = _units(file.places, text.analysis)
+        units = _units(file.places, text.analysis) or self._sections(file.place, text)
         whole = self._whole(text, units)
         if whole is not None:
             worth = file.place.score + sum(place.score for place in units.values()) / 2
@@ -138,7 +153,7 @@ class _Offering:
             full = text.at(Depth.FULL, unit)
             if full is not None and not within and self._may_fit(full):  # guard: nothing is shown twice
                 texts[Depth.FULL] = full
-            loose = _LOOSE if unit.definition is None else 1.0
+            loose = _LOOSE if unit.definition is None and is_code(place.path) else 1.0
             shown = RankedPlace(place.path, unit.span, place.score, place.findings)
             self._offer(shown, texts, place.score * loose)
 
@@ -148,6 +163,16 @@ class _Offering:
             return None
         read = attempted(lambda: CodeText(known.path, self._code.text(known.path), analysis))
         return next(iter(read.given), None)
+
+    def _sections(self, place: RankedPlace, text: CodeText) -> dict[Unit, RankedPlace]:
+        """What of a text speaks of the question, if all of it would take too much of the room."""
+        if is_code(place.path) or self._searched >= _MOST_SEARCHED:
+            return {}
+        full = text.at(Depth.FULL)
+        if full is None or (self._may_fit(full) and self._count(full) * _MUCH <= self._room):
+            return {}
+        self._searched += len(full)
+        return sections_about(self._wanted, text, place)
 
     def _whole(self, text: CodeText, units: dict[Unit, RankedPlace]) -> str | None:
         """All of the file, if it is short, or if it has no places that could be shown instead."""
