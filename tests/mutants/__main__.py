@@ -251,6 +251,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/context/index/sealing.py": [f"{UNIT}index_segments.py", f"{UNIT}index_faults.py"],
     "infrastructure/context/index/snapshot.py": [f"{RACES}code_index.py", *INDEX],
     "infrastructure/context/index/source_text.py": [f"{UNIT}index_views.py"],
+    "infrastructure/context/index/upkeep.py": [f"{UNIT}index_faults.py"],
     "infrastructure/context/index/view.py": [f"{UNIT}index_views.py"],
     "infrastructure/context/index/worker.py": ["tests/crash/test_code_index.py"],
     "infrastructure/events/dispatch.py": EVENTS,

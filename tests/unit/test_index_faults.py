@@ -378,6 +378,12 @@ def test_contents_that_most_views_have_left_behind_are_dropped(bench: Bench) -> 
     assert bench.analysed() == ["2.py"]
 
 
+def test_pruning_does_not_mind_files_that_vanish_meanwhile(bench: Bench, tree: Tree) -> None:
+    # A link that leads nowhere is found like any file, and is as gone when it is looked at.
+    (bench.indexes / "other.db-shm").symlink_to("nowhere")
+    assert bench.index().prune() == 0
+
+
 def test_pruning_forgets_sandboxes_and_repositories_that_are_gone(bench: Bench, tree: Tree) -> None:
     copy = bench.directory_tree("sandbox").write({f"s{n}.py": f"sandbox {n}" for n in range(30)})
     with bench.index().open(CodePlace(copy.root, home=tree.root)):

@@ -61,4 +61,8 @@ def _home_of(path: Path) -> Path | None:
 
 
 def _bytes_in(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.glob("*.db*"))
+    total = 0
+    for path in directory.glob("*.db*"):
+        with suppress(OSError):  # guard: logs vanish when the last one closes the index
+            total += path.stat().st_size
+    return total
