@@ -13,6 +13,7 @@ from cleveragents.application.ports.code_index import IndexProgress
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.errors import GitFailed
 from cleveragents.infrastructure.context.index.batch import Batch, Order, analysis_named, filled
+from cleveragents.infrastructure.context.index.build_lock import STALLED_SECONDS
 from cleveragents.infrastructure.context.index.compaction import compact
 from cleveragents.infrastructure.context.index.crew import Crew, CrewUnusable, crew_size
 from cleveragents.infrastructure.context.index.git_time import git_seconds
@@ -34,13 +35,15 @@ _SMALL_BATCH_FILES = 32
 class Builder:
     """How to build. `analyse` names the function that looks into files, so that other processes find it, too;
     `version` changes with what it finds. More than `alone` contents are given to as many processes as there
-    are `workers`, or processors, `batch_files` at a time."""
+    are `workers`, or processors, `batch_files` at a time. Another process that builds is waited for as long
+    as it gets on, with breaks of less than `stalled_seconds`."""
 
     analyse: str = "cleveragents.infrastructure.context.analysis:analyse"
     version: int | None = None
     workers: int = 0
     alone: int = 150
     batch_files: int = 256
+    stalled_seconds: float = STALLED_SECONDS
     faults: FaultPoints = field(default_factory=NoFaults)
 
     @property

@@ -27,7 +27,7 @@ from cleveragents.infrastructure.context.index.index_file import (
     is_unwritable,
     wait_at_most,
 )
-from cleveragents.infrastructure.context.index.known_files import remember, remembered_stamps
+from cleveragents.infrastructure.context.index.known_files import place_name, remember, remembered_stamps
 from cleveragents.infrastructure.context.index.layout import Layout, layout_of
 from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.place import Ground
@@ -187,12 +187,23 @@ class Opening:
                 self.progress(total - left, total)
             return not left
 
-        with building(self.file.lock, self.patience, needless) as ours:
-            if ours:
+        def grown() -> int:
+            return int(connection.execute("SELECT max(segment) FROM segment").fetchone()[0] or 0)
+
+        stalled = self.builder.stalled_seconds
+        with building(self.file.lock, self.patience, needless, grown=grown, stalled_seconds=stalled) as turn:
+            if turn.ours:
                 absent = {entry.digest for entry in self._lacking(connection, view, contents)}
                 # Whoever had the lock before may have added them.
                 lacking = [entry for entry in lacking if entry.digest in absent]  # guard: each is done once
                 self._fill_within_bounds(task, lacking, contents)
+        if turn.stalled:
+            which, _ = located(catalogue(connection), contents.digests)
+            indexed = int((which[contents.content_of] >= 0).sum())
+            known = f"{indexed} of {len(view.entries)} files are indexed"
+            return [f"{turn.who} is indexing and makes no progress; {known}"]
+        if turn.pid is not None and self.patience.is_over:
+            return [f"{turn.who} is indexing"]
         return task.notes
 
     def _fill_within_bounds(self, task: Building, lacking: list[Entry], contents: Distinct) -> None:
@@ -203,7 +214,7 @@ class Opening:
             return self.file.size() < self.bounds.bytes
 
         if not room():
-            forget_views(connection)
+            forget_views(connection, place_name(self.ground))
             drop_unused(connection, self._rows(connection, contents))
         task.room = room
         task.fill(lacking, len(contents.digests))
