@@ -61,17 +61,18 @@ def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
         if not Path(os.fsdecode(root)).is_dir()
         or any(root == one or root.startswith(one + b"/") for one in named)
     ]
-    if places:
-        with transaction(connection):
-            connection.executemany("DELETE FROM view WHERE place = ?", places)
-            connection.executemany("DELETE FROM known_file WHERE place = ?", places)
+    with transaction(connection):
+        connection.executemany("DELETE FROM view WHERE place = ?", places)
+        connection.execute("DELETE FROM known_file WHERE place NOT IN (SELECT place FROM view)")
     return len(places)
 
 
-def forget_views(connection: sqlite3.Connection) -> None:
-    """Of all places: what is still looked at is looked up again."""
+def forget_views(connection: sqlite3.Connection, here: bytes = b"") -> None:
+    """Of all places: what is still looked at is looked up again. Only of the files of `here`, the place that
+    is being looked at, what is known stays so."""
     with transaction(connection):
         connection.execute("DELETE FROM view")
+        connection.execute("DELETE FROM known_file WHERE place <> ?", (here,))
 
 
 def _used(connection: sqlite3.Connection, in_use: NDArray[np.int64]) -> NDArray[np.int64]:
