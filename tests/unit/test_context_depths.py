@@ -311,9 +311,34 @@ def test_after_three_times_the_room_files_are_offered_by_path_alone() -> None:
     assert list(shown(choices[-1])) == [Depth.PATH]
 
 
-# ── long texts ────────────────────────────────────────────────────────────────────────────────────────
+# ── very many definitions ─────────────────────────────────────────────────────────────────────────────
 
 ABOUT = "how does the zanzibar rotation procedure work?"
+MANY = "".join(f"def f{n}(): pass\n" for n in range(300)) + (
+    "class Harbour:\n    def find_zanzibar(self): pass\n    def leave(self): pass\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "named"),
+    [(ABOUT, Span(1, 1)), ("why?", Span(302, 302))],
+    ids=["by the question's words", "by the lines that were found"],
+)
+def test_of_very_many_definitions_those_that_matter_are_named_with_what_they_are_in(
+    question: str, named: Span
+) -> None:
+    ranking = Ranking((RankedPlace("many.py", None, 1.0),), (RankedPlace("many.py", named, 1.0),))
+    code = MemorySnapshot({"many.py": MANY}, PLACE)
+    choice = WholeDefinitions(2000, question).choices(ranking, code, estimate_text)[0]
+    names = shown(choice)[Depth.MEMBERS].splitlines()[1]
+    assert names.startswith("f0, f1, ")
+    assert names.endswith("Harbour, Harbour.find_zanzibar, and 243 more")
+    signatures = shown(choice)[Depth.SIGNATURES].splitlines()
+    assert signatures[-3:] == ["class Harbour:", "    def find_zanzibar(self): pass", "… and 103 more"]
+
+
+# ── long texts ────────────────────────────────────────────────────────────────────────────────────────
+
 PARAGRAPH = "Turn the wheel twice a day.\n"
 GUIDE = "# Guide\n\n" + "".join(
     f"## {'Zanzibar rotation' if n == 300 else f'Procedure {n}'}\n\n{PARAGRAPH}It is the part {n}.\n\n"

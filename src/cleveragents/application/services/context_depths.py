@@ -129,7 +129,7 @@ class _Offering:
     def offer_file(self, file: _File, known: CodeFile | None, analysis: FileAnalysis | None) -> None:
         """The file and its places; what cannot be read, or makes no sense, by its path."""
         before = len(self.choices)
-        text = self._read(known, analysis)
+        text = self._read(file, known, analysis)
         if text is not None:
             attempted(lambda: self._offer_text_of(file, text))
         if len(self.choices) == before:
@@ -157,11 +157,14 @@ class _Offering:
             shown = RankedPlace(place.path, unit.span, place.score, place.findings)
             self._offer(shown, texts, place.score * loose)
 
-    def _read(self, known: CodeFile | None, analysis: FileAnalysis | None) -> CodeText | None:
+    def _read(self, file: _File, known: CodeFile | None, analysis: FileAnalysis | None) -> CodeText | None:
         """The file, if it can be read and is not beyond what is looked at closely."""
         if known is None or analysis is None or analysis.opaque or self._left <= 0:
             return None
-        read = attempted(lambda: CodeText(known.path, self._code.text(known.path), analysis))
+        near = [place.span for place in file.places if place.span]
+        read = attempted(
+            lambda: CodeText(known.path, self._code.text(known.path), analysis, self._wanted, near)
+        )
         return next(iter(read.given), None)
 
     def _sections(self, place: RankedPlace, text: CodeText) -> dict[Unit, RankedPlace]:

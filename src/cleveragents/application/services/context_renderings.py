@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from cleveragents.application.services.context_units import Unit
+from cleveragents.application.services.context_units import Unit, touch
 from cleveragents.domain.code import FileAnalysis, Span
+from cleveragents.domain.code_terms import terms_of
 from cleveragents.domain.context_answer import Depth
 
 __all__ = ["CodeText", "printable"]
 
 _MOST_MEMBERS: Final = 200
 _MOST_NAMES: Final = 60
+_DEEPEST: Final = 3
+"""How many definitions within each other are named."""
+_MATTER: Final = 4
+"""One part in so many is kept for what matters: with all that it is in, it takes less than all."""
 _LONGEST_SIGNATURE: Final = 30
 _LONGEST_LINE: Final = 2000
 _LONGEST_COMMENT: Final = 60
@@ -33,11 +38,23 @@ def printable(text: str) -> str:
 
 
 class CodeText:
-    """One file: its lines and what they define. Immutable."""
+    """One file: its lines and what they define. Immutable.
 
-    def __init__(self, path: str, text: str, analysis: FileAnalysis) -> None:
+    Where not all definitions are named, those are that bear a `wanted` term or have lines of `near`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        text: str,
+        analysis: FileAnalysis,
+        wanted: Mapping[str, float] | None = None,
+        near: Sequence[Span] = (),
+    ) -> None:
         self.path = printable(path)
         self.analysis = analysis
+        self._wanted = wanted or {}
+        self._near = near
         self.lines: Sequence[str] = text.split("\n")
         if len(self.lines) > 1 and not self.lines[-1]:
             self.lines = self.lines[:-1]
@@ -60,11 +77,13 @@ class CodeText:
         return f"### {self.path}:{unit.span.first}-{unit.span.last}{named}{what}"
 
     def _members(self, unit: Unit | None) -> str | None:
-        names = [printable(self.analysis.qualified(position)) for position in self._positions(unit)]
-        if not names:
+        positions = self._positions(unit)
+        if not positions:
             return None
-        more = f", and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        return f"{self._heading(unit, 'names')}\n{', '.join(names[:_MOST_NAMES])}{more}"
+        named = self._foremost(positions, _MOST_NAMES)
+        names = ", ".join(printable(self.analysis.qualified(position)) for position in named)
+        more = f", and {len(positions) - len(named)} more" if len(positions) > len(named) else ""
+        return f"{self._heading(unit, 'names')}\n{names}{more}"
 
     def _signatures(self, unit: Unit | None, *, documented: bool) -> str | None:
         positions = self._positions(unit)
@@ -72,10 +91,11 @@ class CodeText:
             return None
         how = "outline" if documented else "signatures"
         shown = [self._heading(unit, how)]
-        for position in positions[:_MOST_MEMBERS]:
+        foremost = self._foremost(positions, _MOST_MEMBERS)
+        for position in foremost:
             shown.extend(self._signature(position, documented=documented))
-        if len(positions) > _MOST_MEMBERS:
-            shown.append(f"… and {len(positions) - _MOST_MEMBERS} more")
+        if len(positions) > len(foremost):
+            shown.append(f"… and {len(positions) - len(foremost)} more")
         return "\n".join(shown)
 
     def _signature(self, position: int, *, documented: bool) -> Iterable[str]:
@@ -127,7 +147,7 @@ class CodeText:
         """The definitions of the file, or those that the unit has, in the order of their lines."""
         every = enumerate(self.analysis.definitions)
         if unit is None:
-            chosen = [position for position, one in every if _depth(self.analysis, position) < 3]
+            chosen = [position for position, one in every if _depth(self.analysis, position) < _DEEPEST]
         else:
             chosen = [
                 position
@@ -136,11 +156,38 @@ class CodeText:
             ]
         return sorted(chosen, key=lambda position: self.analysis.definitions[position].span)
 
+    def _foremost(self, positions: list[int], most: int) -> list[int]:
+        """So many of them, in their order: those that matter with what they are in, then the first ones."""
+        if len(positions) <= most:
+            return positions
+        worth = {position: self._worth(position) for position in positions}
+        matter = sorted((one for one in positions if worth[one] > 0), key=lambda one: -worth[one])
+        kept: set[int] = set()
+        for position in matter[: most // _MATTER]:
+            kept.update(self._with_parents(position))
+        kept &= set(positions)
+        kept.update([one for one in positions if one not in kept][: most - len(kept)])
+        return [one for one in positions if one in kept]
+
+    def _worth(self, position: int) -> float:
+        definition = self.analysis.definitions[position]
+        words = sum(self._wanted.get(term, 0.0) for term in terms_of(definition.name))
+        lies_there = any(touch(definition.span, span) for span in self._near)
+        return words + (1.0 if lies_there else 0.0)
+
+    def _with_parents(self, position: int) -> Iterable[int]:
+        at: int | None = position
+        for _ in range(_DEEPEST):
+            if at is None:
+                return
+            yield at
+            at = self.analysis.definitions[at].parent
+
 
 def _depth(analysis: FileAnalysis, position: int) -> int:
     depth = 0
     parent = analysis.definitions[position].parent
-    while parent is not None and depth < 3:
+    while parent is not None and depth < _DEEPEST:
         depth += 1
         parent = analysis.definitions[parent].parent
     return depth

@@ -12,7 +12,7 @@ from typing import Final
 
 from cleveragents.domain.code import Definition, FileAnalysis, Span
 
-__all__ = ["Unit", "unit_of", "without_crossings"]
+__all__ = ["Unit", "touch", "unit_of", "without_crossings"]
 
 _WITH_A_BODY: Final = ("function", "method", "constructor", "lambda", "macro", "closure")
 """Kinds whose head alone says too little: half of a function is cut in half, the head of a class is not."""
@@ -67,7 +67,7 @@ def _unit_of_chunk(chunk: Span, position: int, analysis: FileAnalysis) -> Unit:
         return Unit(Span(chunk.first, definition.span.last), position)
     members = [one.span for one in analysis.definitions if one.parent == position]
     with_a_body = any(word in definition.kind for word in _WITH_A_BODY)
-    cut = any(_touch(chunk, member) and not chunk.contains(member) for member in members)
+    cut = any(touch(chunk, member) and not chunk.contains(member) for member in members)
     if with_a_body or cut or not members:  # guard: no definition is cut in half
         return Unit(definition.span, position)
     return Unit(chunk, position)
@@ -75,11 +75,11 @@ def _unit_of_chunk(chunk: Span, position: int, analysis: FileAnalysis) -> Unit:
 
 def _whole(span: Span, analysis: FileAnalysis) -> Span:
     """The lines with all of every chunk and definition that they touch."""
-    chunks = [chunk.span for chunk in analysis.chunks if _touch(chunk.span, span)]
+    chunks = [chunk.span for chunk in analysis.chunks if touch(chunk.span, span)]
     whole = _around(span, chunks)
     outer = [definition.span for definition in analysis.definitions if definition.parent is None]
     while True:
-        wider = _around(whole, [one for one in outer if _touch(one, whole)])
+        wider = _around(whole, [one for one in outer if touch(one, whole)])
         if wider == whole:
             return whole
         whole = wider
@@ -90,9 +90,10 @@ def _around(span: Span, others: list[Span]) -> Span:
     return Span(first, max([span.last, *(other.last for other in others)]))
 
 
-def _touch(one: Span, other: Span) -> bool:
+def touch(one: Span, other: Span) -> bool:
+    """Whether they have a line in common."""
     return one.first <= other.last and other.first <= one.last
 
 
 def _cross(one: Span, other: Span) -> bool:
-    return _touch(one, other) and not one.contains(other) and not other.contains(one)
+    return touch(one, other) and not one.contains(other) and not other.contains(one)
