@@ -10,13 +10,14 @@ import psutil
 import pytest
 
 from cleveragents.application.ports.code_index import CodePlace
-from cleveragents.errors import Cancelled, GitFailed, SourceMissing
+from cleveragents.errors import Cancelled, GitFailed, SandboxRefused, SourceMissing
 from cleveragents.infrastructure.context.git_history import GitCommitHistory
 from cleveragents.infrastructure.context.index.git_time import git_seconds
 from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.place import ground_of
 from cleveragents.infrastructure.git.blob_reader import BlobReader
 from cleveragents.infrastructure.git.plumbing import RunningGit, run_git, user_environment, within
+from cleveragents.infrastructure.sandbox.resources import find_resource
 from tests.index_bench import COUNTED, Bench, Tree, found_in
 
 LISTED = ("ls-files", "--others", "--exclude-standard")
@@ -159,4 +160,28 @@ def test_contents_that_git_does_not_come_to_are_missing_and_the_others_are_found
     with bench.open(tree, first, seconds=0.5) as snapshot:
         assert snapshot.status.indexed == 0
         assert found_in(snapshot, "alpha") == {}
+    assert psutil.Process().children() == []
+
+
+def test_tracked_files_are_found_where_git_does_not_come_to_an_end_with_the_others(
+    bench: Bench, tree: Tree
+) -> None:
+    tree.write({"new.py": "news"})
+    with bench.open(tree, seconds=1.0) as snapshot:
+        assert [file.path for file in snapshot.files] == ["a.py", "b.py"]
+        (note, *_) = snapshot.status.notes
+        assert note.startswith("files that git does not track are left out: git ls-files: it did not answer")
+    assert psutil.Process().children() == []
+
+
+def test_a_list_of_the_others_that_fails_is_no_late_one(bench: Bench, tree: Tree) -> None:
+    (tree.root / ".gitignore").unlink()
+    tree.git("config", "core.excludesFile", "~nobody-of-that-name/x")
+    with bench.open(tree) as snapshot:
+        assert snapshot.status.notes[0].startswith("looked at without git: ")
+
+
+def test_where_git_does_not_answer_no_root_is_found(stuck: Tree) -> None:
+    with pytest.raises(SandboxRefused, match="did not answer"):
+        find_resource(stuck.root, seconds=0.3)
     assert psutil.Process().children() == []
