@@ -12,9 +12,14 @@ from pathlib import Path
 import pytest
 
 from cleveragents.application.ports.code_index import CodePlace
+from cleveragents.errors import Cancelled
+from cleveragents.infrastructure.context.index.batch import Order, filled
 from cleveragents.infrastructure.context.index.build_lock import building
+from cleveragents.infrastructure.context.index.digests import blob_digest
 from cleveragents.infrastructure.context.index.patience import Patience
-from tests.index_bench import COUNTED, Bench, Tree, found_in
+from cleveragents.infrastructure.context.index.segment import TermNumbers
+from cleveragents.infrastructure.context.index.view import Entry
+from tests.index_bench import COUNTED, Bench, Tree, analyse, found_in
 
 HOLDER = """
 import sys
@@ -80,6 +85,32 @@ def test_one_that_fills_the_index_when_the_time_is_up_is_named(bench: Bench, tre
             f"another process (pid {pid}) is indexing",
             "the time was up: 3 of 4 files are indexed",
         )
+
+
+class Clockwork:
+    """A signal that is raised as soon as a file was analysed."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._bench.counts.exists()
+
+
+def test_who_gives_up_waits_for_the_file_that_is_looked_at_and_no_other(bench: Bench) -> None:
+    tree = bench.directory_tree("plain").write({f"{n}.py": f"word{n}" for n in range(20)})
+    with pytest.raises(Cancelled), bench.open(tree, cancelled=Clockwork(bench)):
+        pass
+    assert len(bench.analysed()) == 1
+
+
+def test_what_was_analysed_when_the_time_was_up_is_kept(bench: Bench) -> None:
+    tree = bench.directory_tree("plain").write({f"{n}.py": f"word{n}" for n in range(3)})
+    entries = [Entry(f"{n}.py", blob_digest(b"word%d" % n), 5, True) for n in range(3)]
+    over = iter([False, True])
+    batch = filled(Order(tree.root, entries), analyse, TermNumbers(), lambda: next(over))
+    assert sorted(batch.digests) == sorted(entry.digest for entry in entries[:2])
 
 
 def test_one_that_gets_on_is_waited_for(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from cleveragents.infrastructure.context.index.segment import (
 )
 from cleveragents.infrastructure.context.index.segment_bytes import segment_from_bytes, segment_to_bytes
 from cleveragents.infrastructure.context.index.view import MOST_BYTES, Entry
-from cleveragents.infrastructure.git.plumbing import run_git, user_environment
+from cleveragents.infrastructure.git.plumbing import run_git, user_environment, within
 
 __all__ = ["Analyse", "Batch", "Order", "analysis_named", "filled", "opaque"]
 
@@ -29,6 +29,7 @@ Analyse = Callable[[str, bytes], FileAnalysis]
 """What a file's content says; its path tells the language."""
 
 TOO_LARGE = "too large"
+_GIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,8 @@ def analysis_named(name: str) -> Analyse:
     return found
 
 
-def filled(order: Order, analyse: Analyse, numbers: TermNumbers) -> Batch:
-    """Reads and analyses what is ordered."""
+def filled(order: Order, analyse: Analyse, numbers: TermNumbers, is_over: Callable[[], bool] = bool) -> Batch:
+    """Reads and analyses what is ordered; once `is_over`, the rest is left undone."""
     changed: list[str] = []
     missing: list[str] = []
     contents = []
@@ -98,6 +99,8 @@ def filled(order: Order, analyse: Analyse, numbers: TermNumbers) -> Batch:
             changed.append(entry.path)
         else:
             contents.append(IndexedContent(entry.digest, len(data), _analysed(entry.path, data, analyse)))
+            if is_over():
+                break
     contents.sort(key=lambda content: content.digest)
     return Batch(
         segment_of(contents, [0] * len(contents), numbers),
@@ -152,7 +155,14 @@ def _blobs(root: Path, entries: Sequence[Entry]) -> Iterable[bytes | None]:
         return []
     feed = b"".join(entry.digest.hex().encode("ascii") + b"\n" for entry in entries)
     try:
-        told = run_git("cat-file", "--batch", environment=user_environment(), directory=root, feed=feed)
+        told = run_git(
+            "cat-file",
+            "--batch",
+            environment=user_environment(),
+            directory=root,
+            feed=feed,
+            seconds_left=within(_GIT_SECONDS),
+        )
         return list(_parted(told, len(entries)))
     except (GitFailed, ToolRefused):
         return [None] * len(entries)

@@ -111,7 +111,7 @@ class Building:
         for order in orders:
             if self.patience.is_over:
                 return
-            yield filled(order, analyse, numbers)
+            yield filled(order, analyse, numbers, lambda: self.patience.is_over)
 
     def _unkept(self, entries: Sequence[Entry]) -> list[Entry]:
         kept = {bytes(row[0]) for row in self.connection.execute("SELECT digest FROM content")}
