@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -348,6 +350,30 @@ def test_an_index_that_reached_its_bound_takes_no_more_and_drops_what_nobody_use
         assert snapshot.status.indexed == 1
     with closing(sqlite3.connect(bench.file)) as connection:
         assert connection.execute("SELECT count(*) FROM content").fetchone()[0] == 1
+
+
+def test_what_is_known_of_files_goes_with_the_view_that_it_is_of(bench: Bench, tree: Tree) -> None:
+    later = partial(int, time.time_ns() + 10**10)
+
+    def known() -> dict[str, int]:
+        with closing(sqlite3.connect(bench.file)) as connection:
+            rows = connection.execute("SELECT place, count(*) FROM known_file GROUP BY place").fetchall()
+            return {Path(os.fsdecode(place)).name: count for place, count in rows}
+
+    for name in ("one", "two"):
+        copy = bench.directory_tree(name).write({f"{n}.py": f"{name} {n}" for n in range(3)})
+        with bench.index(now_ns=later).open(CodePlace(copy.root, home=tree.root)):
+            pass
+    assert known() == {"one@": 3, "two@": 3}
+    copy.write({"new.py": "new"})
+    with bench.index(now_ns=later, bounds=Bounds(bytes=1)).open(CodePlace(copy.root, home=tree.root)):
+        pass
+    # Those of the place that is looked at are still true.
+    assert known() == {"two@": 4}
+    with closing(sqlite3.connect(bench.file)) as connection, connection:
+        connection.execute("DELETE FROM view")
+    bench.index().prune()
+    assert known() == {}
 
 
 def test_contents_that_most_views_have_left_behind_are_dropped(bench: Bench) -> None:
