@@ -196,3 +196,14 @@ def test_gc_removes_the_index_of_a_directory_that_is_gone_and_no_other(
     assert "indexes" not in agents("gc", "--dry-run").err
     assert "indexes of what is no longer there" in agents("gc").err
     assert {*(state / "index").glob("*.db")} == kept
+
+
+def test_embeddings_are_asked_where_somebody_wants_them_and_quietly_not_elsewhere(agents: Agents) -> None:
+    def asked(*options: str) -> tuple[set[str], list[str]]:
+        told = json.loads(agents(*options, "context", "sign_cookie", "--format", "json").out)
+        return {one["name"] for one in told["strategies"]}, told["notes"]
+
+    names, notes = asked()
+    assert ("embeddings" in names, notes) == (False, [])
+    names, notes = asked("--set", "context.strategies_off=")
+    assert ("embeddings" in names, notes) == (True, [])

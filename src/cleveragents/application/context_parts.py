@@ -107,7 +107,9 @@ class ContextParts:
         count, estimated = tokenizer(settings.tokenizer, os.environ)
         off = self._switched_off()
         unknown = [
-            f"context.strategies_off names {name}, which is no strategy" for name in off if name not in offers
+            f"context.strategies_off names {name}, which is no strategy"
+            for name in off
+            if name not in registry.names()
         ]
         parts = PipelineParts(
             index=self.index,

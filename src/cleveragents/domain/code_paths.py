@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 __all__ = ["is_code", "is_documentation", "is_test", "kind_of"]
 
@@ -41,10 +42,14 @@ _CODE = frozenset(
 )
 
 
+_REMEMBERED = 1 << 16  # every question asks of every path
+
+
 def is_test(path: str) -> bool:
     return bool(_TEST.search(path) or _TEST_CLASS.search(path))
 
 
+@lru_cache(_REMEMBERED)
 def is_documentation(path: str) -> bool:
     return _extension(path) in _DOCUMENTATION or bool(_DOCUMENTATION_DIRECTORY.search(path))
 
@@ -57,6 +62,7 @@ def _extension(path: str) -> str:
     return path.rpartition(".")[2].lower()
 
 
+@lru_cache(_REMEMBERED)
 def kind_of(path: str) -> str:
     """`source`, `test`, or `text` for all that is no code."""
     if not is_code(path):

@@ -250,7 +250,7 @@ class ContextSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         Meta(ge=0, le=100_000_000, description="tokens of context that a plan's actors may ask for in all"),
     ] = 64_000
     strategies_off: Annotated[str, Meta(description="strategies that are not asked, separated by commas")] = (
-        ""
+        "embeddings"
     )
     tokenizer: Annotated[
         Literal["estimate", "o200k_base", "cl100k_base"],

@@ -39,6 +39,10 @@ class StrategyRegistry:
                 found.setdefault(entry.name, _Installed(entry))
         return {name: found[name] for name in sorted(found)}
 
+    def names(self) -> frozenset[str]:
+        """Of all that there are, those among them that lack what they need."""
+        return self._builtin | {entry.name for entry in self._found}
+
     def notes(self) -> tuple[str, ...]:
         """What is installed and not used."""
         taken = [entry for entry in self._found if entry.name in self._builtin]
