@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -291,6 +293,58 @@ exec {shutil.which("git")} "$@"
         why, _, names = note.rpartition(": ")
         assert why == "2 left out, because they may be ignored (git check-ignore failed: fatal: no)"
         assert names == "sub/b.log, sub/deep/c.log"
+
+
+def test_files_that_cannot_be_read_are_left_out_with_a_note(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root, permissions stop nobody; so the system's answer is given here."""
+    names = {"secret.py", "tracked.py", "a.py", "gone.py"}
+    real_open, real_lstat = os.open, os.lstat
+
+    def refuse(path: Any, *options: Any, **named: Any) -> int:
+        if path == "gone.py":
+            (tree.root / path).unlink()
+        if path in ("secret.py", "tracked.py"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real_open(path, *options, **named)
+
+    def refuse_way(path: Any, **named: Any) -> os.stat_result:
+        if "closed/" in os.fsdecode(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real_lstat(path, **named)
+
+    for tree, missed in (
+        (bench.repository(), "closed/in.py, tracked.py, secret.py"),
+        (bench.directory_tree(), "secret.py, tracked.py, closed/in.py"),
+    ):
+        tree.write({"tracked.py": "tracked", "closed/in.py": "in"})
+        if (tree.root / ".git").exists():
+            tree.commit()
+        tree.write({name: f"new {name}" for name in names})
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", refuse)
+            patched.setattr(os, "lstat", refuse_way)
+            with bench.open(tree) as snapshot:
+                assert [file.path for file in snapshot.files] == ["a.py"]
+                assert snapshot.status.notes == (f"3 left out, because they cannot be read: {missed}",)
+
+
+def test_a_directory_that_cannot_be_listed_is_left_out_with_a_note(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = bench.directory_tree().write({"a.py": "alpha", "shut/b.py": "beta"})
+    real = os.scandir
+
+    def refuse(path: str) -> Any:
+        if path.endswith("shut/"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with bench.open(tree) as snapshot:
+        assert [file.path for file in snapshot.files] == ["a.py"]
+        assert snapshot.status.notes == ("1 left out, because they cannot be read: shut/",)
 
 
 def test_binary_and_huge_files_are_there_but_not_searched(bench: Bench) -> None:

@@ -83,7 +83,8 @@ def _walk(root: str, stamps: FileStamps) -> Iterator[tuple[str, str]]:
         try:
             with os.scandir(f"{root}/{below}") as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
-        except OSError:
+        except OSError as error:
+            stamps.miss(_shown(below), error)
             continue
         for entry in found:
             if entry.is_dir(follow_symlinks=False):

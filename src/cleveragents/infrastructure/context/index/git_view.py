@@ -126,7 +126,8 @@ def _tracked(
         try:
             status = os.lstat(before + name)
             path = name.decode()
-        except OSError:
+        except OSError as error:
+            stamps.miss(name.decode("utf-8", "backslashreplace"), error)
             continue
         except UnicodeDecodeError:
             unreadable.append(name.decode("utf-8", "backslashreplace"))

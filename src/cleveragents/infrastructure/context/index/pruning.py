@@ -67,7 +67,7 @@ def forget_places(connection: sqlite3.Connection, gone: Iterable[Path]) -> int:
     return len(places)
 
 
-def forget_views(connection: sqlite3.Connection, here: bytes = b"") -> None:
+def forget_views(connection: sqlite3.Connection, here: bytes) -> None:
     """Of all places: what is still looked at is looked up again. Only of the files of `here`, the place that
     is being looked at, what is known stays so."""
     with transaction(connection):

@@ -69,6 +69,7 @@ class FileStamps:
     patience: Patience = field(default_factory=Patience)
     keep: Callable[[dict[str, tuple[str, bytes]]], None] | None = None
     fresh: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
     late: bool = False
     _learned: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     _work: int = 0
@@ -77,14 +78,21 @@ class FileStamps:
     @property
     def notes(self) -> list[str]:
         """What is to be said of the files that there is no entry for."""
-        return ["the time was up before all files were looked at"] if self.late else []
+        late = ["the time was up before all files were looked at"] if self.late else []
+        return [*left_out(self.unreadable, "because they cannot be read"), *late]
 
     def look(self, path: str) -> Entry | None:
         """The file as it is now; None if it is gone, cannot be read, or the time is up."""
         try:
             return self._entry(path, os.lstat(f"{self.root}/{path}"))
-        except OSError:
+        except OSError as error:
+            self.miss(path, error)
             return None
+
+    def miss(self, path: str, error: OSError) -> None:
+        """There is no entry for it. What is gone need not be spoken of."""
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            self.unreadable.append(path)
 
     def _entry(self, path: str, status: os.stat_result) -> Entry | None:
         if not stat.S_ISREG(status.st_mode):
@@ -126,7 +134,11 @@ class FileStamps:
         with directory_of(self.root, path) as found:
             if found is None:
                 return None
-            return read_regular(found[1], at_most=MOST_BYTES, directory=found[0])
+            data = read_regular(found[1], at_most=MOST_BYTES, directory=found[0])
+            if data is None:
+                status = os.stat(found[1], dir_fd=found[0], follow_symlinks=False)
+                self.unreadable += [path] if stat.S_ISREG(status.st_mode) else []
+            return data
 
 
 def named(paths: Iterable[bytes], unreadable: list[str]) -> Iterator[str]:
