@@ -128,7 +128,7 @@ def test_an_index_that_cannot_be_written_is_used_from_memory(bench: Bench, tree:
     elsewhere.write_text("")
     blocked = Bench(bench.directory, {})
     blocked_index = blocked.index()
-    object.__setattr__(blocked_index, "_directory", elsewhere / "indexes")
+    object.__setattr__(blocked_index, "_directory", elsewhere / "state" / "indexes")
     with blocked_index.open(CodePlace(tree.root)) as snapshot:
         (note,) = snapshot.status.notes
         assert note == "the index is not kept: Not a directory"
