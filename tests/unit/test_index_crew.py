@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -10,6 +13,7 @@ import pytest
 
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.domain.code import Field
+from cleveragents.errors import Cancelled
 from cleveragents.infrastructure.context.index.batch import Order
 from cleveragents.infrastructure.context.index.crew import Crew, CrewUnusable
 from cleveragents.infrastructure.context.index.digests import blob_digest
@@ -85,6 +89,59 @@ def never(path: str, data: bytes) -> None:
     sys.stdin.read()
     while True:
         pass
+
+
+def test_a_process_that_does_not_read_holds_nobody_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf = bench.directory / "deaf"
+    deaf.write_text("#!/bin/sh\nexec sleep 600\n")
+    deaf.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(deaf))
+    entries = [Entry(f"{n}" * 500, bytes(32), 1 << 40, n % 2 == 0) for n in range(10)]
+    entries.append(Entry("\U0001f600" * 100_000, bytes(32), 1 << 40, False))
+    with Crew(ANALYSE, 1) as crew:
+        assert list(crew.batches([Order(bench.directory, entries * 100)] * 3, Patience.of(0.3, None))) == []
+    assert children() == []
+
+
+def test_orders_that_no_pipe_holds_are_done_in_parts(bench: Bench) -> None:
+    names = [f"{n}-{'x' * 200}.py" for n in range(200)]
+    tree = bench.directory_tree().write(dict.fromkeys(names, "same"))
+    entries = [Entry(name, blob_digest(b"same"), 4, True) for name in names]
+    with Crew(ANALYSE, 1) as crew:
+        batches = list(crew.batches([Order(tree.root, entries), Order(tree.root, [])], Patience()))
+    assert len(batches) > 2
+    assert sum(len(batch.digests) for batch in batches) == 200
+
+
+def test_what_a_process_started_ends_with_it(bench: Bench) -> None:
+    wanted = orders(bench.directory_tree(), ["one", "two"])
+
+    class Started:
+        @property
+        def is_cancelled(self) -> bool:
+            return bench.counts.exists() and bench.counts.read_text().endswith("\n")
+
+    crew = Crew("tests.unit.test_index_crew:in_company", 1)
+    with pytest.raises(Cancelled), crew:
+        list(crew.batches(wanted, Patience(time.monotonic() + 60, Started())))
+    grandchild = int(bench.counts.read_text())
+    deadline = time.monotonic() + 30
+    while _runs(grandchild) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _runs(grandchild)
+
+
+def in_company(path: str, data: bytes) -> None:
+    """An analysis that waits for a process of its own."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        Path(os.environ[COUNTED]).write_text(f"{process.pid}\n")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_leaving_the_crew_ends_its_processes_whatever_they_do(bench: Bench) -> None:

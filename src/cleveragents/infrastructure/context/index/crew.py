@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from cleveragents.infrastructure.context.index.analysis_rows import analysis_to_
 from cleveragents.infrastructure.context.index.batch import Batch, Order, opaque
 from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.segment import IndexedContent, TermNumbers, segment_of
+from cleveragents.infrastructure.context.index.view import Entry
 from cleveragents.infrastructure.context.index.worker import LENGTH
 
 __all__ = ["Crew", "CrewUnusable", "crew_size"]
@@ -32,6 +34,11 @@ _BATCH_SECONDS = 120.0
 _START_SECONDS = 60.0
 _LEAVE_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
+# A pipe holds 64 KiB. What a process has not read yet is its first message and two orders: they have to fit
+# in, or one that does not read holds us up.
+_ORDER_BYTES = 28_000
+_ENTRY_BYTES = 32
+_PATH_LETTERS = 1_000
 
 
 class CrewUnusable(Exception):
@@ -92,7 +99,8 @@ class _Worker:
         try:
             self.process.wait(0 if self.orders else _LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            # It leads a group of its own, and may be waiting for a git that does not end.
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         finally:
             self.process.stdout.close()
@@ -124,7 +132,7 @@ class Crew:
 
     def batches(self, orders: Iterable[Order], patience: Patience) -> Iterator[Batch]:
         """A batch for each order, as they come, until the time is up. `Cancelled`, `CrewUnusable`."""
-        waiting = deque(orders)
+        waiting = deque(part for order in orders for part in _parts(order))
         for _ in range(min(self._size, len(waiting))):
             self._start()
         while waiting or any(worker.orders for worker in self._workers):
@@ -193,6 +201,23 @@ class Crew:
         elif guilty is not None:
             waiting.extend(replace(guilty, entries=[entry]) for entry in guilty.entries)
         self._start()
+
+
+def _parts(order: Order) -> Iterator[Order]:
+    """The same entries in orders that a pipe holds."""
+    head = len(json.dumps(str(order.root)))
+    chosen: list[Entry] = []
+    size = head
+    for whole in order.entries:
+        # A path in a commit may be of any length; its end says all that the analysis wants to know.
+        entry = whole if whole.on_disk else whole._replace(path=whole.path[-_PATH_LETTERS:])
+        own = len(json.dumps(entry.path)) + 2 * len(entry.digest) + _ENTRY_BYTES
+        if chosen and size + own > _ORDER_BYTES:  # guard: writing to a full pipe waits for its reader
+            yield replace(order, entries=chosen)
+            chosen, size = [], head
+        chosen.append(entry)
+        size += own
+    yield replace(order, entries=chosen)
 
 
 def _given_up(order: Order) -> Batch:
