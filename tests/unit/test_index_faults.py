@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cleveragents.application.ports.code_index import CodePlace
@@ -312,6 +313,21 @@ def test_time_that_is_up_leaves_what_was_done_for_the_next(bench: Bench, tree: T
     with bench.open(tree, seconds=0.0) as snapshot:
         assert (snapshot.status.files, snapshot.status.indexed) == (140, 40)
     assert bench.analysed() == []
+
+
+def test_little_time_is_not_spent_on_starting_processes(bench: Bench, tree: Tree) -> None:
+    tree.write({f"n{n}.py": f"more {n}" for n in range(300)})
+    seen: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        seen.append(len(psutil.Process().children()))
+
+    index = bench.index(batch_files=4)
+    with index.open(CodePlace(tree.root), seconds=2.5, progress=progress):
+        assert set(seen) == {0}
+    tree.write({f"m{n}.py": f"even more {n}" for n in range(300)})
+    with index.open(CodePlace(tree.root), seconds=600.0, progress=progress):
+        assert set(seen) > {0}
 
 
 def test_a_file_that_defeats_the_analysis_is_left_out_and_the_others_are_not(bench: Bench) -> None:

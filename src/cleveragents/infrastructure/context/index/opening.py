@@ -46,6 +46,8 @@ __all__ = ["Bounds", "Opening"]
 
 _ATTEMPTS = 4
 _REMEMBER_SECONDS = 0.01
+# In less time other processes have hardly begun.
+_CREW_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,10 @@ class Opening:
         if not lacking or self.patience.is_over:
             return []
         self.builder.faults.reach("index.build.before")
-        task = Building(self.builder, self.ground, connection, self.patience, self.progress)
+        builder = self.builder
+        if self.patience.seconds(_CREW_SECONDS) < _CREW_SECONDS:  # guard: or nothing would ever be indexed
+            builder = replace(builder, alone=len(lacking))
+        task = Building(builder, self.ground, connection, self.patience, self.progress)
         if not opened.kept:
             task.fill(lacking, total)
             return task.notes
