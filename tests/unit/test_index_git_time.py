@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -87,6 +90,42 @@ def test_git_that_is_not_asked_for_its_answer_is_gone_after_the_block(tree: Tree
     assert not running.late
 
 
+ABANDONED = """
+import sys, threading, time
+from pathlib import Path
+from cleveragents.infrastructure.git.plumbing import RunningGit, user_environment, within
+started = threading.Event()
+def wait():
+    arguments = ("ls-files", "--others", "--exclude-standard")
+    left, directory = within(600), Path(sys.argv[1])
+    settings = {"environment": user_environment(), "directory": directory, "seconds_left": left}
+    with RunningGit(*arguments, **settings) as git:
+        print(git._process.pid, flush=True)
+        started.set()
+        git.finish()
+threading.Thread(target=wait, daemon=True).start()
+started.wait(60)
+"""
+
+
+def test_git_is_gone_when_we_end_before_the_thread_that_waits_for_it(tree: Tree) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", ABANDONED, str(tree.root)], stdout=subprocess.PIPE, check=True
+    )
+    pid = int(ran.stdout)
+    deadline = time.monotonic() + 30
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_what_git_is_fed_and_answers_in_time_is_complete(tree: Tree) -> None:
     name = tree.git("rev-parse", "HEAD:a.py")
     told = run_git(
@@ -114,8 +153,8 @@ def test_git_that_does_not_read_what_it_is_fed_is_ended(stuck: Tree) -> None:
 
 
 def test_there_is_a_moment_for_git_even_when_the_time_is_up_and_never_more_than_the_most() -> None:
-    assert 0 < git_seconds(Patience.of(0.0, None))() <= 2
-    assert 2 < git_seconds(Patience.of(20.0, None))() <= 20
+    assert 0 < git_seconds(Patience.of(0.0, None))() <= 1
+    assert 1 < git_seconds(Patience.of(20.0, None))() <= 10
     assert 20 < git_seconds(Patience.of(None, None), 30.0)() <= 30
     assert git_seconds(Patience.of(None, None), 0.0)() <= 0
 

@@ -7,6 +7,7 @@ system's configuration are not read unless asked for, and hooks are off.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import subprocess
@@ -124,6 +125,9 @@ class RunningGit:
             )
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ToolRefused("git", f"{program} or the directory {directory} is gone") from error
+        if seconds_left is not None:
+            # guard: we may end before the thread that waits for it, which then does so no more
+            atexit.register(self._process.kill)
 
     def finish(self, feed: bytes = b"", *, succeeds: tuple[int, ...] = (0,)) -> tuple[bytes, str]:
         """What it wrote to stdout and to stderr. `GitFailed`."""
@@ -168,6 +172,8 @@ class RunningGit:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._seconds_left is not None:
+            atexit.unregister(self._process.kill)
         if self._process.returncode is not None:
             return
         if self._seconds_left is None:

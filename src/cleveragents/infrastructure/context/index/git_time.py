@@ -13,13 +13,15 @@ from cleveragents.infrastructure.git.exchange import SecondsLeft
 __all__ = ["git_seconds"]
 
 _MOST_SECONDS = 60.0
-_LEAST_SECONDS = 2.0
+_LEAST_SECONDS = 1.0
 
 
 def git_seconds(patience: Patience, most: float = _MOST_SECONDS) -> SecondsLeft:
-    """For one command: as long as there is patience, but no longer than `most`. When the time is up there are
-    still two seconds, in which a healthy repository answers: what is indexed can be used then."""
+    """For one command: half of the time that there is patience for, but no longer than `most`, so that
+    something is left for what comes after. When the time is up there is still a second, in which a healthy
+    repository answers: what is indexed can be used then."""
     began = time.monotonic()
+    patience = patience.half
 
     def left() -> float:
         now = time.monotonic()
