@@ -36,6 +36,14 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "max(_price(facts, self.usage) for facts in self.models)",
         "_price(self.models[0], self.usage)",
     ),
+    ("infrastructure/context/index/directory_view.py", "what nobody wants shown"): (
+        "sorted({*paths} - {*doubtful})",
+        "paths",
+    ),
+    ("infrastructure/context/index/opening.py", "somebody waits for the answer"): (
+        "replace(self.file, busy_seconds=_REMEMBER_SECONDS)",
+        "self.file",
+    ),
     ("infrastructure/actors/library.py", "a prompt is as good as"): ("trusted=all(trusted)", "trusted=True"),
     ("infrastructure/apply/exchange.py", "no link is followed"): (
         "_DIRECTORY,",
