@@ -124,7 +124,9 @@ def _place(directory: str | None, commit: str | None, deadline: float | None) ->
     if here.is_file():
         raise click.UsageError(f"{here} is no directory; a question in a file is asked with --file")
     try:
-        root, _ = find_resource(here, seconds=min(_FIND_SECONDS, deadline or _FIND_SECONDS))
+        # However little time there is: a healthy repository answers in a second, and is not mistaken for none.
+        seconds = _FIND_SECONDS if deadline is None else min(_FIND_SECONDS, max(1.0, deadline / 4))
+        root, _ = find_resource(here, seconds=seconds)
     except SandboxRefused:
         # A bare repository has no files, but commits, and where git does not answer there are still files;
         # all else the index knows how to refuse.
