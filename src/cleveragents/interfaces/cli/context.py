@@ -124,7 +124,7 @@ def _place(directory: str | None, commit: str | None, deadline: float | None) ->
     if here.is_file():
         raise click.UsageError(f"{here} is no directory; a question in a file is asked with --file")
     try:
-        # However little time there is: a healthy repository answers in a second, and is not mistaken for none.
+        # However little time there is: a healthy repository answers in a second, and is not taken for none.
         seconds = _FIND_SECONDS if deadline is None else min(_FIND_SECONDS, max(1.0, deadline / 4))
         root, _ = find_resource(here, seconds=seconds)
     except SandboxRefused:
