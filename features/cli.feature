@@ -34,7 +34,7 @@ Feature: The command line
 
     Examples:
       | command                            | hint                          |
-      | dotcor                             | Did you mean 'doctor'?        |
+      | dotcor                             | did you mean 'doctor'?        |
       | config get databse.url             | did you mean 'database.url'?  |
       | --set log.levle=info config list   | did you mean 'log.level'?     |
       | events tail --type job.canceled    | did you mean 'job.cancelled'? |

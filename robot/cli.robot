@@ -21,7 +21,7 @@ A Newcomer Finds The Way
 A Mistyped Word Is Answered With The Nearest
     Run Agents    evnts    tail
     Exit Code Should Be    2
-    Complaint Should Contain    Did you mean 'events'?
+    Complaint Should Contain    did you mean 'events'?
     Run Agents    config    set    worker.concurency    3
     Exit Code Should Be    2
     Complaint Should Contain    did you mean 'worker.concurrency'?
