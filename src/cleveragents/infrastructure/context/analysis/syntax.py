@@ -127,7 +127,7 @@ def _parse(grammar: Grammar, data: bytes, patience: _Patience) -> tree_sitter.Tr
     tree = parser.parse(data[:size])
     while size < len(data):
         if patience.is_over(size):
-            return None  # guard: hostile content costs seconds, not minutes
+            return None  # hostile content costs seconds, not minutes
         longer = min(2 * size, size + _LONGEST_PIECE, len(data))
         here = _point(data, size)
         tree.edit(size, size, longer, here, here, _point(data, longer))
@@ -148,7 +148,7 @@ def _is_tangled(root: tree_sitter.Node) -> bool:
         node = broken.pop()
         left -= node.child_count
         if left < 0:
-            return True  # guard: a query cannot be stopped either
+            return True  # a query cannot be stopped either
         broken += [child for child in node.children if child.has_error]
     return False
 
