@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["PidPipe", "lives", "wait_gone"]
+__all__ = ["PidPipe", "children", "lives", "wait_gone"]
 
 
 class PidPipe:
@@ -35,6 +35,12 @@ class PidPipe:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def children(*, recursive: bool = False) -> list[psutil.Process]:
+    """Processes of ours, but for a database server that other tests of this process may have started."""
+    found = psutil.Process().children(recursive=recursive)
+    return [child for child in found if child.is_running() and child.name() != "postgres"]
 
 
 def lives(pid: int) -> bool:

@@ -20,6 +20,7 @@ from cleveragents.infrastructure.context.index.digests import blob_digest
 from cleveragents.infrastructure.context.index.patience import Patience
 from cleveragents.infrastructure.context.index.view import Entry
 from tests.index_bench import COUNTED, Bench, Tree, found_in
+from tests.processes import children
 
 ANALYSE = "tests.index_bench:analyse"
 
@@ -29,10 +30,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path, {"alone": 3, "batch_files": 4})
     monkeypatch.setenv(COUNTED, str(made.counts))
     return made
-
-
-def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
 
 
 def test_what_processes_found_is_what_we_find_ourselves(bench: Bench) -> None:
@@ -100,7 +97,7 @@ def test_a_process_that_does_not_read_holds_nobody_up(bench: Bench, monkeypatch:
     entries.append(Entry("\U0001f600" * 100_000, bytes(32), 1 << 40, False))
     with Crew(ANALYSE, 1) as crew:
         assert list(crew.batches([Order(bench.directory, entries * 100)] * 3, Patience.of(0.3, None))) == []
-    assert children() == []
+    assert children(recursive=True) == []
 
 
 def test_orders_that_no_pipe_holds_are_done_in_parts(bench: Bench) -> None:
@@ -146,12 +143,12 @@ def _runs(pid: int) -> bool:
 
 def test_leaving_the_crew_ends_its_processes_whatever_they_do(bench: Bench) -> None:
     wanted = orders(bench.directory_tree(), ["one", "two", "three", "four"])
-    before = len(children())
+    before = len(children(recursive=True))
     with Crew("tests.unit.test_index_crew:never", 2) as crew:
         batches = crew.batches(wanted, Patience.of(0.3, None))
         assert list(batches) == []
-        assert len(children()) == before + 2
-    assert len(children()) == before
+        assert len(children(recursive=True)) == before + 2
+    assert len(children(recursive=True)) == before
 
 
 def test_where_no_process_can_be_started_the_work_is_done_without(

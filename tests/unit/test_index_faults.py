@@ -12,7 +12,6 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from cleveragents.application.ports.code_index import CodePlace
@@ -26,6 +25,7 @@ from cleveragents.infrastructure.context.index.segment import TermNumbers
 from cleveragents.infrastructure.context.index.view import Entry
 from cleveragents.testing.faults import RaiseAt
 from tests.index_bench import COUNTED, Bench, Tree, analyse, found_in
+from tests.processes import children
 
 
 @pytest.fixture
@@ -320,7 +320,7 @@ def test_little_time_is_not_spent_on_starting_processes(bench: Bench, tree: Tree
     seen: list[int] = []
 
     def progress(done: int, total: int) -> None:
-        seen.append(len(psutil.Process().children()))
+        seen.append(len(children()))
 
     index = bench.index(batch_files=4)
     with index.open(CodePlace(tree.root), seconds=2.5, progress=progress):

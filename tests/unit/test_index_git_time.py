@@ -22,6 +22,7 @@ from cleveragents.infrastructure.git.blob_reader import BlobReader
 from cleveragents.infrastructure.git.plumbing import RunningGit, run_git, user_environment, within
 from cleveragents.infrastructure.sandbox.resources import find_resource
 from tests.index_bench import COUNTED, Bench, Tree, found_in
+from tests.processes import children
 
 LISTED = ("ls-files", "--others", "--exclude-standard")
 
@@ -68,7 +69,7 @@ class Signal:
 def test_git_is_ended_and_gone_when_its_time_is_up(tree: Tree) -> None:
     with pytest.raises(GitFailed, match=r"ls-files failed: it did not answer in \d+ s"):
         run_git(*LISTED, environment=user_environment(), directory=tree.root, seconds_left=within(0.3))
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_git_is_ended_and_gone_when_who_waits_for_it_gives_up(tree: Tree) -> None:
@@ -77,7 +78,7 @@ def test_git_is_ended_and_gone_when_who_waits_for_it_gives_up(tree: Tree) -> Non
         run_git(
             *LISTED, environment=user_environment(), directory=tree.root, seconds_left=git_seconds(patience)
         )
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_git_that_is_not_asked_for_its_answer_is_gone_after_the_block(tree: Tree) -> None:
@@ -85,8 +86,8 @@ def test_git_that_is_not_asked_for_its_answer_is_gone_after_the_block(tree: Tree
     with RunningGit(
         *LISTED, environment=environment, directory=tree.root, seconds_left=within(60)
     ) as running:
-        assert len(psutil.Process().children()) == 1
-    assert psutil.Process().children() == []
+        assert len(children()) == 1
+    assert children() == []
     assert not running.late
 
 
@@ -149,7 +150,7 @@ def test_git_that_does_not_read_what_it_is_fed_is_ended(stuck: Tree) -> None:
             feed=b"0" * (1 << 20),
             seconds_left=within(0.3),
         )
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_there_is_a_moment_for_git_even_when_the_time_is_up_and_never_more_than_the_most() -> None:
@@ -165,7 +166,7 @@ def test_a_repository_that_git_does_not_get_through_is_looked_at_without_git(
     with bench.open(stuck, seconds=1.0) as snapshot:
         assert [file.path for file in snapshot.files] == ["a.py"]
         assert snapshot.status.notes[0].startswith("looked at without git: it did not answer in ")
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_no_commit_is_found_where_git_does_not_answer(bench: Bench, stuck: Tree) -> None:
@@ -173,20 +174,20 @@ def test_no_commit_is_found_where_git_does_not_answer(bench: Bench, stuck: Tree)
         ground_of(CodePlace(stuck.root, "HEAD"), Patience.of(0.0, None))
     history = GitCommitHistory(bench.indexes, version=1, seconds=0.0)
     assert list(history.commits(CodePlace(stuck.root), limit=5)) == []
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_a_reader_whose_git_stands_still_gives_nothing_and_then_has_another(tree: Tree) -> None:
     name = tree.git("rev-parse", "HEAD:a.py")
     with closing(BlobReader(tree.root, answer_seconds=0.5)) as reader:
         assert reader.read("0" * 40) is None
-        (process,) = psutil.Process().children()
+        (process,) = children()
         process.suspend()
         assert reader.read(name) is None
-        assert psutil.Process().children() == []
+        assert children() == []
         reader._answer_seconds = 60.0
         assert reader.read(name) == b"alpha"
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_contents_that_git_does_not_come_to_are_missing_and_the_others_are_found(bench: Bench) -> None:
@@ -199,7 +200,7 @@ def test_contents_that_git_does_not_come_to_are_missing_and_the_others_are_found
     with bench.open(tree, first, seconds=0.5) as snapshot:
         assert snapshot.status.indexed == 0
         assert found_in(snapshot, "alpha") == {}
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_tracked_files_are_found_where_git_does_not_come_to_an_end_with_the_others(
@@ -210,7 +211,7 @@ def test_tracked_files_are_found_where_git_does_not_come_to_an_end_with_the_othe
         assert [file.path for file in snapshot.files] == ["a.py", "b.py"]
         (note, *_) = snapshot.status.notes
         assert note.startswith("files that git does not track are left out: git ls-files: it did not answer")
-    assert psutil.Process().children() == []
+    assert children() == []
 
 
 def test_a_list_of_the_others_that_fails_is_no_late_one(bench: Bench, tree: Tree) -> None:
@@ -223,4 +224,4 @@ def test_a_list_of_the_others_that_fails_is_no_late_one(bench: Bench, tree: Tree
 def test_where_git_does_not_answer_no_root_is_found(stuck: Tree) -> None:
     with pytest.raises(SandboxRefused, match="did not answer"):
         find_resource(stuck.root, seconds=0.3)
-    assert psutil.Process().children() == []
+    assert children() == []

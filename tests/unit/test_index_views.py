@@ -14,16 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from cleveragents.application.ports.code_index import CodePlace
 from cleveragents.domain.code import Field
-from cleveragents.errors import Cancelled, Closed, SourceChanged, SourceMissing
+from cleveragents.errors import Closed, SourceChanged, SourceMissing
 from cleveragents.infrastructure.context.index.digests import blob_digest, read_regular
 from cleveragents.infrastructure.context.index.opening import Bounds
 from cleveragents.infrastructure.git.blob_reader import BlobReader
 from tests.index_bench import COUNTED, Bench, Tree, found_in, old
+from tests.processes import children
 
 
 @pytest.fixture
@@ -565,66 +565,6 @@ def test_time_that_is_up_ends_the_walk_through_a_large_directory(bench: Bench) -
         assert "the time was up before all files were looked at" in snapshot.status.notes
 
 
-def readers() -> list[psutil.Process]:
-    """Our git processes; a server that other tests use may be our child as well."""
-    return [child for child in psutil.Process().children() if child.name() == "git"]
-
-
-def test_time_that_is_up_ends_the_look_at_new_files_and_the_next_question_goes_on(bench: Bench) -> None:
-    tree = bench.repository().write({f"{n}.py": f"word{n}" for n in range(600)})
-    tree.git("add", "100.py")
-    later = time.time_ns() + 10**10
-    index = bench.index(now_ns=lambda: later)
-    for count in (257, 513, 600):
-        with index.open(CodePlace(tree.root), seconds=0.0) as snapshot:
-            assert snapshot.status.files == count
-            late = "the time was up before all files were looked at" in snapshot.status.notes
-            assert late == (count < 600)
-    with index.open(CodePlace(tree.root)) as snapshot:
-        assert snapshot.status.complete
-        assert snapshot.status.notes == ()
-
-
-def test_files_that_were_looked_at_are_remembered_though_the_look_is_broken_off(bench: Bench) -> None:
-    def remembered() -> int:
-        if not bench.indexes.exists():
-            return 0
-        with closing(sqlite3.connect(bench.file)) as connection:
-            return int(connection.execute("SELECT count(*) FROM known_file").fetchone()[0])
-
-    class Signal:
-        @property
-        def is_cancelled(self) -> bool:
-            return remembered() > 0
-
-    tree = bench.repository().write({f"{n}.py": f"word{n}" for n in range(1100)})
-    later = time.time_ns() + 10**10
-    index = bench.index(now_ns=lambda: later)
-    with pytest.raises(Cancelled), index.open(CodePlace(tree.root), cancelled=Signal()):
-        pass
-    assert 0 < remembered() < 1100
-
-
-def test_what_was_not_walked_to_in_time_is_not_forgotten(bench: Bench) -> None:
-    tree = bench.directory_tree().write({f"d{n}/{n}.py": f"word{n}" for n in range(300)})
-    later = time.time_ns() + 10**10
-    index = bench.index(now_ns=lambda: later)
-
-    def known() -> tuple[int, int]:
-        with closing(sqlite3.connect(bench.file)) as connection:
-            (files,) = connection.execute("SELECT count(*) FROM known_file").fetchone()
-            (rows,) = connection.execute("SELECT rows FROM view").fetchone()
-            return files, len(rows)
-
-    with index.open(CodePlace(tree.root)):
-        pass
-    before = known()
-    with index.open(CodePlace(tree.root), seconds=0.0) as snapshot:
-        assert snapshot.status.files < 300
-        assert "the time was up before all files were looked at" in snapshot.status.notes
-    assert known() == before
-
-
 def test_contents_come_through_one_process_that_is_gone_afterwards(bench: Bench) -> None:
     tree = bench.repository().write({"a.py": "alpha", "b.py": "", "c.py": "line\n" * 50_000})
     tree.commit()
@@ -634,15 +574,15 @@ def test_contents_come_through_one_process_that_is_gone_afterwards(bench: Bench)
         assert reader.read(names["c.py"]) == b"line\n" * 50_000
         assert reader.read("0" * 40) is None
         assert reader.read(tree.git("rev-parse", "HEAD")) is None
-        (process,) = readers()
+        (process,) = children()
         assert [reader.read(names[path]) for path in ("a.py", "b.py")] == [b"alpha", b""]
-        assert readers() == [process]
+        assert children() == [process]
         process.kill()
         assert reader.read(names["a.py"]) is None
         assert reader.read(names["a.py"]) == b"alpha"
     finally:
         reader.close()
-    assert readers() == []
+    assert children() == []
     assert reader.read(names["a.py"]) is None
 
 
@@ -703,7 +643,7 @@ def test_no_process_is_left_by_threads_that_read_and_close_at_once(bench: Bench,
         second.result()
     if how == "read":
         reader.close()
-    assert readers() == []
+    assert children() == []
 
 
 def test_only_regular_files_of_a_fitting_size_are_read(tmp_path: Path) -> None:
