@@ -148,8 +148,7 @@ class ActorPlanBench(PlanBench):
         """A plan with a job queued for it, for actors with that model."""
         request = freeze({"limits": thaw((limits or Limits()).to_json())})
         assert isinstance(request, Mapping)
-        family = {name: facts.pop(name) for name in ("parent_id", "root_id") if name in facts}
-        new = NewPlan("a goal", "tests/goal", str(self.repository), request, **family)
+        new = NewPlan("a goal", "tests/goal", str(self.repository), request)
         plan = self.parts.lifecycle.create(new)
         strategy = Strategy(
             (), tuple(checks), casting=Casting(*cast, model), **{"profile": "full-auto", **facts}

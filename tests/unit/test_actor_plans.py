@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.services.actor_phases import REVIEW
+from cleveragents.application.services.executing import REVIEW
 from cleveragents.domain.actor import Actor, ActorLimits, HumanNode, StateKey, SubgraphNode, ToolNode
 from cleveragents.domain.budget import Limits, Spend, exceeded
 from cleveragents.domain.check import CheckVerdict

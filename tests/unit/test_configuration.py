@@ -98,6 +98,9 @@ def test_state_and_database_follow_the_data_home(place: Place) -> None:
 TIGHTER = {
     "database.durability": "full",
     "worker.concurrency": 1,
+    "plan.max_parallel": 1,
+    "plan.max_depth": 1,
+    "plan.max_fan_out": 1,
     "models.concurrency": 2,
     "worker.cancel_grace_seconds": 0.5,
     "sandbox.isolation": "require",
@@ -105,6 +108,9 @@ TIGHTER = {
 JOINED = {"plan.profile"}
 LOOSER = {
     "worker.concurrency": 200,
+    "plan.max_parallel": 60,
+    "plan.max_depth": 16,
+    "plan.max_fan_out": 200,
     "models.concurrency": 200,
     "worker.cancel_grace_seconds": 500,
     "sandbox.isolation": "off",

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.models import Models
     from cleveragents.application.ports.tools import ToolSource
     from cleveragents.application.ports.trust import TrustStore
-    from cleveragents.application.services.actor_phases import ActorGround, ActorPhases, OpenHost, Stage
+    from cleveragents.application.services.actor_stage import ActorGround, OpenHost, Stage
+    from cleveragents.application.services.executing import Executing
     from cleveragents.application.services.plan_context import PlanContext
     from cleveragents.application.services.plan_history import PlanHistory
+    from cleveragents.application.services.strategizing import Strategizing
     from cleveragents.application.services.tool_execution import ToolExecution
     from cleveragents.domain.budget import Limits
     from cleveragents.domain.plan import Plan
@@ -118,25 +120,43 @@ class ActorParts:
 
         return SqlDecisionStore(self._container.database, self._container.identifiers)
 
-    def phases(
+    def strategizing(
         self,
         say: Callable[[str], None] | None,
         told: Callable[[Progress], None] | None,
         on_output: Callable[[bytes], None] | None,
-    ) -> ActorPhases:
-        """Strategize and Execute by actors."""
-        from cleveragents.application.services.actor_phases import ActorPhases
+    ) -> Strategizing:
+        """Strategize by an actor."""
+        from cleveragents.application.services.actor_turn import ActorTurn
+        from cleveragents.application.services.strategizing import Strategizing
+
+        container = self._container
+        return Strategizing(
+            open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
+            turn=ActorTurn(lambda: container.actor_runner, told),
+            decisions=self.decisions,
+            clock=container.clock,
+            say=say or _nothing,
+        )
+
+    def executing(
+        self,
+        say: Callable[[str], None] | None,
+        told: Callable[[Progress], None] | None,
+        on_output: Callable[[bytes], None] | None,
+    ) -> Executing:
+        """Execute by actors."""
+        from cleveragents.application.services.actor_turn import ActorTurn
+        from cleveragents.application.services.executing import Executing
         from cleveragents.infrastructure.persistence.sql_plan_records import SqlCheckStore
 
         container = self._container
-        return ActorPhases(
+        return Executing(
             open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
-            runner=lambda: container.actor_runner,
-            decisions=self.decisions,
+            turn=ActorTurn(lambda: container.actor_runner, told),
             checks=SqlCheckStore(container.database, container.identifiers),
             clock=container.clock,
             say=say or _nothing,
-            told=told,
         )
 
     def time_left(self, plan: Plan, strategy: Strategy) -> float:
@@ -197,7 +217,7 @@ class ActorParts:
         self, ground: ActorGround, on_output: Callable[[bytes], None] | None, say: Callable[[str], None]
     ) -> Iterator[Stage]:
         from cleveragents.application.services.actor_naming import current_name
-        from cleveragents.application.services.actor_phases import Stage
+        from cleveragents.application.services.actor_stage import Stage
         from cleveragents.domain.policy import READ_ONLY
         from cleveragents.infrastructure.guidance.instructions import instructions_for, user_instructions
         from cleveragents.infrastructure.guidance.skill_tool import SkillTools

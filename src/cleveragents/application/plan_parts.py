@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.faults import FaultPoints
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.application.ports.tools import ToolSource
-    from cleveragents.application.services.actor_phases import ActorGround
+    from cleveragents.application.services.actor_stage import ActorGround
     from cleveragents.application.services.async_worker import AsyncJob
     from cleveragents.application.services.plan_apply import PlanApply
     from cleveragents.application.services.plan_checks import PlanChecks
@@ -312,7 +312,8 @@ class PlanParts:
             setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
             rewriting=self.rewriting,
             checks=self.checks,
-            phases=self.thinking.phases(progress, told, on_output),
+            strategizing=self.thinking.strategizing(progress, told, on_output),
+            executing=self.thinking.executing(progress, told, on_output),
             time_left=self.thinking.time_left,
             clock=self._container.clock,
             progress=progress,

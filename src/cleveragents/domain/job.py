@@ -66,13 +66,15 @@ class WorkerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to be submitted. A `key` makes the submission idempotent."""
+    """A job to be submitted. A `key` makes the submission idempotent. It is not begun while `at_most` jobs of
+    its kind run, in whatever process; None is no bound."""
 
     kind: str
     payload: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
     priority: int = 0
     max_attempts: int = 3
     key: str | None = None
+    at_most: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
@@ -112,3 +114,4 @@ class Job:
     result: JsonValue = None
     error: str | None = None
     key: str | None = None
+    at_most: int | None = None

@@ -45,7 +45,7 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
     """A queued job. `InvalidPayload` for what no database can keep."""
     _ensure_storable("kind of a job", new.kind)
     _ensure_storable("key of a job", new.key or "")
-    for number in (new.priority, new.max_attempts):
+    for number in (new.priority, new.max_attempts, new.at_most or 0):
         if not -_INTEGER_BOUND <= number < _INTEGER_BOUND:
             raise InvalidPayload(f"a {new.kind} job", f"{number} is out of range")
     job = Job(
@@ -62,6 +62,7 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
         updated_at=now,
         not_before=now,
         key=new.key,
+        at_most=new.at_most,
     )
     return Move(job, EventType.JOB_SUBMITTED, {"kind": job.kind, "priority": job.priority})
 

@@ -73,9 +73,10 @@ def _moves(phase: Phase, then: Standing | None) -> dict[Standing, frozenset[Stan
         (phase, _Q): frozenset({(phase, _PR), (phase, _ERR), (phase, _CAN)}),
         # To itself: another worker takes the phase over from one that died.
         (phase, _PR): frozenset({(phase, s) for s in (_PR, _W, _C, _ERR, _CAN)}),
-        (phase, _W): frozenset({(phase, _Q), (phase, _ERR), (phase, _CAN)}),
-        (phase, _C): frozenset({(phase, _Q), (phase, _CAN), *onward}),
-        (phase, _ERR): frozenset({(phase, _Q), (phase, _CAN), (_P, _REJ)}),
+        # To strategize: its decisions are corrected, by a person or by itself.
+        (phase, _W): frozenset({(phase, _Q), (phase, _ERR), (phase, _CAN), (_S, _Q)}),
+        (phase, _C): frozenset({(phase, _Q), (phase, _CAN), (_S, _Q), *onward}),
+        (phase, _ERR): frozenset({(phase, _Q), (phase, _CAN), (_P, _REJ), (_S, _Q)}),
         (phase, _CAN): frozenset(),
     }
 
@@ -89,7 +90,7 @@ _MOVES: Mapping[Standing, frozenset[Standing]] = {
     (_E, _C): frozenset({(_P, _Q), (_P, _REJ), (_E, _Q), (_S, _Q), (_E, _CAN)}),
     (_P, _Q): frozenset({(_P, _PR), (_P, _ERR), (_P, _CAN), (_P, _REJ)}),
     (_P, _PR): frozenset({(_P, s) for s in (_PR, _APPLIED, _CON, _ERR, _CAN)}),
-    (_P, _CON): frozenset({(_P, _Q), (_P, _REJ), (_P, _CAN), (_E, _Q)}),
+    (_P, _CON): frozenset({(_P, _Q), (_P, _REJ), (_P, _CAN), (_E, _Q), (_S, _Q)}),
     # To applied: what is found in the user's files counts, whatever was believed of it.
     (_P, _ERR): frozenset({(_P, _Q), (_P, _APPLIED), (_P, _REJ), (_P, _CAN)}),
     (_P, _CAN): frozenset(),
@@ -116,6 +117,7 @@ class Plan:
 
     `resource` is the root of the repository or directory it is to change; `request` holds what the user asked
     for (action, arguments, checks, profile, where to start from), as JSON; `strategy` what Strategize left.
+    A sub-plan has a parent, the `depth` below the root, and a `key` by which its parent knows it.
     """
 
     id: str
@@ -134,6 +136,13 @@ class Plan:
     job_id: str | None = None
     parent_id: str | None = None
     root_id: str | None = None
+    depth: int = 0
+    key: str | None = None
+
+    @property
+    def root(self) -> str:
+        """The plan at the top of its tree: itself, unless it is a sub-plan."""
+        return self.root_id or self.id
 
     @property
     def standing(self) -> Standing:

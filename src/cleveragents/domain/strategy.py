@@ -7,7 +7,7 @@ changes nothing about a plan under way.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cleveragents.domain.action import Setup
@@ -55,11 +55,25 @@ class StrategyStep:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an actor is to do, in words; `needs` are the numbers, from 1, of the tasks that come before it."""
+    """What an actor is to do, in words; `needs` are the numbers, from 1, of the tasks that come before it.
+
+    A `sub_plan` is done by a plan of its own, in a sandbox of its own, beside others; `request` is what that
+    one asks for where it differs from its parent (action, arguments, actor, model, checks …). `decisions` are
+    the numbers of those that it carries out: when one of them is corrected, so is what was done for it.
+    `round` counts how often the plan had gone back to Strategize when the task was thought of.
+    """
 
     name: str
     instructions: str = ""
     needs: tuple[int, ...] = ()
+    sub_plan: bool = False
+    request: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
+    decisions: tuple[int, ...] = ()
+    round: int = 0
+
+    def part(self, number: int) -> str:
+        """The name of its run within the plan: that of a task of an earlier round is never used again."""
+        return f"{number}~{self.round}" if self.round else str(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +90,10 @@ class Casting:
 class Strategy:
     """Steps in order, or tasks for actors; checks for the result, and the bounds of it all.
 
-    `directory` is where commands start, below the sandbox's root: where the user stood.
+    `directory` is where commands start, below the sandbox's root: where the user stood. `round` counts how
+    often the plan went back to Strategize, `returns` how often of that by itself. `guidance` is what a person
+    added since, in order. Of sub-plans, `max_parallel` run at once; with `fail_fast` the first that fails
+    ends the others.
     """
 
     steps: tuple[StrategyStep, ...]
@@ -92,6 +109,11 @@ class Strategy:
     casting: Casting | None = None
     tasks: tuple[Task, ...] = ()
     definition_of_done: str = ""
+    round: int = 0
+    returns: int = 0
+    guidance: tuple[str, ...] = ()
+    max_parallel: int | None = None
+    fail_fast: bool = False
 
     @property
     def ordered_tasks(self) -> tuple[tuple[int, Task], ...]:
@@ -157,11 +179,13 @@ class Strategy:
                 "invariants": list(self.invariants),
                 "directory": self.directory,
                 "casting": None if self.casting is None else asdict(self.casting),
-                "tasks": [
-                    {"name": task.name, "instructions": task.instructions, "needs": list(task.needs)}
-                    for task in self.tasks
-                ],
+                "tasks": [asdict(task) for task in self.tasks],
                 "definition_of_done": self.definition_of_done,
+                "round": self.round,
+                "returns": self.returns,
+                "guidance": list(self.guidance),
+                "max_parallel": self.max_parallel,
+                "fail_fast": self.fail_fast,
             }
         )
 
@@ -185,12 +209,26 @@ class Strategy:
             invariants=tuple(facts["invariants"]),
             directory=facts["directory"],
             casting=None if not facts.get("casting") else Casting(**facts["casting"]),
-            tasks=tuple(
-                Task(task["name"], task["instructions"], tuple(task["needs"]))
-                for task in facts.get("tasks", ())
-            ),
+            tasks=tuple(_task(task) for task in facts.get("tasks", ())),
             definition_of_done=facts.get("definition_of_done", ""),
+            round=facts.get("round", 0),
+            returns=facts.get("returns", 0),
+            guidance=tuple(facts.get("guidance", ())),
+            max_parallel=facts.get("max_parallel"),
+            fail_fast=facts.get("fail_fast", False),
         )
+
+
+def _task(facts: Mapping[str, Any]) -> Task:
+    return Task(
+        name=facts["name"],
+        instructions=facts["instructions"],
+        needs=tuple(facts["needs"]),
+        sub_plan=facts.get("sub_plan", False),
+        request=facts.get("request", FrozenObject({})),
+        decisions=tuple(facts.get("decisions", ())),
+        round=facts.get("round", 0),
+    )
 
 
 def _step(facts: Mapping[str, Any]) -> StrategyStep:

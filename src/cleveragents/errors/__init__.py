@@ -7,6 +7,7 @@
       * AmbiguousChangeset
       * ForeignChangeset
       * CallDenied
+      * TreeTooLarge
     * ChangesetClosed
     * UnknownChangeset
     * DuplicateKey
@@ -144,6 +145,7 @@ from cleveragents.errors.plans import (
     NeedsHuman,
     PlanFailed,
     StalePlan,
+    TreeTooLarge,
     UnknownCheckpoint,
     UnknownPlan,
 )
@@ -238,6 +240,7 @@ __all__ = [
     "StoreFull",
     "ThreadBusy",
     "ToolRefused",
+    "TreeTooLarge",
     "Unavailable",
     "UnknownAction",
     "UnknownActor",

@@ -15,6 +15,7 @@ __all__ = [
     "NeedsHuman",
     "PlanFailed",
     "StalePlan",
+    "TreeTooLarge",
     "UnknownCheckpoint",
     "UnknownPlan",
 ]
@@ -47,6 +48,11 @@ class IllegalPlanMove(InvalidRequest):
     plan_id: str
     standing: str
     wanted: str
+
+
+@dataclass(eq=False)
+class TreeTooLarge(PlanError):
+    """The plan may have no further sub-plan: it lies too deep, or has too many."""
 
 
 @dataclass(eq=False)

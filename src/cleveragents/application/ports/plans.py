@@ -14,7 +14,7 @@ from cleveragents.domain.plan import Plan, PlanState, Standing
 from cleveragents.domain.review import Review
 from cleveragents.domain.tool import CallState, ToolCall
 
-__all__ = ["CallStore", "CheckStore", "NewPlan", "PlanFacts", "PlanStore", "ReviewStore"]
+__all__ = ["CallStore", "CheckStore", "NewPlan", "PlanFacts", "PlanStore", "ReviewStore", "TreeLimits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,14 @@ class NewPlan:
     action: str
     resource: str
     request: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
-    parent_id: str | None = None
-    root_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLimits:
+    """How far a tree of plans may grow: `depth` below the root, `fan_out` sub-plans of one plan."""
+
+    depth: int = 4
+    fan_out: int = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,20 @@ class PlanStore(Protocol):
 
     def create(self, new: NewPlan, *, now: datetime) -> Plan:
         """A plan at `action/queued`."""
+        ...
+
+    def spawn(
+        self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
+    ) -> Plan:
+        """A sub-plan at `action/queued`; the one that is known by the key already, if there is one.
+
+        One step with the counting: `TreeTooLarge`. Only for a parent that is being worked on by whoever has
+        its job: `StalePlan`, `StaleFence`.
+        """
+        ...
+
+    def children(self, plan_id: str) -> Sequence[Plan]:
+        """Its sub-plans, in the order in which they were made."""
         ...
 
     def get(self, plan_id: str) -> Plan:

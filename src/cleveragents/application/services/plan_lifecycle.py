@@ -201,7 +201,7 @@ class PlanLifecycle:
         """A job for the plan. Its key says for which version, so that it is submitted once."""
         wanted = _queued(plan)
         ensure_plan_move(plan.id, plan.standing, wanted)
-        kind, key = kind_of_plan(plan.id), f"{plan.id}@{plan.version}"
+        kind, key = kind_of_plan(plan.root), f"{plan.id}@{plan.version}"
         last = self._job(plan)
         kept = {} if last is None else _going_on_with(last.payload.get("model"))
         new = NewJob(kind, {"plan_id": plan.id, **kept, **(more or {})}, max_attempts=ATTEMPTS, key=key)

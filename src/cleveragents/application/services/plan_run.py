@@ -18,11 +18,13 @@ from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes, SandboxRequest
-from cleveragents.application.services.actor_phases import ActorGround, ActorPhases
+from cleveragents.application.services.actor_stage import ActorGround
 from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.application.services.executing import Executing
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.sandbox_setup import SandboxSetup
+from cleveragents.application.services.strategizing import Strategizing
 from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.invariant import Invariant, broken_by
@@ -80,9 +82,10 @@ class OpenExecution(Protocol):
     def __call__(self, plan: Plan, strategy: Strategy, sandbox: Sandbox, job: AsyncJob) -> ToolExecution: ...
 
 
-def kind_of_plan(plan_id: str) -> str:
-    """The kind of a plan's jobs: its own, so that who runs a plan in the foreground runs no other."""
-    return f"plan:{plan_id}"
+def kind_of_plan(root_id: str) -> str:
+    """The kind of the jobs of a tree of plans: its own, so that who runs a plan in the foreground runs its
+    sub-plans, too, and no other."""
+    return f"plan:{root_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,8 @@ class PlanRun:
     setup: SandboxSetup
     rewriting: PlanRewriting
     checks: ChecksFor
-    phases: ActorPhases
+    strategizing: Strategizing
+    executing: Executing
     time_left: TimeLeft
     clock: Clock
     progress: Callable[[str], None] | None = None
@@ -159,7 +163,7 @@ class PlanRun:
                 self._say(f"invariant, {Invariant.parse(text).standing} ({text})")
             if strategy.casting is not None:
                 sandbox = self._sandbox(plan, strategy)
-                strategy = self.phases.strategize(self._ground(_Work(plan, strategy, sandbox, job)))
+                strategy = self.strategizing(self._ground(_Work(plan, strategy, sandbox, job)))
             held.move(Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
         held.move(Phase.EXECUTE, PlanState.QUEUED)
 
@@ -174,7 +178,7 @@ class PlanRun:
             self._do_steps(work, execution)
             self._run_checks(work, execution)
         else:
-            held.left = self.phases.execute(self._ground(work, execution))
+            held.left = self.executing(self._ground(work, execution))
         broken = broken_by(strategy.invariants, execution.history.states(plan.id))
         if broken is not None:  # guard: whatever way it came about
             raise PlanFailed(plan.id, broken)

@@ -178,6 +178,15 @@ class PlanSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     pass_environment: Annotated[
         str, Meta(description="names of variables that commands may see, separated by commas")
     ] = ""
+    max_parallel: Annotated[
+        int, Meta(ge=1, le=64, description="plans of one tree that run at once", extra=_LOWER)
+    ] = 4
+    max_depth: Annotated[
+        int, Meta(ge=0, le=16, description="how deep sub-plans may have sub-plans", extra=_LOWER)
+    ] = 4
+    max_fan_out: Annotated[
+        int, Meta(ge=0, le=1000, description="sub-plans that one plan may have", extra=_LOWER)
+    ] = 32
 
     def __post_init__(self) -> None:
         _known_profile(self.profile)

@@ -6,12 +6,13 @@ long conversation is not written anew with every step of a graph that did not ch
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, Table, Text
 
 from cleveragents.infrastructure.persistence.tables import METADATA, id_type, number_type
 
 __all__ = [
     "budgets",
+    "corrections",
     "decisions",
     "graph_checkpoints",
     "graph_values",
@@ -122,3 +123,18 @@ model_calls = Table(
 )
 
 Index("ix_model_calls_plan_id_key", model_calls.c.plan_id, model_calls.c.key)
+
+# How often a plan was told to think again, or was given more to heed; `outcome` is the tree it had come to.
+corrections = Table(
+    "corrections",
+    METADATA,
+    Column("plan_id", id_type(), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("decision", Integer),
+    Column("guidance", Text, nullable=False),
+    Column("superseded", Text, nullable=False),
+    Column("checkpoint", Integer),
+    Column("outcome", Text),
+    Column("by_itself", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)

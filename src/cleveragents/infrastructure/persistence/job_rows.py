@@ -45,6 +45,7 @@ def row_of(job: Job) -> dict[str, object]:
         "priority": job.priority,
         "max_attempts": job.max_attempts,
         "key": job.key,
+        "at_most": job.at_most,
         "created_at": microseconds(job.created_at),
         **changed_of(job),
     }
@@ -92,6 +93,7 @@ def job_of(row: RowMapping) -> Job:
         result=None if row["result"] is None else _decoded(row["result"]),
         error=row["error"],
         key=row["key"],
+        at_most=row["at_most"],
     )
 
 

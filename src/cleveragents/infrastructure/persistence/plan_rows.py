@@ -43,6 +43,7 @@ def plan_row(plan: Plan) -> dict[str, object]:
             "job_id": plan.job_id,
             "parent_id": plan.parent_id,
             "root_id": plan.root_id,
+            "key": plan.key,
         },
     )
     return {
@@ -60,6 +61,8 @@ def plan_row(plan: Plan) -> dict[str, object]:
         "job_id": plan.job_id,
         "parent_id": plan.parent_id,
         "root_id": plan.root_id,
+        "depth": plan.depth,
+        "key": plan.key,
         "created_at": microseconds(plan.created_at),
         "updated_at": microseconds(plan.updated_at),
     }
@@ -84,6 +87,8 @@ def plan_of(row: Mapping[Any, Any]) -> Plan:
         job_id=row["job_id"],
         parent_id=row["parent_id"],
         root_id=row["root_id"],
+        depth=row["depth"],
+        key=row["key"],
     )
 
 

@@ -14,13 +14,14 @@ from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.application.ports.plans import NewPlan, PlanFacts
+from cleveragents.application.ports.plans import NewPlan, PlanFacts, TreeLimits
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
-from cleveragents.errors import AmbiguousPlan, PlanError, StalePlan, UnknownPlan
+from cleveragents.errors import AmbiguousPlan, PlanError, StalePlan, TreeTooLarge, UnknownPlan
 from cleveragents.infrastructure.persistence.actor_tables import (
     budgets,
+    corrections,
     decisions,
     graph_checkpoints,
     graph_values,
@@ -46,6 +47,7 @@ __all__ = ["SqlPlanStore"]
 
 _BY_ID = select(plans).where(plans.c.id == bindparam("plan_id"))
 _HELD_BY_ID = _BY_ID.with_for_update()
+_CHILDREN = select(plans).where(plans.c.parent_id == bindparam("plan_id")).order_by(plans.c.number)
 _CHANGED = ("phase", "state", "version", "strategy", "waiting_for", "error", "job_id", "updated_at")
 _MOVE = (
     update(plans)
@@ -67,31 +69,53 @@ class SqlPlanStore:
 
     def create(self, new: NewPlan, *, now: datetime) -> Plan:
         plan_id = self._identifiers.new()
-        wanted = Plan(
-            id=plan_id,
-            goal=new.goal,
-            action=new.action,
-            resource=new.resource,
-            phase=Phase.ACTION,
-            state=PlanState.QUEUED,
-            version=1,
-            created_at=now,
-            updated_at=now,
-            request=new.request,
-            parent_id=new.parent_id,
-            root_id=new.root_id or plan_id,
-        )
+        wanted = _begun(plan_id, new, now)
+        return self._database.write(lambda connection: self._inserted(connection, wanted, now))
 
+    def spawn(
+        self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
+    ) -> Plan:
+        child_id = self._identifiers.new()
+
+        def unit(connection: Connection) -> Plan:
+            ensure_owned(connection, fence)
+            held = _held(connection, parent)
+            rows = connection.execute(_CHILDREN, {"plan_id": held.id}).mappings().all()
+            known = next((plan_of(row) for row in rows if row["key"] == key), None)
+            if known is not None:  # guard: a run that is repeated spawns nothing twice
+                return known
+            if not held.state.running:  # guard: what was stopped meanwhile grows no further
+                raise StalePlan(held.id, held.version)
+            _ensure_room(held, len(rows), limits)
+            child = replace(
+                _begun(child_id, new, now),
+                parent_id=held.id,
+                root_id=held.root,
+                depth=held.depth + 1,
+                key=key,
+            )
+            spawned = self._inserted(connection, child, now)
+            event = self._event(EventType.PLAN_SPAWNED, held, now, child=spawned.id, key=key)
+            append_to_outbox(connection, event)
+            return spawned
+
+        return self._database.write(unit)
+
+    def children(self, plan_id: str) -> Sequence[Plan]:
+        with self._database.read() as connection:
+            rows = connection.execute(_CHILDREN, {"plan_id": plan_id}).mappings().all()
+        return [plan_of(row) for row in rows]
+
+    def _inserted(self, connection: Connection, wanted: Plan, now: datetime) -> Plan:
         row = plan_row(wanted)
         # What is told and returned is what any other process will read.
         plan = plan_of(row)
-
-        def unit(connection: Connection) -> Plan:
-            connection.execute(plans.insert(), row)
-            append_to_outbox(connection, self._event(EventType.PLAN_CREATED, plan, now, action=plan.action))
-            return plan
-
-        return self._database.write(unit)
+        connection.execute(plans.insert(), row)
+        facts: dict[str, JsonValue] = {"action": plan.action}
+        if plan.parent_id is not None:
+            facts["parent"] = plan.parent_id
+        append_to_outbox(connection, self._event(EventType.PLAN_CREATED, plan, now, **facts))
+        return plan
 
     def get(self, plan_id: str) -> Plan:
         if not is_storable(plan_id):
@@ -200,7 +224,16 @@ class SqlPlanStore:
             connection.execute(of_plan.order_by(changesets.c.id).with_for_update()).all()
             connection.execute(delete(change_entries).where(change_entries.c.changeset_id.in_(of_plan)))
             # A sandbox's row stays as long as its directory: it is how that is found and removed.
-            for table in (changesets, tool_calls, check_runs, reviews, applies, decisions, model_calls):
+            for table in (
+                changesets,
+                tool_calls,
+                check_runs,
+                reviews,
+                applies,
+                decisions,
+                corrections,
+                model_calls,
+            ):
                 connection.execute(delete(table).where(table.c.plan_id == held.id))
             connection.execute(delete(budgets).where(budgets.c.root_id == held.id))
             for table in (graph_checkpoints, graph_values, graph_writes):
@@ -215,6 +248,35 @@ class SqlPlanStore:
     def _event(self, kind: EventType, plan: Plan, now: datetime, **facts: JsonValue) -> DomainEvent:
         told: dict[str, JsonValue] = {"phase": plan.phase.value, "state": plan.state.value, **facts}
         return DomainEvent(kind, plan.id, self._identifiers.new(), now, told)
+
+
+def _begun(plan_id: str, new: NewPlan, now: datetime) -> Plan:
+    return Plan(
+        id=plan_id,
+        goal=new.goal,
+        action=new.action,
+        resource=new.resource,
+        phase=Phase.ACTION,
+        state=PlanState.QUEUED,
+        version=1,
+        created_at=now,
+        updated_at=now,
+        request=new.request,
+        root_id=plan_id,
+    )
+
+
+def _ensure_room(parent: Plan, children: int, limits: TreeLimits) -> None:
+    """`TreeTooLarge` for one sub-plan too many."""
+    if parent.depth + 1 > limits.depth:
+        raise TreeTooLarge(
+            parent.id,
+            f"it lies {parent.depth} deep, and sub-plans may lie {limits.depth} deep (plan.max_depth)",
+        )
+    if children >= limits.fan_out:  # guard: counted in the step that adds one
+        raise TreeTooLarge(
+            parent.id, f"it has {children} sub-plans, and may have {limits.fan_out} (plan.max_fan_out)"
+        )
 
 
 def _held(connection: Connection, plan: Plan) -> Plan:

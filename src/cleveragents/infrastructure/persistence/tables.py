@@ -87,6 +87,7 @@ jobs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("not_before", BigInteger, nullable=False),
+    Column("at_most", Integer),
     sqlite_autoincrement=True,
 )
 
@@ -177,8 +178,13 @@ plans = Table(
     Column("root_id", id_type()),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    Column("depth", Integer, nullable=False, server_default="0"),
+    Column("key", id_type()),
     sqlite_autoincrement=True,
 )
+
+# A parent knows each of its sub-plans by a key.
+Index("ix_plans_parent_id_key", plans.c.parent_id, plans.c.key, unique=True)
 
 # Where a plan's sandbox is. `state`: making, ready, removing; a row goes when its directory is gone.
 sandboxes = Table(

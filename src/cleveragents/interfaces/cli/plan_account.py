@@ -84,7 +84,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
 
 def objection_to(parts: PlanParts, plan: Plan) -> str | None:
     """What the reviewer has against the result, if it was not accepted in the end."""
-    from cleveragents.application.services.actor_phases import REVIEW
+    from cleveragents.application.services.executing import REVIEW
 
     read = [run for run in parts.check_runs.of_plan(plan.id) if run.name == REVIEW and not run.required]
     if not read or read[-1].verdict is CheckVerdict.PASSED:

@@ -84,7 +84,7 @@ def work_on(
         view = view_for(container, plan, output)
         if answered is None:
             view.say(f"plan {plan.id}: {goal_of(plan)}")
-        handlers = {kind_of_plan(plan.id): handler_of(container, view, answered)}
+        handlers = {kind_of_plan(plan.root): handler_of(container, view, answered)}
         worker = container.worker(handlers, name=f"run-{os.getpid()}")
         worker.start()
         worker.run_until_idle(_FOREVER)

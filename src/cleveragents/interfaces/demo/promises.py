@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleveragents.application.services.actor_phases import REVIEW
+from cleveragents.application.services.executing import REVIEW
 from cleveragents.domain.budget import Spend, dollars, exceeded
 from cleveragents.domain.check import CheckRun, CheckVerdict
 from cleveragents.domain.event import EventType

@@ -1,0 +1,92 @@
+"""One run of one actor for a plan: named for good, so that it is taken up where it was cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cleveragents.application.ports.actors import ActorRequest, ActorRunner, Answer
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.services.actor_stage import ActorGround, Stage
+from cleveragents.application.services.starting_context import context_for
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.progress import Progress
+from cleveragents.domain.redaction import redact_content_text
+from cleveragents.errors import ActorAsks, ActorStopped, BudgetExhausted, DeadlineExceeded
+
+__all__ = ["ActorTurn"]
+
+_LIMIT = "its limit"  # in the words of an actor that went as far as it may, which no model changes
+
+
+@dataclass(frozen=True, slots=True)
+class ActorTurn:
+    """Has actors run. Stateless but for its parts: any number of plans may be at it at once."""
+
+    runner: Callable[[], ActorRunner]
+    told: Callable[[Progress], None] | None = None
+
+    def run(
+        self, ground: ActorGround, stage: Stage, actor: str, part: str, *, task: str = "", reads: bool = False
+    ) -> Mapping[str, JsonValue]:
+        """What the actor left in its state. `NeedsHuman` where it asks a person, `BudgetExhausted`."""
+        plan, strategy, job = ground.plan, ground.strategy, ground.job
+        who, part = stage.actors.get(actor), stage.named(part)
+        left = ground.seconds_left()
+        if left <= 0:
+            raise _out_of_time(plan)
+        host = stage.host(part, reads=reads or who.read_only)
+        request = ActorRequest(
+            actor=who,
+            thread_id=f"{plan.id}/{part}",
+            inputs={
+                "goal": plan.goal,
+                "task": task,
+                "definition_of_done": strategy.definition_of_done,
+                "instructions": redact_content_text(
+                    _with_invariants(stage.instructions, strategy.invariants)
+                ),
+                "context": context_for(who, stage, host, f"{plan.goal}\n\n{task}"),
+            },
+            host=host,
+            stop=job.token,
+            fence=Fence(job.id, job.fence),
+            answer=_answer(job.payload.get("answer")),
+            seconds=left,
+            told=self.told,
+            actors=stage.actors,
+        )
+        try:
+            outcome = self.runner().run(request)
+        except DeadlineExceeded as late:
+            if late.seconds < left:  # a limit of the actor's own, which no budget of the plan's raises
+                raise ActorStopped(actor, str(late)) from None
+            raise _out_of_time(plan) from None
+        except ActorStopped as stopped:
+            if _LIMIT in stopped.reason:
+                raise
+            advice = f"a stronger model may do better: `agents plan resume {plan.id} --model …`"
+            raise ActorStopped(stopped.actor, f"{stopped.reason}; {advice}") from stopped
+        asked = outcome.question
+        if asked is not None:
+            choices = f" ({', '.join(asked.choices)})" if asked.choices else ""
+            remedy = f"`agents plan answer {plan.id} TEXT`"
+            raise ActorAsks(
+                plan.id, redact_content_text(f"{asked.text}{choices}"), remedy, asked.id, asked.choices
+            )
+        return outcome.values
+
+
+def _answer(kept: JsonValue) -> Answer | None:
+    return Answer(str(kept["question"]), str(kept["text"])) if isinstance(kept, Mapping) else None
+
+
+def _out_of_time(plan: Plan) -> BudgetExhausted:
+    return BudgetExhausted(plan.id, "the time it may take is over", "--timeout TIME")
+
+
+def _with_invariants(instructions: str, invariants: Sequence[str]) -> str:
+    rules = "\n".join(f"- {text}" for text in invariants)
+    parts = [instructions, f"These must hold whatever you do:\n{rules}" if rules else ""]
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,151 @@
+"""Execute by actors: one works task by task, another reviews, and the first mends what is found.
+
+Every run of an actor has a name for good, below its plan's id. So a plan that was killed anywhere is simply
+run again: what ended answers at once with what it said, what was cut off goes on at its last finished call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cleveragents.application.ports.actors import ActorHost
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.models import ModelRequest
+from cleveragents.application.ports.plans import CheckStore
+from cleveragents.application.services.actor_stage import ActorGround, OpenStage, Stage
+from cleveragents.application.services.actor_turn import ActorTurn
+from cleveragents.application.services.tool_answers import cut
+from cleveragents.domain.actor import Actor, LlmNode
+from cleveragents.domain.check import CheckRun, CheckVerdict
+from cleveragents.domain.conversation import Message, Role
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.redaction import redact_content_text, redact_text
+from cleveragents.domain.strategy import Strategy, Task
+
+__all__ = ["REVIEW", "Executing"]
+
+REVIEW = "review"
+"""The name under which the reviewer's verdict is kept among the checks."""
+
+_ROUNDS = 3
+_TOLD = 6_000
+_SHARE_OF_DIFF = 0.4
+_CHARACTERS_A_TOKEN = 4
+_SHELL = "/bin/sh: "
+
+
+@dataclass(frozen=True, slots=True)
+class Executing:
+    """The second phase. Stateless but for its parts: any number of plans may be at it at once."""
+
+    open_stage: OpenStage
+    turn: ActorTurn
+    checks: CheckStore
+    clock: Clock
+    say: Callable[[str], None]
+
+    def __call__(self, ground: ActorGround) -> Mapping[str, JsonValue]:
+        """Does the tasks, then mends what checks and the reviewer find, at most three times. What the actor
+        left in its state at the end."""
+        actor, tasks = ground.casting.execute, ground.strategy.ordered_tasks
+        left: Mapping[str, JsonValue] = {}
+        with self.open_stage(ground) as stage:
+            for place, (number, task) in enumerate(tasks, start=1):
+                self.say(redact_text(f"step {place} of {len(tasks)}: {task.name}"))
+                words = _task_words(ground.strategy, number, task)
+                left = self.turn.run(ground, stage, actor, task.part(number), task=words)
+            for number in range(1, _ROUNDS + 1):
+                findings = self._findings(ground, stage)
+                if not findings:
+                    return left
+                self.say(f"mending, round {number} of {_ROUNDS}")
+                left = self.turn.run(ground, stage, actor, f"mend-{number}", task=findings)
+            self._findings(ground, stage)
+        return left
+
+    def _findings(self, ground: ActorGround, stage: Stage) -> str:
+        """What is wrong with the result, in words for who mends it; nothing, if nothing is."""
+        required = [run for run in ground.run_checks() if run.required]
+        for run in required:
+            if _only_a_person_mends(run):
+                self.say(
+                    redact_text(f"the check `{run.command}` does not count: {_first_words(run.details)}")
+                )
+                self.say("that is left to you: nothing can be applied until it has run")
+        failed = [
+            run
+            for run in required
+            if run.verdict is not CheckVerdict.PASSED and not _only_a_person_mends(run)
+        ]
+        if failed:
+            return "\n\n".join(
+                f"The check `{run.command}` does not pass:\n{cut(run.details, _TOLD)}" for run in failed
+            )
+        return self._objections(ground, stage)
+
+    def _objections(self, ground: ActorGround, stage: Stage) -> str:
+        actor, diff = ground.casting.review, stage.diff()
+        if actor is None or not diff:
+            return ""
+        self.say(f"{actor.rpartition('/')[2]} reads the changes")
+        # Named by what is read: other changes get another verdict, and the same ones none that costs again.
+        part = f"review-{hashlib.sha256(diff.encode()).hexdigest()[:16]}"
+        shown = _legible(redact_content_text(diff), stage.actors.get(actor), stage.host(part, reads=True))
+        values = self.turn.run(ground, stage, actor, part, task=shown, reads=True)
+        findings = redact_content_text(
+            "\n".join(f"- {finding}" for finding in _texts(values.get("findings")))
+        )
+        accepted = values.get("verdict") == "accept"
+        verdict = CheckVerdict.PASSED if accepted else CheckVerdict.FAILED
+        summary = redact_content_text(str(values.get("summary") or ""))
+        details = "\n".join(filter(None, [summary, findings]))
+        run = CheckRun(ground.plan.id, REVIEW, actor, False, verdict, details, "", self.clock.now())
+        self.checks.record(run)
+        return "" if accepted else f"The reviewer sends it back:\n{findings or details}"
+
+
+def _only_a_person_mends(run: CheckRun) -> bool:
+    """Whether no change of files lets the check run: its program is not installed, or it looks elsewhere."""
+    if run.verdict is not CheckVerdict.NOT_RUN or not run.details.startswith("could not be run (exit code"):
+        return run.verdict in (CheckVerdict.NOT_RUN, CheckVerdict.VOID)
+    # `/bin/sh: 1: PROGRAM: not found`; one with a slash may be the plan's own to make.
+    said = [line.split(": ") for line in run.details.splitlines() if line.startswith(_SHELL)]
+    return any(len(words) > 2 and "/" not in words[-2] for words in said)
+
+
+def _first_words(details: str) -> str:
+    return " ".join(line.strip() for line in details.strip().splitlines()[:2])
+
+
+def _legible(diff: str, actor: Actor, host: ActorHost) -> str:
+    """As much of it as the actor's models can read beside all else; the files themselves can be read, too."""
+    models = [node.model or actor.model for node in actor.nodes if isinstance(node, LlmNode)]
+    for model in models:
+        window = host.facts(model).context_tokens
+        most = window * _CHARACTERS_A_TOKEN
+        while host.count_tokens(model, _only(cut(diff, most))) > window * _SHARE_OF_DIFF and most > 1:
+            most = most * 2 // 3
+        diff = cut(diff, most)
+    return diff
+
+
+def _only(text: str) -> ModelRequest:
+    return ModelRequest(messages=(Message(Role.USER, text),), max_output_tokens=1)
+
+
+def _task_words(strategy: Strategy, number: int, task: Task) -> str:
+    """The task, and for orientation the others around it."""
+    if len(strategy.tasks) == 1:
+        return task.instructions or task.name
+    overview = "\n".join(
+        f"{n}. {other.name}{'  <- this one' if n == number else ''}"
+        for n, other in enumerate(strategy.tasks, start=1)
+    )
+    return f"{task.name}\n\n{task.instructions}\n\nAll steps of the plan:\n{overview}"
+
+
+def _texts(kept: JsonValue) -> list[str]:
+    many = kept if isinstance(kept, Sequence) and not isinstance(kept, str) else ()
+    return [str(entry) for entry in many]
