@@ -289,7 +289,10 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/persistence/checkpoint_rows.py": [*reversed(CHECKPOINTS)],
     "infrastructure/persistence/database.py": STORE,
     "infrastructure/persistence/group_commit.py": STORE,
-    "infrastructure/persistence/job_fence.py": STORE,
+    "infrastructure/persistence/job_fence.py": [
+        f"{CONTRACTS}plan_records.py",
+        f"{CONTRACTS}checkpoint_store.py",
+    ],
     "infrastructure/persistence/postgres_backend.py": STORE,
     "infrastructure/persistence/sql_budget_store.py": [f"{CONTRACTS}budget_store.py"],
     "infrastructure/persistence/sql_decision_store.py": [f"{CONTRACTS}decision_store.py"],
