@@ -27,6 +27,7 @@
     * ActionExists
     * InvalidAction
     * InvalidArguments
+    * InvalidGoals
     * PolicyDenied
     * UnknownTool
     * InvalidToolCall
@@ -50,6 +51,7 @@
     * JobAlreadyEnded
     * StalePlan
     * PlanFailed
+    * RethinkNeeded
     * NeedsHuman
       * ActorAsks
     * NotTrusted
@@ -92,6 +94,7 @@ from cleveragents.errors.actions import (
     ActionExists,
     InvalidAction,
     InvalidArguments,
+    InvalidGoals,
     NotTrusted,
     PolicyDenied,
     UnknownAction,
@@ -144,6 +147,7 @@ from cleveragents.errors.plans import (
     IllegalPlanMove,
     NeedsHuman,
     PlanFailed,
+    RethinkNeeded,
     StalePlan,
     TreeTooLarge,
     UnknownCheckpoint,
@@ -210,6 +214,7 @@ __all__ = [
     "InvalidActor",
     "InvalidArguments",
     "InvalidCondition",
+    "InvalidGoals",
     "InvalidPayload",
     "InvalidRequest",
     "InvalidToolCall",
@@ -229,6 +234,7 @@ __all__ = [
     "QuestionRefused",
     "QueueFull",
     "QuotaExceeded",
+    "RethinkNeeded",
     "SandboxBusy",
     "SandboxMissing",
     "SandboxRefused",

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from cleveragents.errors.families import Conflict, InvalidRequest
 
-__all__ = ["ActionExists", "InvalidAction", "InvalidArguments", "NotTrusted", "PolicyDenied", "UnknownAction"]
+__all__ = [
+    "ActionExists",
+    "InvalidAction",
+    "InvalidArguments",
+    "InvalidGoals",
+    "NotTrusted",
+    "PolicyDenied",
+    "UnknownAction",
+]
 
 
 @dataclass(eq=False)
@@ -47,6 +55,17 @@ class InvalidArguments(InvalidRequest):
     message = "action {action}: {problem}; `agents action show {action}` describes its arguments"
     action: str
     problem: str
+
+
+@dataclass(eq=False)
+class InvalidGoals(InvalidRequest):
+    """The YAML is no list of goals. Every mistake is named, with its line, all at once."""
+
+    source: str
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.source} is no list of goals that can be run: {'; '.join(self.problems)}"
 
 
 @dataclass(eq=False)
