@@ -27,7 +27,8 @@ strategize/complete    execute/queued strategize/queued strategize/cancelled
 strategize/errored     strategize/queued strategize/cancelled apply/rejected
 
 execute/queued         execute/processing execute/errored execute/cancelled
-execute/processing     execute/processing execute/waiting execute/complete execute/errored execute/cancelled
+execute/processing     execute/processing execute/waiting execute/complete execute/errored execute/cancelled \
+                       strategize/queued
 execute/waiting        execute/queued execute/errored execute/cancelled strategize/queued
 execute/complete       apply/queued apply/rejected execute/queued strategize/queued execute/cancelled
 execute/errored        execute/queued execute/cancelled apply/rejected strategize/queued

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cleveragents.application.services.plan_watch import PlanWatch
 from cleveragents.domain.invariant import Invariant, broken_by
 from cleveragents.domain.plan import PlanState
 from tests.plan_bench import PlanBench, command, step, write
@@ -100,7 +101,7 @@ def test_what_may_not_be_deleted_may_be_changed(plans: PlanBench) -> None:
 
 def test_the_start_of_a_plan_says_which_are_enforced(plans: PlanBench) -> None:
     said: list[str] = []
-    plans.adapt = lambda run: replace(run, progress=said.append)
+    plans.adapt = lambda run: replace(run, watch=lambda plan: PlanWatch(said.append))
     plans.done(command("true"), invariants=("never touch folder/", "be kind"))
     assert said[:2] == [
         "invariant, enforced: no change of folder/ (never touch folder/)",

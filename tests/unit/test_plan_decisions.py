@@ -13,6 +13,7 @@ from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.application.services.plan_checks import CheckGround
 from cleveragents.application.services.plan_history import bring_to
 from cleveragents.application.services.plan_run import kind_of_plan
+from cleveragents.application.services.plan_watch import PlanWatch
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.job import JobState, WorkerIdentity
 from cleveragents.domain.plan import Phase, Plan, PlanState
@@ -258,7 +259,7 @@ def test_a_cancel_that_comes_with_the_end_of_the_run_wins(plans: PlanBench) -> N
         if what.startswith("step 2"):
             cancelled.append(plans.cancel(plan, "at the last moment"))
 
-    plans.adapt = lambda run: replace(run, progress=meanwhile)
+    plans.adapt = lambda run: replace(run, watch=lambda plan: PlanWatch(meanwhile))
     # The last call only reads, so nothing in the run looks at its token any more.
     plan = plans.plan(write("x.txt", ""), write("y.txt", ""))
     plan = plans.work(plan)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.plan_result import PlanResult
     from cleveragents.application.services.plan_rewriting import PlanRewriting
     from cleveragents.application.services.plan_run import PlanRun
+    from cleveragents.application.services.plan_watch import WatchOf
     from cleveragents.application.services.tool_execution import ToolExecution
     from cleveragents.domain.action import Action
     from cleveragents.domain.plan import Plan
@@ -293,15 +294,21 @@ class PlanParts:
         progress: Callable[[str], None] | None = None,
         on_output: Callable[[bytes], None] | None = None,
         told: Callable[[Progress], None] | None = None,
+        watch: WatchOf | None = None,
     ) -> PlanRun:
-        """The handler of plans' jobs."""
+        """The handler of plans' jobs. `watch` says who hears of which plan; without it, one hears of all."""
         from cleveragents.application.services.plan_run import PlanRun
         from cleveragents.application.services.plan_strategy import ActionStrategist
+        from cleveragents.application.services.plan_watch import PlanWatch
         from cleveragents.application.services.sandbox_setup import SandboxSetup
         from cleveragents.infrastructure.sandbox.setup_cache import SetupCache
 
+        one = PlanWatch(progress, on_output, told)
+        watching = watch or (lambda plan: one)
+        thinking = self.thinking
+
         def open_execution(plan: Plan, strategy: Strategy, sandbox: Sandbox, job: AsyncJob) -> ToolExecution:
-            return self._execution(plan, strategy, sandbox, job, on_output)
+            return self._execution(plan, strategy, sandbox, job, watching(plan).on_output)
 
         return PlanRun(
             plans=self.plans,
@@ -312,11 +319,11 @@ class PlanParts:
             setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
             rewriting=self.rewriting,
             checks=self.checks,
-            strategizing=self.thinking.strategizing(progress, told, on_output),
-            executing=self.thinking.executing(progress, told, on_output),
-            time_left=self.thinking.time_left,
+            strategizing=lambda by: thinking.strategizing(by.progress, by.told, by.on_output),
+            executing=lambda by: thinking.executing(by.progress, by.told, by.on_output),
+            time_left=thinking.time_left,
             clock=self._container.clock,
-            progress=progress,
+            watch=watching,
         )
 
     def _execution(

@@ -87,6 +87,8 @@ _MOVES: Mapping[Standing, frozenset[Standing]] = {
     (_A, _CAN): frozenset(),
     **_moves(_S, (_E, _Q)),
     **_moves(_E, (_P, _Q)),
+    # To strategize: what was done shows that it was not thought through, and it says so itself.
+    (_E, _PR): frozenset({(_S, _Q), *((_E, s) for s in (_PR, _W, _C, _ERR, _CAN))}),
     (_E, _C): frozenset({(_P, _Q), (_P, _REJ), (_E, _Q), (_S, _Q), (_E, _CAN)}),
     (_P, _Q): frozenset({(_P, _PR), (_P, _ERR), (_P, _CAN), (_P, _REJ)}),
     (_P, _PR): frozenset({(_P, s) for s in (_PR, _APPLIED, _CON, _ERR, _CAN)}),

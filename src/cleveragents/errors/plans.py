@@ -14,6 +14,7 @@ __all__ = [
     "IllegalPlanMove",
     "NeedsHuman",
     "PlanFailed",
+    "RethinkNeeded",
     "StalePlan",
     "TreeTooLarge",
     "UnknownCheckpoint",
@@ -98,6 +99,16 @@ class PlanFailed(Conflict):
 
     plan_id: str
     problem: str
+
+
+@dataclass(eq=False)
+class RethinkNeeded(Conflict):
+    """What the plan came to shows that it was decided wrongly: it goes back to Strategize by itself."""
+
+    message = "plan {plan_id} is to be thought through again: {findings}"
+
+    plan_id: str
+    findings: str
 
 
 @dataclass(eq=False)

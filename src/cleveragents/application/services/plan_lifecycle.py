@@ -16,14 +16,23 @@ from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import CallStore, NewPlan, PlanFacts, PlanStore
 from cleveragents.application.ports.processes import ProcessSupervisor
 from cleveragents.application.services.job_attempt import marker_of
+from cleveragents.application.services.plan_jobs import ATTEMPTS, is_to_be_run, key_of_job, kind_of_plan
 from cleveragents.application.services.plan_rewriting import PlanRewriting
-from cleveragents.application.services.plan_run import ATTEMPTS, is_to_be_run, kind_of_plan
 from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
 from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import JobAlreadyEnded, PlanError, SandboxMissing, StaleFence, StalePlan, UnknownJob
+from cleveragents.errors import (
+    JobAlreadyEnded,
+    PlanError,
+    SandboxMissing,
+    StaleFence,
+    StalePlan,
+    UnknownJob,
+    UnknownPlan,
+)
 
 __all__ = ["PlanLifecycle"]
 
@@ -47,7 +56,7 @@ class PlanLifecycle:
         # What is only read by people needs no secret; arguments are kept as given, for the plan uses them.
         new = replace(new, goal=redact_text(new.goal))
         plan = self.plans.create(new, now=self.clock.now())
-        return self._queue(plan)
+        return self.queue(plan)
 
     def resume(self, plan: Plan, *, model: str | None = None) -> Plan:
         """Queues a plan that failed or was interrupted, to go on where it stands. Of one that failed at a
@@ -75,7 +84,7 @@ class PlanLifecycle:
         if plan.standing == (Phase.EXECUTE, PlanState.ERRORED):
             with suppress(SandboxMissing):
                 self.rewriting.take_back_failure(plan)
-        return self._queue(plan, _going_on_with(model))
+        return self.queue(plan, _going_on_with(model))
 
     def is_worked_on(self, plan: Plan) -> bool:
         """Whether a living process runs it; one that is not known to be dead counts as alive."""
@@ -108,7 +117,7 @@ class PlanLifecycle:
             raise PlanError(plan.id, f"call {number} does not wait for an answer; call {call.number} does")
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         self.calls.answer(plan.id, call.number, "granted" if granted else "denied", now=self.clock.now())
-        return self._queue(plan)
+        return self.queue(plan)
 
     def reply(self, plan: Plan, text: str) -> Plan:
         """Answers the question that an actor asks, and queues the plan to go on. `PlanError` when none is
@@ -123,7 +132,7 @@ class PlanLifecycle:
         if isinstance(choices, Sequence) and choices and text not in choices:
             raise PlanError(plan.id, f"{text!r} is not among the choices: {', '.join(map(str, choices))}")
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
-        return self._queue(plan, {"answer": {"question": waited.get("question"), "text": text}})
+        return self.queue(plan, {"answer": {"question": waited.get("question"), "text": text}})
 
     def reject(self, plan: Plan) -> Plan:
         """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended."""
@@ -161,6 +170,37 @@ class PlanLifecycle:
             plan, (plan.phase, PlanState.CANCELLED), PlanFacts(error=error), now=self.clock.now()
         )
 
+    def queue(
+        self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: Standing | None = None
+    ) -> Plan:
+        """The plan with a job that goes on with it, from where it stands or from `wanted`. `more` is what
+        that job is told. `IllegalPlanMove`; `StalePlan` when somebody moved it since it was read."""
+        wanted = wanted or _queued(plan)
+        ensure_plan_move(plan.id, plan.standing, wanted)
+        last = self._job(plan)
+        kept = {} if last is None else _going_on_with(last.payload.get("model"))
+        new = NewJob(
+            kind_of_plan(plan.root),
+            {"plan_id": plan.id, **kept, **(more or {})},
+            max_attempts=ATTEMPTS,
+            key=key_of_job(plan),
+        )
+        job = self.jobs.submit(new, now=self.clock.now())
+        return self.plans.move(plan, wanted, PlanFacts(job_id=job.id), now=self.clock.now())
+
+    def wake(self, plan: Plan) -> None:
+        """Has the parent of a sub-plan look at it, if the parent waits for its sub-plans.
+
+        Whoever brings a sub-plan to rest moves it first and then calls this; a parent that is about to wait
+        says so first and then looks at its sub-plans once more. So one of the two sees the other.
+        """
+        if plan.parent_id is None:
+            return
+        with suppress(UnknownPlan, StalePlan):  # it is gone, or somebody moved it, who looks for himself
+            parent = self.plans.get(plan.parent_id)
+            if waits_for_sub_plans(parent):
+                self.queue(parent)
+
     def reconciled(self, plan: Plan) -> Plan:
         """The plan, moved to where its job's end has left it, if the job could not do that itself."""
         if plan.phase is Phase.APPLY:
@@ -187,26 +227,15 @@ class PlanLifecycle:
             plan = self.reconciled(self.plans.get(plan.id))
             job = self._job(plan)
         if job is None or job.state.ended:
-            return self._queue(plan, _going_on_with(model))
+            return self.queue(plan, _going_on_with(model))
         if self.is_worked_on(plan):  # guard: one owner at a time
             raise PlanError(plan.id, "it is running already")
         if model is None:
             return plan
         # The plan leaves its job first: whoever claims that one meanwhile finds that it is not its plan's.
-        plan = self._queue(plan, _going_on_with(model))
+        plan = self.queue(plan, _going_on_with(model))
         self._let_go(job)
         return plan
-
-    def _queue(self, plan: Plan, more: Mapping[str, JsonValue] | None = None) -> Plan:
-        """A job for the plan. Its key says for which version, so that it is submitted once."""
-        wanted = _queued(plan)
-        ensure_plan_move(plan.id, plan.standing, wanted)
-        kind, key = kind_of_plan(plan.root), f"{plan.id}@{plan.version}"
-        last = self._job(plan)
-        kept = {} if last is None else _going_on_with(last.payload.get("model"))
-        new = NewJob(kind, {"plan_id": plan.id, **kept, **(more or {})}, max_attempts=ATTEMPTS, key=key)
-        job = self.jobs.submit(new, now=self.clock.now())
-        return self.plans.move(plan, wanted, PlanFacts(job_id=job.id), now=self.clock.now())
 
     def _job(self, plan: Plan) -> Job | None:
         if plan.job_id is None:

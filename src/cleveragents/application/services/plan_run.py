@@ -22,7 +22,9 @@ from cleveragents.application.services.actor_stage import ActorGround
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.executing import Executing
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
+from cleveragents.application.services.plan_jobs import ATTEMPTS, is_to_be_run, kind_of_plan
 from cleveragents.application.services.plan_rewriting import PlanRewriting
+from cleveragents.application.services.plan_watch import PlanWatch, WatchOf
 from cleveragents.application.services.sandbox_setup import SandboxSetup
 from cleveragents.application.services.strategizing import Strategizing
 from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
@@ -60,7 +62,6 @@ __all__ = [
     "seconds_of",
 ]
 
-ATTEMPTS = 3
 _PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy)
 
 
@@ -82,12 +83,6 @@ class OpenExecution(Protocol):
     def __call__(self, plan: Plan, strategy: Strategy, sandbox: Sandbox, job: AsyncJob) -> ToolExecution: ...
 
 
-def kind_of_plan(root_id: str) -> str:
-    """The kind of the jobs of a tree of plans: its own, so that who runs a plan in the foreground runs its
-    sub-plans, too, and no other."""
-    return f"plan:{root_id}"
-
-
 @dataclass(frozen=True, slots=True)
 class PlanRun:
     """The handler of a plan's jobs. Stateless but for its parts: any number may run at once."""
@@ -100,11 +95,11 @@ class PlanRun:
     setup: SandboxSetup
     rewriting: PlanRewriting
     checks: ChecksFor
-    strategizing: Strategizing
-    executing: Executing
+    strategizing: Callable[[PlanWatch], Strategizing]
+    executing: Callable[[PlanWatch], Executing]
     time_left: TimeLeft
     clock: Clock
-    progress: Callable[[str], None] | None = None
+    watch: WatchOf
 
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Takes the plan as far as it goes without a person; returns where it stands then."""
@@ -160,10 +155,12 @@ class PlanRun:
             plan = held.begin()
             strategy = self.make_strategy(plan)
             for text in strategy.invariants:
-                self._say(f"invariant, {Invariant.parse(text).standing} ({text})")
+                self._say(plan, f"invariant, {Invariant.parse(text).standing} ({text})")
             if strategy.casting is not None:
                 sandbox = self._sandbox(plan, strategy)
-                strategy = self.strategizing(self._ground(_Work(plan, strategy, sandbox, job)))
+                strategy = self.strategizing(self.watch(plan))(
+                    self._ground(_Work(plan, strategy, sandbox, job))
+                )
             held.move(Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
         held.move(Phase.EXECUTE, PlanState.QUEUED)
 
@@ -178,7 +175,7 @@ class PlanRun:
             self._do_steps(work, execution)
             self._run_checks(work, execution)
         else:
-            held.left = self.executing(self._ground(work, execution))
+            held.left = self.executing(self.watch(plan))(self._ground(work, execution))
         broken = broken_by(strategy.invariants, execution.history.states(plan.id))
         if broken is not None:  # guard: whatever way it came about
             raise PlanFailed(plan.id, broken)
@@ -204,7 +201,7 @@ class PlanRun:
             if left() <= 0 and str(number) not in made:
                 raise PlanFailed(plan.id, f"it took more than {work.strategy.limit_seconds:g} s, its budget")
             if str(number) not in made:
-                self._say(f"step {number} of {len(steps)}: {step.name}")
+                self._say(plan, f"step {number} of {len(steps)}: {step.name}")
             request = CallRequest(
                 str(number), step.tool, step.arguments, granted=step.granted, timeout_seconds=left()
             )
@@ -227,7 +224,7 @@ class PlanRun:
             on_output=execution.on_output,
         )
         checks = self.checks(ground.resource)
-        return checks.run(work.strategy.checks, ground, progress=self.progress)
+        return checks.run(work.strategy.checks, ground, progress=self.watch(plan).progress)
 
     def _ground(self, work: _Work, execution: ToolExecution | None = None) -> ActorGround:
         """What actors stand on; without an execution they only read."""
@@ -255,11 +252,12 @@ class PlanRun:
                 from_head=bool(plan.request.get("from_head")),
                 include=strategy.include,
             )
-            return self.sandboxes.create(request, progress=self.progress)
+            return self.sandboxes.create(request, progress=self.watch(plan).progress)
 
-    def _say(self, what: str) -> None:
-        if self.progress is not None:
-            self.progress(what)
+    def _say(self, plan: Plan, what: str) -> None:
+        progress = self.watch(plan).progress
+        if progress is not None:
+            progress(what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,13 +303,6 @@ def _waited(needed: NeedsHuman | BudgetExhausted) -> JsonValue:
     if not isinstance(needed, ActorAsks):
         return told
     return {**told, "for": "question", "question": needed.question_id, "choices": needed.choices}
-
-
-def is_to_be_run(plan: Plan) -> bool:
-    """Whether it was left before the end of what a job does: between its two phases, too."""
-    if plan.phase is Phase.APPLY:
-        return False
-    return plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE)
 
 
 def seconds_of(call: ToolCall) -> float:
