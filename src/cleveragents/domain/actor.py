@@ -1,7 +1,7 @@
 """Actors: who thinks. A graph of nodes over a shared state, as YAML describes it; pure structure.
 
-`type: llm` and `type: tool` in YAML are short for a graph of one node. What makes a graph wrong is in
-`actor_rules.py`, what makes it run in `langgraph/compiler.py`.
+`type: llm`, `tool`, `command` and `acp` in YAML are short for a graph of one node. What makes a graph wrong
+is in `actor_rules.py`, what makes it run in `langgraph/compiler.py`.
 
 A node that follows nothing but `end` leaves the graph. Several names in `next` run at once, as branches; a
 node that several branches lead to runs when all of them have arrived.
@@ -16,13 +16,19 @@ from typing import Literal, TypeAlias
 from cleveragents.domain.json_value import FrozenObject, JsonValue
 
 __all__ = [
+    "AGENT_PROCESSES",
+    "AGENT_SECONDS",
     "END",
     "GIVEN",
+    "AcpNode",
     "Actor",
     "ActorLimits",
+    "AgentNode",
+    "CommandNode",
     "HumanNode",
     "LlmNode",
     "Node",
+    "PromptBy",
     "Reducer",
     "Route",
     "RouterNode",
@@ -39,8 +45,13 @@ END = "end"
 GIVEN: tuple[str, ...] = ("goal", "task", "definition_of_done", "instructions", "context")
 """What every run has in its state without declaring it; empty text where the caller gave none."""
 
+AGENT_SECONDS = 3600.0
+AGENT_PROCESSES = 256
+"""What another agent may take, unless its node says otherwise."""
+
 StateType: TypeAlias = Literal["string", "integer", "number", "boolean", "list", "object"]
 Reducer: TypeAlias = Literal["replace", "append", "sum", "merge"]
+PromptBy: TypeAlias = Literal["stdin", "argument", "file"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +142,48 @@ class HumanNode:
     next: tuple[str, ...] = (END,)
 
 
-Node: TypeAlias = LlmNode | ToolNode | RouterNode | SubgraphNode | HumanNode
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentNode:
+    """Hands the work to a program of somebody else's that is an agent itself, in the sandbox.
+
+    `environment` names the variables of ours that it gets, `home` the files and directories of the user's
+    home that it gets a copy of; nothing else of either. It has the network only where it wants it and the
+    policy gives it, and is ended after so many `seconds`, or when more `processes` than that run at once.
+    The end of what it said goes to the key `output`. `install` says how to get the program.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    prompt: str
+    environment: tuple[str, ...] = ()
+    home: tuple[str, ...] = ()
+    network: bool = False
+    seconds: float = AGENT_SECONDS
+    processes: int = AGENT_PROCESSES
+    output: str | None = None
+    install: str = ""
+    next: tuple[str, ...] = (END,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandNode(AgentNode):
+    """An agent that is run as a command: it is told once, works, and exits with one of `expect_exit`.
+
+    It is told on its standard input, by an argument (`{prompt}` in `argv`, or the last one), or in a file
+    (`{prompt_file}` in `argv`).
+    """
+
+    prompt_by: PromptBy = "stdin"
+    expect_exit: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcpNode(AgentNode):
+    """An agent that speaks the Agent Client Protocol over its standard streams: what it wants to write or to
+    run, it asks us for."""
+
+
+Node: TypeAlias = LlmNode | ToolNode | RouterNode | SubgraphNode | HumanNode | CommandNode | AcpNode
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from cleveragents.domain.actor import END, Actor, HumanNode, LlmNode, Node, RouterNode, SubgraphNode, ToolNode
+from cleveragents.domain.actor import (
+    END,
+    Actor,
+    AgentNode,
+    HumanNode,
+    LlmNode,
+    Node,
+    RouterNode,
+    SubgraphNode,
+    ToolNode,
+)
 
 __all__ = ["at_once", "never_ending", "router_circle", "unreachable", "written_by"]
 
@@ -62,7 +72,7 @@ def at_once(actor: Actor) -> Iterator[tuple[str, str]]:
 def written_by(node: Node, keys: Iterable[str]) -> frozenset[str]:
     """Which of the keys of the state the node writes."""
     written: set[str] = set()
-    if isinstance(node, (LlmNode, ToolNode, HumanNode)) and node.output is not None:
+    if isinstance(node, (LlmNode, ToolNode, HumanNode, AgentNode)) and node.output is not None:
         written.add(node.output)
     if isinstance(node, LlmNode) and node.schema is not None:
         properties = node.schema.get("properties")

@@ -17,6 +17,7 @@ from cleveragents.domain.actor import (
     END,
     GIVEN,
     Actor,
+    AgentNode,
     HumanNode,
     LlmNode,
     Node,
@@ -26,6 +27,7 @@ from cleveragents.domain.actor import (
     ToolNode,
 )
 from cleveragents.domain.actor_paths import at_once, never_ending, router_circle, unreachable, written_by
+from cleveragents.domain.agent_rules import agent_problems
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.template import Place, template_problems
 from cleveragents.errors import CleverAgentsError, InvalidCondition
@@ -41,6 +43,8 @@ _NODE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _RESERVED = (END, "start")
 # A name with one of these belongs to a server or is a pattern; what it means is known when it runs.
 _FOREIGN = ("__", ".", ":", "/", "*")
+# What nodes for other agents are made of: it gives out what of the user's an author names, not a model.
+_INTERNAL = ("agent",)
 _OF_TYPE: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -122,6 +126,8 @@ def _of_node(actor: Actor, node: Node, around: Surroundings) -> Iterator[_Proble
         yield from _llm_problems(actor, node, around)
     if isinstance(node, ToolNode):
         yield from _tool_problem(("tool",), node.tool, around)
+    if isinstance(node, AgentNode):
+        yield from agent_problems(actor, node)
     if isinstance(node, SubgraphNode):
         yield from _subgraph_problems(actor, node, around)
     elif node.output:
@@ -172,6 +178,7 @@ def _text_problems(actor: Actor, node: Node) -> Iterator[_Problem]:
 def _templates(node: Node) -> Iterator[tuple[Place, JsonValue, bool]]:
     if isinstance(node, LlmNode):
         yield ("system",), node.system, False
+    if isinstance(node, (LlmNode, AgentNode)):
         yield ("prompt",), node.prompt, False
     if isinstance(node, HumanNode):
         yield ("question",), node.question, False
@@ -202,6 +209,9 @@ def _llm_problems(actor: Actor, node: LlmNode, around: Surroundings) -> Iterator
 
 def _tool_problem(place: Place, tool: str, around: Surroundings) -> Iterator[_Problem]:
     known = around.tools
+    if tool in _INTERNAL:  # guard: a model that could call it could ask for any variable of the user's
+        yield place, f"{tool!r} is no tool to be named; write a node of type command or acp"
+        return
     if known is None or not tool or tool in known or any(mark in tool for mark in _FOREIGN):
         return
     yield place, f"there is no tool {tool[:60]!r}; {_hint(tool, sorted(known))}"

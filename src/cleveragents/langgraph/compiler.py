@@ -8,6 +8,7 @@ branch with several ways to arrive gets a node of its own there, which they all 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from langgraph.constants import END as GRAPH_END
@@ -19,7 +20,9 @@ from langgraph.types import Command
 from cleveragents.application.ports.actors import Actors
 from cleveragents.domain.actor import (
     END,
+    AcpNode,
     Actor,
+    CommandNode,
     HumanNode,
     LlmNode,
     Node,
@@ -28,6 +31,7 @@ from cleveragents.domain.actor import (
     ToolNode,
 )
 from cleveragents.errors import InvalidActor
+from cleveragents.langgraph.command_node import CommandStep
 from cleveragents.langgraph.human_node import HumanStep
 from cleveragents.langgraph.joins import Edge, Meeting, meetings
 from cleveragents.langgraph.llm_node import MODEL, ONWARD, TOOLS, LlmStep
@@ -116,11 +120,20 @@ class _Compilation:
                 if not self._arrives_itself((node.name, to)):
                     self._builder.add_edge(name, self._target((node.name, to)))
 
-    def _action(self, node: ToolNode | SubgraphNode | HumanNode) -> Callable[..., Any]:
+    def _action(
+        self, node: ToolNode | SubgraphNode | HumanNode | CommandNode | AcpNode
+    ) -> Callable[..., Any]:
         if isinstance(node, ToolNode):
             return ToolStep(self._actor, node).call
         if isinstance(node, HumanNode):
             return HumanStep(self._actor, node).ask
+        if isinstance(node, CommandNode):
+            return CommandStep(self._actor, node).run
+        if isinstance(node, AcpNode):
+            step: Callable[..., Any] = (
+                import_module("cleveragents.langgraph.acp_node").AcpStep(self._actor, node).run
+            )
+            return step
         inner = self._actors.get(node.actor)
         graph = compile_actor(inner, self._actors, above=(*self._above, self._actor.name))
         return SubgraphStep(self._actor, node, inner, graph).run

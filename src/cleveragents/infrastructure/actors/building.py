@@ -7,15 +7,20 @@ rest. Of a right shape nothing is lost.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from cleveragents.domain.actor import (
+    AGENT_PROCESSES,
+    AGENT_SECONDS,
     END,
+    AcpNode,
     Actor,
     ActorLimits,
+    CommandNode,
     HumanNode,
     LlmNode,
     Node,
+    PromptBy,
     Reducer,
     Route,
     RouterNode,
@@ -31,7 +36,7 @@ __all__ = ["ONLY_NODE", "understood"]
 
 _Fields = Mapping[str, JsonValue]
 
-ONLY_NODE: Mapping[str, str] = {"llm": "think", "tool": "call"}
+ONLY_NODE: Mapping[str, str] = {"llm": "think", "tool": "call", "command": "work", "acp": "work"}
 """What the node of an actor that is not a graph is called, by the actor's type."""
 
 
@@ -90,6 +95,10 @@ def _node(name: str, fields: _Fields) -> Node:
             choices=_texts(fields.get("choices")),
             next=after,
         )
+    if kind == "command":
+        return _command(name, fields, after)
+    if kind == "acp":
+        return AcpNode(**_agent(name, fields, after))
     return _llm(name, fields, after)
 
 
@@ -108,6 +117,34 @@ def _llm(name: str, fields: _Fields, after: tuple[str, ...]) -> LlmNode:
         temperature=_number(fields.get("temperature")),
         next=after,
     )
+
+
+def _command(name: str, fields: _Fields, after: tuple[str, ...]) -> CommandNode:
+    way = fields.get("prompt_by")
+    codes = tuple(code for code in items_of(fields.get("expect_exit")) if isinstance(code, int))
+    return CommandNode(
+        **_agent(name, fields, after),
+        prompt_by=cast(PromptBy, way) if way in get_args(PromptBy) else "stdin",
+        expect_exit=codes or (0,),
+    )
+
+
+def _agent(name: str, fields: _Fields, after: tuple[str, ...]) -> dict[str, Any]:
+    """What nodes for other agents have in common."""
+    processes = fields.get("processes")
+    return {
+        "name": name,
+        "argv": _texts(fields.get("argv")),
+        "prompt": _text(fields.get("prompt")),
+        "environment": _texts(fields.get("environment")),
+        "home": _texts(fields.get("home")),
+        "network": fields.get("network") is True,
+        "seconds": _number(fields.get("seconds")) or AGENT_SECONDS,
+        "processes": processes if isinstance(processes, int) else AGENT_PROCESSES,
+        "output": _optional(fields.get("output")),
+        "install": _text(fields.get("install")).strip(),
+        "next": after,
+    }
 
 
 def _key(name: str, fields: _Fields) -> StateKey:

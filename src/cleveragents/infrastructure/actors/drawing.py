@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cleveragents.domain.actor import END, Actor, HumanNode, LlmNode, Node, RouterNode, SubgraphNode
+from cleveragents.domain.actor import (
+    END,
+    Actor,
+    AgentNode,
+    HumanNode,
+    LlmNode,
+    Node,
+    RouterNode,
+    SubgraphNode,
+)
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -17,7 +26,14 @@ __all__ = ["edges", "mermaid", "node_type", "tree"]
 
 _LABEL_LIMIT = 60
 _ESCAPED = str.maketrans({"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "\\": "#92;"})
-_BRACKETS = {"llm": ("([", "])"), "router": ("{", "}"), "subgraph": ("[[", "]]"), "human": ("[/", "/]")}
+_BRACKETS = {
+    "llm": ("([", "])"),
+    "router": ("{", "}"),
+    "subgraph": ("[[", "]]"),
+    "human": ("[/", "/]"),
+    "command": ("[/", "\\]"),
+    "acp": ("[/", "\\]"),
+}
 _PLAIN_BRACKETS = ("[", "]")
 
 
@@ -102,6 +118,8 @@ def _doing(node: Node) -> str:
         return f"{kind} {node.actor}"
     if isinstance(node, HumanNode):
         return f"{kind}: {node.question}"
+    if isinstance(node, AgentNode):
+        return f"{kind} {node.argv[0]}"
     return f"{kind} {node.tool}"
 
 

@@ -48,6 +48,7 @@ _EXAMPLES = {
     "actor": "actor: builtin/executor",
     "question": "question: Go on?",
     "output": "output: answer",
+    "argv": "argv: [claude, --print]",
 }
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, WithJsonSchema
 
+from cleveragents.domain.actor import AGENT_PROCESSES, AGENT_SECONDS
 from cleveragents.domain.actor_rules import NODES_LIMIT
 from cleveragents.domain.template import Place
 
@@ -79,6 +80,54 @@ class _Tool(_Model):
     output: _Text | None = Field(default=None, description="The key that its result is written to.")
 
 
+class _Agent(_Model):
+    argv: list[str] = Field(min_length=1, description="The program and its arguments; no shell is involved.")
+    prompt: _Prompt = Field(description="What the agent is told; ${key} is a key of the state.")
+    environment: list[_Text] = Field(
+        default=[], description="Names of your variables that it gets, such as the one with its key."
+    )
+    home: list[_Text] = Field(
+        default=[], description="Paths below your home that it gets a copy of, such as its settings."
+    )
+    network: bool = Field(default=False, description="Whether it needs the network; the policy decides.")
+    seconds: Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)] = Field(
+        default=AGENT_SECONDS, description="When to end it, if it has not ended."
+    )
+    processes: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=AGENT_PROCESSES, description="With more than these at once it is ended."
+    )
+    output: _Text | None = Field(default=None, description="The key that the end of its output goes to.")
+    install: str = Field(default="", description="How to get the program, for whoever does not have it.")
+
+
+class _Command(_Agent):
+    type: Literal["command"]
+    prompt_by: Literal["stdin", "argument", "file"] = Field(
+        default="stdin",
+        description="How it is told: by its input, in place of {prompt} in argv (or as its last argument), "
+        "or by a path in place of {prompt_file}.",
+    )
+    expect_exit: list[Annotated[int, Field(ge=0, le=255)]] = Field(
+        default=[0], min_length=1, description="The exit codes that mean that it did what it was told."
+    )
+
+
+class _Acp(_Agent):
+    type: Literal["acp"]
+
+
+class CommandNodeModel(_Command):
+    """Runs another agent as a command."""
+
+    next: _Next = ["end"]
+
+
+class AcpNodeModel(_Acp):
+    """Talks to another agent by the Agent Client Protocol."""
+
+    next: _Next = ["end"]
+
+
 class LlmNodeModel(_Llm):
     """Asks a model, and makes the tool calls it asks for."""
 
@@ -133,11 +182,19 @@ NODES: dict[str, type[_Model]] = {
     "router": RouterNodeModel,
     "subgraph": SubgraphNodeModel,
     "human": HumanNodeModel,
+    "command": CommandNodeModel,
+    "acp": AcpNodeModel,
 }
 """The types of nodes, as `type` says them."""
 
 _Node: TypeAlias = Annotated[
-    LlmNodeModel | ToolNodeModel | RouterNodeModel | SubgraphNodeModel | HumanNodeModel,
+    LlmNodeModel
+    | ToolNodeModel
+    | RouterNodeModel
+    | SubgraphNodeModel
+    | HumanNodeModel
+    | CommandNodeModel
+    | AcpNodeModel,
     Field(discriminator="type"),
 ]
 
@@ -160,6 +217,14 @@ class ToolActorModel(_Tool, ActorModel):
     """An actor of one tool node."""
 
 
+class CommandActorModel(_Command, ActorModel):
+    """An actor of one command node: another agent."""
+
+
+class AcpActorModel(_Acp, ActorModel):
+    """An actor of one acp node: another agent."""
+
+
 class GraphActorModel(ActorModel):
     """An actor of nodes that lead to each other."""
 
@@ -173,15 +238,18 @@ ACTORS: dict[str, type[ActorModel]] = {
     "llm": LlmActorModel,
     "graph": GraphActorModel,
     "tool": ToolActorModel,
+    "command": CommandActorModel,
+    "acp": AcpActorModel,
 }
 """The types of actors, as `type` says them."""
 
 
-def actor_file() -> TypeAdapter[LlmActorModel | GraphActorModel | ToolActorModel]:
+_Actor: TypeAlias = LlmActorModel | GraphActorModel | ToolActorModel | CommandActorModel | AcpActorModel
+
+
+def actor_file() -> TypeAdapter[_Actor]:
     """Any of them."""
-    return TypeAdapter(
-        Annotated[LlmActorModel | GraphActorModel | ToolActorModel, Field(discriminator="type")]
-    )
+    return TypeAdapter(Annotated[_Actor, Field(discriminator="type")])
 
 
 def place_in_file(place: Place) -> Place:
