@@ -113,6 +113,7 @@ def test_an_action_is_created_listed_shown_and_deleted(run: Run, root: Path) -> 
     assert [(row["name"], row["origin"], row["trusted"]) for row in listed] == [
         ("builtin/command", "builtin", True),
         ("builtin/goal", "builtin", True),
+        ("builtin/goals", "builtin", True),
         ("builtin/replace", "builtin", True),
         ("team/format", "user", True),
     ]

@@ -172,7 +172,6 @@ def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedPr
         (["-f", "one.txt", "and words"], "leave the goal or the action out"),
         (["-f", "one.txt", "--action", "builtin/command"], "leave the goal or the action out"),
         (["-f", "one.txt", "--commit", "Do it"], "--commit is for one goal"),
-        (["--parallel", "2", "a goal"], "-f FILE names them"),
         (["-f", "one.txt", "--yes", "--review"], "say one of them"),
     ],
 )

@@ -9,10 +9,11 @@ from typing import Protocol
 
 from cleveragents.domain.action import Action, Step
 from cleveragents.domain.check import Check
-from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.goals import GOALS_ACTION
+from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.policy import DEFAULT_PROFILE
-from cleveragents.domain.strategy import Casting, Strategy, StrategyStep
+from cleveragents.domain.strategy import Casting, Strategy, StrategyStep, Task
 
 __all__ = ["ActionNamed", "ActionStrategist", "BroughtAlong"]
 
@@ -20,6 +21,7 @@ _SECONDS = 3600.0
 _STEPS = 1000
 _NAME = 60
 _COMMAND_ACTION = "builtin/command"
+_ASKED = ("action", "arguments", "actor", "model", "checks", "invariants")
 
 
 class ActionNamed(Protocol):
@@ -66,19 +68,40 @@ class ActionStrategist:
             invariants=(*action.invariants, *_texts(request.get("invariants"))),
             directory=str(request.get("directory") or ""),
             casting=_casting(action, request),
+            tasks=_sub_goals(request.get("sub_goals")) if action.name == GOALS_ACTION else (),
             definition_of_done=action.definition_of_done,
+            max_parallel=_whole_number(request.get("max_parallel")),
+            fail_fast=request.get("fail_fast") is True,
         )
 
 
 def _casting(action: Action, request: Mapping[str, JsonValue]) -> Casting | None:
     """Who does it: the actor that the user named, alone, or those of the action."""
     model = str(request.get("model") or "")
+    if action.name == GOALS_ACTION and not model:
+        return None  # its goals need no actor, and what they disagree about goes to a person
     named = request.get("actor")
     if named is not None:
         return Casting(None, str(named), None, model)
     if action.execute_actor is None:
         return None
     return Casting(action.strategize_actor, action.execute_actor, action.review_actor, model)
+
+
+def _sub_goals(kept: JsonValue) -> tuple[Task, ...]:
+    """The goals that the user named, each a plan of its own."""
+    goals = [goal for goal in _items(kept) if isinstance(goal, Mapping)]
+    numbers = {str(goal["name"]): number for number, goal in enumerate(goals, start=1)}
+    return tuple(
+        Task(
+            name=str(goal["name"]),
+            instructions=str(goal.get("goal") or ""),
+            needs=tuple(numbers[need] for need in _texts(goal.get("needs"))),
+            sub_plan=True,
+            request=FrozenObject({key: value for key, value in goal.items() if key in _ASKED}),
+        )
+        for goal in goals
+    )
 
 
 def _step(step: Step, granted: bool) -> StrategyStep:
@@ -105,6 +128,12 @@ def _checks(commands: JsonValue) -> tuple[Check, ...]:
 
 
 def _texts(value: JsonValue) -> tuple[str, ...]:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(str(item) for item in value)
-    return ()
+    return tuple(str(item) for item in _items(value))
+
+
+def _items(value: JsonValue) -> tuple[JsonValue, ...]:
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def _whole_number(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) else None

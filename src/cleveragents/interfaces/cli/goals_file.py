@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["read_goals", "text_of_stdin"]
+__all__ = ["content_of", "read_goals", "text_of_stdin"]
 
 _MOST = 1000
 
@@ -39,13 +39,19 @@ def text_of_stdin(what: str) -> str:
         raise click.UsageError(f"cannot read {what}: it is not UTF-8 text (byte {error.start})") from None
 
 
+def content_of(name: str) -> bytes:
+    """What the file of goals holds. `click.UsageError` if it cannot be read."""
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"cannot read the goals in {name!r}: {error.strerror}") from None
+
+
 def _text(name: str) -> str:
     if name == "-":
         return text_of_stdin("the goals on stdin")
     try:
-        return Path(name).read_bytes().decode("utf-8-sig")
+        return content_of(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         problem = f"it is not UTF-8 text (byte {error.start})"
-    except OSError as error:
-        problem = str(error.strerror)
     raise click.UsageError(f"cannot read the goals in {name!r}: {problem}")

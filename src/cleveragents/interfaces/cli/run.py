@@ -45,8 +45,10 @@ __all__ = ["run"]
 @click.option("--yes", is_flag=True, help="Apply the result without asking, if its checks pass.")
 @click.option("--commit", "message", metavar="MESSAGE", help="When applied, commit it with this message.")
 @click.option("--review", "only_review", is_flag=True, help="Stop before Apply, whatever the profile says.")
-@click.option("-f", "--file", "file", metavar="FILE", help="Several goals, one to a line; - reads stdin.")
-@click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="With -f: so many plans at once.")
+@click.option(
+    "-f", "--file", "file", metavar="FILE", help="Several goals: one to a line, or a .yaml; - reads stdin."
+)
+@click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="At most so many plans at once.")
 @click.option("--background", is_flag=True, help="Return at once; `agents plan watch` follows it.")
 @click.option("--plan", "going_on", multiple=True, hidden=True, help="Plans that are made already.")
 @format_option
@@ -83,6 +85,7 @@ def run(
     Example:
       agents run "Add a --json flag to the export command" --check "pytest -q" --max-usd 0.50
       agents run -f goals.txt --parallel 8
+      agents run -f goals.yaml --check "make test"
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents run --action builtin/replace --arg pattern=colour --arg replacement=color --yes
     """
@@ -108,5 +111,6 @@ def run(
         model=model,
         limits=limits,
         invariants=invariants,
+        parallel=parallel,
     )
     run_new(session.container(), wanted, handling, output)

@@ -34,14 +34,19 @@ class Handling:
         """`click.UsageError` for options that contradict each other."""
         if self.yes and self.only_review:
             raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
-        if self.file is None and self.parallel is not None:
-            raise click.UsageError("--parallel is for several goals; -f FILE names them")
         if self.file is not None and (wanted.words or wanted.pairs or wanted.action or wanted.goal):
             raise click.UsageError("-f FILE says what is wanted; leave the goal or the action out")
-        if self.file is not None and self.message is not None:
+        if self.one_by_one and self.message is not None:
             raise click.UsageError(
                 "--commit is for one goal; `agents plan apply PLAN --commit` does it later"
             )
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each goal of the file is a plan for itself, and not a part of one."""
+        from cleveragents.interfaces.cli.run_goals import is_goals_document
+
+        return self.file is not None and not is_goals_document(self.file)
 
     def options(self) -> list[str]:
         """As `agents run` takes them, for a process that does the rest."""
@@ -55,12 +60,12 @@ def run_new(container: Container, wanted: Wanted, handling: Handling, output: Ou
     handling.ensure_sound(wanted)
     parts = container.plan_parts
     # What is wrong with it is told before the database is opened.
-    requests = _requests(parts, wanted, handling.file)
+    requests = _requests(container, wanted, handling)
     parts.apply.settle()
     plans = _made(parts, requests)
     if handling.background:
         _start(container, plans, handling, output)
-    elif handling.file is not None:
+    elif handling.one_by_one:
         _run_many(container, plans, handling, output)
     else:
         _run_one(container, plans[0], handling, output)
@@ -76,13 +81,17 @@ def go_on_with(container: Container, plan_ids: Sequence[str], handling: Handling
         _run_many(container, plans, handling, output)
 
 
-def _requests(parts: PlanParts, wanted: Wanted, file: str | None) -> list[NewPlan]:
+def _requests(container: Container, wanted: Wanted, handling: Handling) -> list[NewPlan]:
     from cleveragents.interfaces.cli.goals_file import read_goals
+    from cleveragents.interfaces.cli.run_goals import requested_goals
     from cleveragents.interfaces.cli.run_request import requested_plan
 
+    parts, file = container.plan_parts, handling.file
     if file is None:
         return [requested_plan(parts, wanted)]
-    return [requested_plan(parts, replace(wanted, words=(goal,))) for goal in read_goals(file)]
+    if handling.one_by_one:
+        return [requested_plan(parts, replace(wanted, words=(goal,))) for goal in read_goals(file)]
+    return [requested_goals(container, wanted, file)]
 
 
 def _made(parts: PlanParts, requests: Sequence[NewPlan]) -> list[Plan]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleveragents.domain.budget import PICODOLLARS, Limits
+from cleveragents.domain.goals import GOALS_ACTION
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
 from cleveragents.domain.redaction import redact
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.action import Action, Budget, Step
 
-__all__ = ["Wanted", "requested_plan"]
+__all__ = ["Wanted", "named_action", "requested_plan", "thinking_of"]
 
 _GOAL = "builtin/goal"
 _LONGEST_GOAL = 100_000
@@ -56,6 +57,9 @@ class Wanted:
     model: str | None = None
     limits: Limits = field(default_factory=Limits)
     invariants: tuple[str, ...] = ()
+    arguments: Mapping[str, JsonValue] | None = None
+    """Those of the action as values, where nobody typed them."""
+    parallel: int | None = None
 
 
 def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
@@ -72,8 +76,11 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
     root, prefix = find_resource(Path.cwd())
     if wanted.commit:
         ensure_can_commit(root)
-    action = _action(parts, str(wanted.action), root)
-    arguments = action.parse(wanted.pairs, wanted.words)
+    action = named_action(parts, str(wanted.action), root)
+    if action.name == GOALS_ACTION:
+        raise click.UsageError(f"{GOALS_ACTION} takes its goals from a file: `agents run -f goals.yaml`")
+    given = wanted.arguments
+    arguments = action.parse(wanted.pairs, wanted.words) if given is None else action.bind(given)
     for step in action.render(arguments):
         _ensure_sound(parts, action, step, root)
     request = freeze(
@@ -85,12 +92,13 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
             "include": list(wanted.include),
             "directory": prefix,
             "invariants": list(wanted.invariants),
-            **_thinking(parts, action, wanted, root),
+            **({} if wanted.parallel is None else {"max_parallel": wanted.parallel}),
+            **thinking_of(parts, action, wanted, root),
         }
     )
     ensure_apart(root, parts.sandboxes.directory)
-    given = shlex.join([*wanted.pairs, *wanted.words])
-    goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), given]))
+    said = shlex.join([*wanted.pairs, *wanted.words])
+    goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), said]))
     assert isinstance(request, Mapping)
     return NewPlan(goal, action.name, str(root), request)
 
@@ -117,8 +125,9 @@ def _goal_wanted(wanted: Wanted) -> Wanted:
     return replace(wanted, action=_GOAL, words=(), pairs=(f"goal={goal}",), goal=wanted.goal or goal)
 
 
-def _thinking(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> dict[str, Any]:
-    """Who does it, with which model, for how much; nothing for plain steps."""
+def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> dict[str, Any]:
+    """Who does it, with which model, for how much; nothing for plain steps. `click.UsageError`,
+    `ConfigurationError`, and what is wrong with an actor or a model."""
     from cleveragents.errors import ConfigurationError
 
     if wanted.actor is None and action.execute_actor is None:
@@ -157,8 +166,8 @@ def _joined(asked: Limits, budget: Budget) -> Limits:
     )
 
 
-def _action(parts: PlanParts, name: str, root: Path) -> Action:
-    """What is shipped needs no database to be found."""
+def named_action(parts: PlanParts, name: str, root: Path) -> Action:
+    """What is shipped needs no database to be found. `UnknownAction`, `NotTrusted`."""
     from cleveragents.infrastructure.actions.builtins import builtin_actions
 
     for shipped in builtin_actions():

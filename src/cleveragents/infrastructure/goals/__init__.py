@@ -1,0 +1,1 @@
+"""Files in which people write down goals that belong together."""
