@@ -1,10 +1,10 @@
-"""Decisions: numbered, kept once, superseded and never erased."""
+"""Decisions: numbered, kept once, never erased."""
 
 from __future__ import annotations
 
 import pytest
 
-from cleveragents.domain.decision import Alternative, DecisionState, NewDecision
+from cleveragents.domain.decision import Alternative, NewDecision
 from cleveragents.errors import UnknownPlan
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
@@ -50,18 +50,6 @@ def test_a_run_that_is_repeated_decides_nothing_twice(store: SqlDecisionStore, s
     assert again[0] == again[1] or [d.number for d in again[0]] == [d.number for d in again[1]]
     assert len(store.of_plan(plan.id)) == 2
     assert [kind for kind, _, _ in stand.events()].count("decision.made") == 2
-
-
-def test_what_is_superseded_stays_and_says_so(store: SqlDecisionStore, stand: PlanStand) -> None:
-    plan = stand.plan()
-    store.add(plan.id, [ROOT, CHILD], key="1", now=NOW)
-    for _ in range(2):
-        store.supersede(plan.id, [2], now=NOW)
-    store.add(plan.id, [CHILD], key="2", now=NOW)
-    states = [(d.number, d.state) for d in store.of_plan(plan.id)]
-    active, superseded = DecisionState.ACTIVE, DecisionState.SUPERSEDED
-    assert states == [(1, active), (2, superseded), (3, active)]
-    assert [kind for kind, _, _ in stand.events()].count("decision.superseded") == 1
 
 
 def test_nothing_is_decided_for_a_plan_that_is_gone(store: SqlDecisionStore, stand: PlanStand) -> None:

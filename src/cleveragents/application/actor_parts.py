@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.identifiers import UlidSource
     from cleveragents.infrastructure.persistence.database import Database
     from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+    from cleveragents.infrastructure.persistence.sql_correction_store import SqlCorrectionStore
     from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
     from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
 
@@ -119,6 +120,12 @@ class ActorParts:
         from cleveragents.infrastructure.persistence.sql_decision_store import SqlDecisionStore
 
         return SqlDecisionStore(self._container.database, self._container.identifiers)
+
+    @property
+    def corrections(self) -> SqlCorrectionStore:
+        from cleveragents.infrastructure.persistence.sql_correction_store import SqlCorrectionStore
+
+        return SqlCorrectionStore(self._container.database, self._container.identifiers)
 
     def strategizing(
         self,

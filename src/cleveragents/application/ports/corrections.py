@@ -6,16 +6,34 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.domain.correction import Correction, NewCorrection
+from cleveragents.domain.plan import Plan, Standing
 
 __all__ = ["CorrectionStore"]
 
 
 class CorrectionStore(Protocol):
-    """Corrections of plans, numbered from 1 without a gap; every method is one atomic step with its event."""
+    """Corrections of plans, numbered from 1 without a gap; every method is one step, with its events."""
 
-    def add(self, plan_id: str, made: NewCorrection, *, now: datetime) -> Correction:
-        """Keeps it, and marks the decisions that it supersedes, in one step. `UnknownPlan`."""
+    def add(
+        self,
+        plan: Plan,
+        made: NewCorrection,
+        way: Sequence[Standing],
+        facts: PlanFacts | None = None,
+        *,
+        now: datetime,
+        fence: Fence | None = None,
+    ) -> tuple[Correction, Plan]:
+        """Keeps it, marks the decisions that it supersedes, and moves the plan through these standings, with
+        the facts at the last, all in one step: a plan whose decisions no longer hold is never where it goes
+        on with what they led to.
+
+        As `PlanStore.move`, only from the version that was seen, and for whoever has the job: `UnknownPlan`,
+        `StalePlan`, `IllegalPlanMove`, `StaleFence`; then nothing changed.
+        """
         ...
 
     def of_plan(self, plan_id: str) -> Sequence[Correction]:

@@ -24,7 +24,3 @@ class DecisionStore(Protocol):
     def of_plan(self, plan_id: str) -> Sequence[Decision]:
         """All of them, superseded ones too, by number."""
         ...
-
-    def supersede(self, plan_id: str, numbers: Sequence[int], *, now: datetime) -> None:
-        """Marks them; those that are superseded already stay so."""
-        ...

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, func, select
 
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.decision import Alternative, Decision, DecisionState, NewDecision
@@ -49,7 +49,7 @@ class SqlDecisionStore:
             ]
             for decision in kept:
                 connection.execute(decisions.insert(), _row(decision, key))
-                append_to_outbox(connection, self._event(EventType.DECISION_MADE, decision, now))
+                append_to_outbox(connection, self._event(decision, now))
             return kept
 
         return self._database.write(unit)
@@ -58,21 +58,9 @@ class SqlDecisionStore:
         with self._database.read() as connection:
             return _of_plan(connection, plan_id)
 
-    def supersede(self, plan_id: str, numbers: Sequence[int], *, now: datetime) -> None:
-        def unit(connection: Connection) -> None:
-            _hold(connection, plan_id)
-            active = decisions.c.state == DecisionState.ACTIVE.value
-            for decision in _of_plan(connection, plan_id, active, decisions.c.number.in_(numbers)):
-                one = decisions.c.plan_id == plan_id, decisions.c.number == decision.number
-                state = DecisionState.SUPERSEDED.value
-                connection.execute(update(decisions).where(*one).values(state=state))
-                append_to_outbox(connection, self._event(EventType.DECISION_SUPERSEDED, decision, now))
-
-        self._database.write(unit)
-
-    def _event(self, kind: EventType, decision: Decision, now: datetime) -> DomainEvent:
+    def _event(self, decision: Decision, now: datetime) -> DomainEvent:
         facts: dict[str, JsonValue] = {"number": decision.number, "made_by": decision.made.made_by}
-        return DomainEvent(kind, decision.plan_id, self._identifiers.new(), now, facts)
+        return DomainEvent(EventType.DECISION_MADE, decision.plan_id, self._identifiers.new(), now, facts)
 
 
 def _hold(connection: Connection, plan_id: str) -> None:
