@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from cleveragents.application.services.actor_turn import ActorTurn
 from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.plan_run import kind_of_plan
 from cleveragents.domain.plan import Phase, Plan, PlanState
@@ -270,7 +271,12 @@ def owner_that_was_taken_over(home: Path, *, naive: bool) -> tuple[object, objec
                 if naive:
                     store: Any = FenceIgnored(SqlCheckpointStore(owner.container.database))
                     runner = cleanup.enter_context(BridgeActorRunner(store))
-                    owner.adapt = lambda run: replace(run, phases=replace(run.phases, runner=lambda: runner))
+                    turn = ActorTurn(lambda: runner)
+                    owner.adapt = lambda run: replace(
+                        run,
+                        strategizing=replace(run.strategizing, turn=turn),
+                        executing=replace(run.executing, turn=turn),
+                    )
                 owner.work(plan)
         return taken.facts, facts_of(peer, plan)
 
