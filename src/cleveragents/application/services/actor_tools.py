@@ -7,8 +7,9 @@ decide, and a cancel, leaves the run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
 
@@ -87,6 +88,11 @@ class ActorTools:
     ) -> ToolAnswer:
         """What came of the call. `NeedsHuman`, `Cancelled`; `BudgetExhausted` when the plan has no time left;
         `seconds_left` says how long the actor may go on, where that is less."""
+        return self.make(CallRequest(step, tool, arguments), seconds_left)
+
+    def make(self, request: CallRequest, seconds_left: Callable[[], float] | None = None) -> ToolAnswer:
+        """As `use`, for a call with terms of its own."""
+        tool, arguments, step = request.tool, request.arguments, request.step
         try:
             with self._lock:
                 # Asked here, and not before: the call of another branch may have taken its time.
@@ -94,7 +100,7 @@ class ActorTools:
                 if left is not None and left <= 0:  # guard: nor is it begun for an actor that has no time
                     return ToolAnswer("it was not made: the actor's time is over", failed=True)
                 self._begin_anew(step)
-                call = self.execution.call(CallRequest(step, tool, arguments, timeout_seconds=left))
+                call = self.execution.call(replace(request, timeout_seconds=left))
         except PolicyDenied as denied:
             self.refuse(tool, arguments, str(denied), step=step)
             return ToolAnswer(str(denied), failed=True)
@@ -103,6 +109,12 @@ class ActorTools:
         if call.state is CallState.FAILED:
             return ToolAnswer(cut(call.error or "it failed"), failed=True)
         return ToolAnswer(spelt_result(call.result), value=call.result)
+
+    @contextmanager
+    def turn(self) -> Iterator[ToolExecution]:
+        """The execution, for what is no single call; no call is made meanwhile."""
+        with self._lock:
+            yield self.execution
 
     def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
         """Keeps a call that is not made, so that all can see it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -12,10 +13,11 @@ from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import Cancelled, ToolRefused
 
-__all__ = ["TimedStop", "TimedTool"]
+__all__ = ["EitherStop", "TimedStop", "TimedTool"]
 
 _OVER = "the time that it may take was over"
 _LEAST_SECONDS = 0.001
+_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,35 @@ class TimedStop:
             return self.is_cancelled
         while not self.is_cancelled:
             self.stop.wait(max(_LEAST_SECONDS, self.seconds_left()))
+        return True
+
+    def raise_if_cancelled(self) -> None:
+        if self.is_cancelled:
+            raise Cancelled(self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class EitherStop:
+    """`StopSignal` that fires when one of two does."""
+
+    one: StopSignal
+    other: StopSignal
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.one.is_cancelled or self.other.is_cancelled
+
+    @property
+    def reason(self) -> str | None:
+        return self.one.reason if self.one.is_cancelled else self.other.reason
+
+    def wait(self, timeout: float | None) -> bool:
+        ends = None if timeout is None else time.monotonic() + timeout
+        while not self.is_cancelled:
+            left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, ends - time.monotonic())
+            if left <= 0:
+                return False
+            self.one.wait(left)
         return True
 
     def raise_if_cancelled(self) -> None:
