@@ -274,8 +274,8 @@ def owner_that_was_taken_over(home: Path, *, naive: bool) -> tuple[object, objec
                     turn = ActorTurn(lambda: runner)
                     owner.adapt = lambda run: replace(
                         run,
-                        strategizing=replace(run.strategizing, turn=turn),
-                        executing=replace(run.executing, turn=turn),
+                        strategizing=lambda by: replace(run.strategizing(by), turn=turn),
+                        executing=lambda by: replace(run.executing(by), turn=turn),
                     )
                 owner.work(plan)
         return taken.facts, facts_of(peer, plan)
