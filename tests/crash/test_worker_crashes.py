@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.infrastructure.persistence.tables import outbox
 from tests.crash.programs.job_handlers import WAYS_OUT
 from tests.crash.programs.run_worker import make_worker
 from tests.processes import PidPipe, lives, wait_gone
@@ -49,9 +51,9 @@ class World:
         self.children: list[subprocess.Popen[str]] = []
         self.pids = PidPipe(directory)
 
-    def submit(self, kind: str, max_attempts: int = 5) -> str:
+    def submit(self, kind: str, max_attempts: int = 5, at_most: int | None = None) -> str:
         payload = {"file": str(self.effects), "fifo": str(self.pids.path)}
-        new = NewJob(kind, payload, max_attempts=max_attempts)
+        new = NewJob(kind, payload, max_attempts=max_attempts, at_most=at_most)
         return self.store.submit(new, now=SystemClock().now()).id
 
     def spawn(self, **arguments: Any) -> subprocess.Popen[str]:
@@ -77,13 +79,19 @@ class World:
 
     def told(self, job_id: str, event_type: str) -> int:
         """How many events of that type the job has, acknowledged and kept."""
-        from cleveragents.infrastructure.persistence.tables import outbox
-
         with self.database.read() as connection:
             rows = connection.execute(select(outbox)).mappings().all()
         return sum(
             1 for row in rows if job_id in map(str, row.values()) and event_type in map(str, row.values())
         )
+
+    def most_at_once(self) -> int:
+        """How many jobs ever ran at the same time, by the order of their events."""
+        with self.database.read() as connection:
+            told = connection.execute(select(outbox.c.event_type).order_by(outbox.c.number)).scalars().all()
+        ends = {"job.succeeded", "job.failed", "job.cancelled", "job.retried", "job.reclaimed"}
+        steps = [(kind == "job.claimed") - (kind in ends) for kind in told]
+        return max(accumulate(steps))
 
     def close(self) -> None:
         for child in self.children:
@@ -130,6 +138,31 @@ def test_a_worker_killed_at_any_step_loses_nothing(
     assert world.effects.read_text().split() == effects
     assert job.result == int(effects[-1])
     assert world.told(job_id, "job.succeeded") == 1
+
+
+def test_a_dead_owners_job_keeps_its_place_until_it_is_reclaimed(world: World) -> None:
+    first, second = world.submit("append", at_most=1), world.submit("append", at_most=1)
+    assert died_by_its_own_hand(world.spawn(crash_at="job.run.before", **PATIENT))
+    somebody = PsutilProcessSupervisor().identity("somebody")
+    assert world.store.claim(somebody, ["append"], now=SystemClock().now()) is None
+    world.recover(**PATIENT, concurrency=4)
+    assert [world.job(job_id).state for job_id in (first, second)] == [JobState.SUCCEEDED] * 2
+    assert world.job(first).attempt == 2
+    assert world.most_at_once() == 1
+
+
+def test_processes_that_share_a_kind_run_no_more_of_it_than_allowed_though_one_dies(
+    world: World,
+) -> None:
+    ids = [world.submit("append", at_most=2) for _ in range(24)]
+    doomed = world.spawn(crash_at="job.run.after", **PATIENT)
+    others = [world.spawn(**PATIENT) for _ in range(2)]
+    assert died_by_its_own_hand(doomed)
+    for other in others:
+        _, errors = other.communicate(timeout=60)
+        assert other.returncode == 0, errors
+    assert {world.job(job_id).state for job_id in ids} == {JobState.SUCCEEDED}
+    assert world.most_at_once() <= 2
 
 
 @pytest.mark.parametrize("point", ["job.reclaim.before", "job.reclaim.after"])

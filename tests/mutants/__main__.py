@@ -286,6 +286,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/models/retrying.py": MODELS,
     "infrastructure/models/script.py": MODELS,
     "infrastructure/models/tokens.py": MODELS,
+    "infrastructure/persistence/claimable_jobs.py": [f"{CONTRACTS}job_bounds.py"],
     "infrastructure/persistence/checkpoint_rows.py": [*reversed(CHECKPOINTS)],
     "infrastructure/persistence/database.py": STORE,
     "infrastructure/persistence/group_commit.py": STORE,

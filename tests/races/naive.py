@@ -26,7 +26,12 @@ from tests.races.naive_changesets import (
 from tests.races.naive_code_index import LookThenBuildIndex
 from tests.races.naive_container import NaivePart
 from tests.races.naive_event_bus import LockAroundHandlersBus, LockAroundSnapshotBus, PredecessorBus
-from tests.races.naive_job_store import LockedStepsJobStore, NaiveJobStore, SelectThenUpdateJobStore
+from tests.races.naive_job_store import (
+    CountThenClaimJobStore,
+    LockedStepsJobStore,
+    NaiveJobStore,
+    SelectThenUpdateJobStore,
+)
 from tests.races.naive_plan_store import (
     LookThenMovePlanStore,
     LookThenWriteCallStore,
@@ -53,6 +58,7 @@ NAIVE: tuple[type, ...] = (
     NaiveJobStore,
     LockedStepsJobStore,
     SelectThenUpdateJobStore,
+    CountThenClaimJobStore,
     UnfencedStore,
     WallClockRecovery,
     LockOnlyAttempt,

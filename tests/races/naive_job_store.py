@@ -25,10 +25,11 @@ from cleveragents.domain.job_moves import (
 )
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import job_of, row_of
+from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.infrastructure.persistence.tables import jobs
 from cleveragents.testing.identifiers import CountingIdentifiers
 
-__all__ = ["LockedStepsJobStore", "NaiveJobStore", "SelectThenUpdateJobStore"]
+__all__ = ["CountThenClaimJobStore", "LockedStepsJobStore", "NaiveJobStore", "SelectThenUpdateJobStore"]
 
 
 class NaiveJobStore:
@@ -125,3 +126,18 @@ class SelectThenUpdateJobStore:
         statement = update(jobs).where(jobs.c.id == job.id).values(row_of(job))
         self._database.write(lambda connection: connection.execute(statement))
         return job
+
+
+class CountThenClaimJobStore(SqlJobStore):
+    """Counts what runs and then claims, as whoever bounds jobs from outside of the store does."""
+
+    bound = 1
+
+    def submit(self, new: NewJob, *, now: datetime) -> Job:
+        return super().submit(replace(new, at_most=None), now=now)
+
+    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+        running = [job for job in self.list(states=[JobState.RUNNING]) if job.kind in kinds]
+        if len(running) >= self.bound:
+            return None
+        return super().claim(worker, kinds, now=now)

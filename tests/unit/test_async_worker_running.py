@@ -225,3 +225,17 @@ def test_a_worker_that_was_never_started_can_be_closed(setting: Setting) -> None
     worker = AsyncWorker(setting.store, {}, SystemClock(), PsutilProcessSupervisor())
     worker.close()
     worker.close()
+
+
+def test_a_job_that_had_to_wait_for_a_place_begins_as_soon_as_there_is_one(setting: Setting) -> None:
+    """Nobody looks at the queue by the clock here: whose end frees the place says so."""
+    at_once: list[int] = []
+
+    def work(job: AsyncJob) -> None:
+        at_once.append(len(setting.store.list(states=[JobState.RUNNING])))
+
+    worker = setting.worker({"work": JobHandler(work)}, poll_seconds=600)
+    for _ in range(5):
+        worker.submit(NewJob("work", at_most=1))
+    worker.run_until_idle(30)
+    assert at_once == [1] * 5

@@ -46,6 +46,8 @@ def test_ended_is_where_no_move_leads_out_of() -> None:
 def test_a_new_job_is_checked_where_it_is_made() -> None:
     with pytest.raises(ValueError, match="max_attempts"):
         NewJob("build", max_attempts=0)
+    with pytest.raises(ValueError, match="at_most"):
+        NewJob("build", at_most=0)
     with pytest.raises(InvalidPayload, match="payload of a build job"):
         NewJob("build", {"a": object()})
     payload = {"list": [1]}

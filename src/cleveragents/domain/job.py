@@ -79,6 +79,8 @@ class NewJob:
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
             raise ValueError("max_attempts must be at least 1")
+        if self.at_most is not None and self.at_most < 1:
+            raise ValueError("at_most must be at least 1")
         if not isinstance(self.payload, FrozenObject):
             object.__setattr__(self, "payload", freeze(self.payload, where=f"payload of a {self.kind} job"))
 

@@ -69,8 +69,8 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
 
 def ensure_same(job: Job, new: NewJob) -> None:
     """Raises `DuplicateKey` unless `new` repeats the submission that made `job`."""
-    wanted = (new.kind, new.payload, new.priority, new.max_attempts)
-    if wanted != (job.kind, job.payload, job.priority, job.max_attempts):
+    wanted = (new.kind, new.payload, new.priority, new.max_attempts, new.at_most)
+    if wanted != (job.kind, job.payload, job.priority, job.max_attempts, job.at_most):
         raise DuplicateKey(job.key or "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -75,7 +76,12 @@ class InMemoryJobStore:
     def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
         with self._lock:
             # Jobs are kept in the order of their submission, and max() takes the first of equals.
-            ready = [job for job in self._jobs.values() if _is_ready(job, kinds, now)]
+            running = Counter(job.kind for job in self._jobs.values() if job.state is JobState.RUNNING)
+            ready = [
+                job
+                for job in self._jobs.values()
+                if _is_ready(job, kinds, now) and (job.at_most is None or running[job.kind] < job.at_most)
+            ]
             if not ready:
                 return None
             move = claimed(max(ready, key=lambda job: job.priority), worker, now)

@@ -46,7 +46,8 @@ class JobStore(Protocol):
         """The most urgent queued job of these kinds whose `not_before` has come, now running and owned.
 
         Highest priority first, then oldest. Fence and attempt are raised by one, beat is 0. At most
-        one caller ever gets a given fence. None: there is nothing to do.
+        one caller ever gets a given fence. A job with a bound is passed over while `at_most` jobs of its
+        kind run, whatever their own bounds are: it never makes one more. None: there is nothing to do.
         """
         ...
 

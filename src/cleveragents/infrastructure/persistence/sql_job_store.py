@@ -2,6 +2,7 @@
 
 Whoever moves a job holds it: on SQLite the transaction is the only one that writes, on PostgreSQL the row
 is locked, and a claim skips rows that others hold. So a decision is never made on what is out of date.
+Which job is the next to be claimed, `claimable_jobs` says.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, literal_column, select, update
+from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.application.ports.identifiers import IdentifierSource
@@ -28,6 +29,7 @@ from cleveragents.domain.job_moves import (
     submitted,
 )
 from cleveragents.errors import UnknownJob
+from cleveragents.infrastructure.persistence.claimable_jobs import Overtaken, any_claimable, most_urgent
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import (
     MUTABLE,
@@ -44,20 +46,6 @@ __all__ = ["SqlJobStore"]
 _BY_ID = select(jobs).where(jobs.c.id == bindparam("job_id"))
 _HELD_BY_ID = _BY_ID.with_for_update()
 _BY_KEY = select(jobs).where(jobs.c.key == bindparam("job_key"))
-# The literal lets the planner see that the partial index answers this.
-_DUE = (
-    jobs.c.state == literal_column("'queued'"),
-    jobs.c.kind.in_(bindparam("kinds", expanding=True)),
-    jobs.c.not_before <= bindparam("now"),
-)
-_ANY_DUE = select(jobs.c.number).where(*_DUE).limit(1)
-_MOST_URGENT = (
-    select(jobs)
-    .where(*_DUE)
-    .order_by(jobs.c.priority.desc(), jobs.c.number)
-    .limit(1)
-    .with_for_update(skip_locked=True)
-)
 _MOVE = (
     update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(name) for name in MUTABLE})
 )
@@ -114,17 +102,21 @@ class SqlJobStore:
         wanted: dict[str, object] = {"kinds": sorted(kinds), "now": microseconds(now)}
 
         def unit(connection: Connection) -> Job | None:
-            row = connection.execute(_MOST_URGENT, wanted).mappings().first()
+            row = most_urgent(connection, wanted)
             if row is None:
                 return None
             return self._keep(connection, claimed(job_of(row), worker, now), now)
 
         # Idle workers ask all day long, and SQLite has one write lock for everybody: they look first.
-        if not self._found and not self._any_due(wanted):
+        if not self._found and not self._any_claimable(wanted):
             return None
-        job = self._database.write(unit)
-        self._found = job is not None
-        return job
+        while True:
+            try:
+                job = self._database.write(unit)
+            except Overtaken:  # somebody else has a job for it: no two can do so to each other for ever
+                continue
+            self._found = job is not None
+            return job
 
     def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
         def unit(connection: Connection) -> Heartbeat:
@@ -153,9 +145,9 @@ class SqlJobStore:
 
         return self._move(job_id, decide, now)
 
-    def _any_due(self, wanted: dict[str, object]) -> bool:
+    def _any_claimable(self, wanted: dict[str, object]) -> bool:
         with self._database.read() as connection:
-            return connection.execute(_ANY_DUE, wanted).first() is not None
+            return any_claimable(connection, wanted)
 
     def _move(self, job_id: str, decide: Callable[[Job], Move | None], now: datetime) -> Job:
         def unit(connection: Connection) -> Job:

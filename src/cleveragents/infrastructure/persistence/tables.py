@@ -91,14 +91,19 @@ jobs = Table(
     sqlite_autoincrement=True,
 )
 
-# The order in which jobs are claimed; ended jobs are not in it, so it stays small. The migration says
-# the same for PostgreSQL: said here, it would load that dialect into every process on SQLite, too.
+# The order in which jobs are claimed; ended jobs are not in it, so it stays small. By kind and bound the jobs
+# of a full kind are passed over without a look at each of them. The migration says the same for PostgreSQL:
+# said here, it would load that dialect into every process on SQLite, too.
 Index(
     "ix_jobs_claimable",
     jobs.c.priority.desc(),
     jobs.c.number,
+    jobs.c.kind,
+    jobs.c.at_most,
     sqlite_where=text("state = 'queued'"),
 )
+# How many of a kind run, for those that have a bound.
+Index("ix_jobs_running", jobs.c.kind, sqlite_where=text("state = 'running'"))
 
 changesets = Table(
     "changesets",

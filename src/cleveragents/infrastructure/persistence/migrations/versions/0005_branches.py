@@ -19,6 +19,7 @@ def upgrade() -> None:
     op.add_column("plans", sa.Column("key", _ID, nullable=True))
     op.create_index("ix_plans_parent_id_key", "plans", ["parent_id", "key"], unique=True)
     op.add_column("jobs", sa.Column("at_most", sa.Integer(), nullable=True))
+    _indexes_of_jobs()
     op.create_table(
         "corrections",
         sa.Column("plan_id", _ID, nullable=False),
@@ -31,4 +32,24 @@ def upgrade() -> None:
         sa.Column("by_itself", sa.Boolean(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("plan_id", "number", name="pk_corrections"),
+    )
+
+
+def _indexes_of_jobs() -> None:
+    op.drop_index("ix_jobs_claimable", "jobs")
+    op.create_index(
+        "ix_jobs_claimable",
+        "jobs",
+        [sa.literal_column("priority DESC"), "number", "kind", "at_most"],
+        unique=False,
+        sqlite_where=sa.text("state = 'queued'"),
+        postgresql_where=sa.text("state = 'queued'"),
+    )
+    op.create_index(
+        "ix_jobs_running",
+        "jobs",
+        ["kind"],
+        unique=False,
+        sqlite_where=sa.text("state = 'running'"),
+        postgresql_where=sa.text("state = 'running'"),
     )
