@@ -54,8 +54,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "True",
     ),
     ("infrastructure/apply/merge.py", "a file lands where its own side says"): (
-        "merge.directoryRenames=false",
-        "merge.directoryRenames=true",
+        'directory_renames="false"',
+        'directory_renames="true"',
     ),
     (_USER_GIT, "a signature is checked by a program"): ('"--no-show-signature", ', ""),
     (_USER_GIT, "the ref moves only from where it was"): ("new or none, old or none", "new or none"),

@@ -6,11 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from cleveragents.domain.file_state import Difference, FileState
+from cleveragents.domain.merge_conflict import TreeMerge
 
-__all__ = ["Sandbox", "SandboxRequest", "SandboxStrategy", "Sandboxes"]
+__all__ = ["Sandbox", "SandboxRequest", "SandboxStrategy", "Sandboxes", "StartTree"]
+
+
+@dataclass(frozen=True, slots=True)
+class StartTree:
+    """Where a sub-plan begins: with a tree that the sandbox of that plan, its parent's, holds."""
+
+    plan_id: str
+    tree: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +30,16 @@ class SandboxRequest:
     of the working tree as the user sees it. `include` are patterns of ignored files to bring along, in the
     syntax of .gitignore. What a `.worktreeinclude` file in the resource names is not among them unless the
     caller, who knows whether the resource is trusted, puts it there.
+
+    `start`: its base is that tree, instead of what the resource holds. The tree's content is copied, so that
+    the sandbox it came from may go at any time; ignored files come as into any other sandbox of the resource.
     """
 
     plan_id: str
     resource: Path
     from_head: bool = False
     include: tuple[str, ...] = ()
+    start: StartTree | None = None
 
 
 class Sandbox(Protocol):
@@ -126,8 +139,25 @@ class Sandbox(Protocol):
         """Every path that differs between the base and `tree`."""
         ...
 
-    def merge_content(self, ancestor: str, ours: str, theirs: str) -> str | None:
-        """The name of the three contents' merge, which is kept; None if they conflict."""
+    def merge_content(
+        self, ancestor: str | None, ours: str, theirs: str, *, favour: Literal["ours", "theirs"] | None = None
+    ) -> str | None:
+        """The name of the three contents' merge, which is kept; None if they conflict. No ancestor: an empty
+        one. With `favour`, that side has its way in each place where they do."""
+        ...
+
+    def files_below(self, tree: str) -> Mapping[str, FileState]:
+        """Every file of a tree that is kept here."""
+        ...
+
+    def take_in(self, other: Sandbox, tree: str) -> None:
+        """Keeps the content of a tree of another sandbox, whose base is a tree of this one."""
+        ...
+
+    def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
+        """What git makes of bringing base → theirs into `ours`, all of them kept here, with git's defaults
+        and the attributes of the files as they are now. `labels`, in ASCII, name ours and theirs in text that
+        git marks. Changes no file."""
         ...
 
     def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
@@ -145,10 +175,11 @@ class SandboxStrategy(Protocol):
         """Whether it makes sandboxes of such a resource."""
         ...
 
-    def create(self, request: SandboxRequest, directory: Path) -> Sandbox:
+    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> Sandbox:
         """Makes it in `directory`, which is its alone and holds at most a lock. `SandboxRefused`.
 
-        Interrupted or failed, it leaves nothing in the resource that `remove` does not take away.
+        `origin` is the sandbox that `request.start` names, made by this strategy, too. Interrupted or failed,
+        it leaves nothing in the resource that `remove` does not take away.
         """
         ...
 

@@ -73,6 +73,12 @@ class PlanHistory:
             remedy = f"`agents plan reread {plan_id}` takes it in, as a call that `rollback` can take back"
             raise NeedsHuman(plan_id, what, remedy)
 
+    def leading_to(
+        self, plan_id: str, sandbox: Sandbox, tree: str, fold: ChangeFold | None = None
+    ) -> dict[str, Difference]:
+        """What leads from the records' sum to a tree that the sandbox keeps."""
+        return _between(self.differences(plan_id, fold), sandbox.changes_of(tree))
+
     def leading_back(self, plan_id: str, checkpoint: int) -> dict[str, Difference]:
         """What leads from the records' sum to what it was before the call of that number.
         `UnknownCheckpoint`."""

@@ -1,27 +1,18 @@
-"""Three-way merges of trees by git's plumbing, and what of them a person has to decide.
-
-git 2.39 merges commits only, so each tree is wrapped in one whose parent is the base.
-"""
+"""Three-way merges of a plan's result into the user's files, and what of them a person has to decide."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from cleveragents.application.ports.applies import FileConflict
 from cleveragents.domain.file_state import GITLINK, Difference, FileState
 from cleveragents.infrastructure.apply.hunks import conflict_hunks
+from cleveragents.infrastructure.git.merge_tree import Merged, merged_trees
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 
 __all__ = ["Merge", "changed_between", "merge_trees", "states_in"]
-
-_KIND = re.compile(r"CONFLICT \(([^)]*)\)")
-_STAGE = re.compile(rb"([0-7]+) ([0-9a-f]+) ([123])\t(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,90 +79,32 @@ def _state(mode: str, content: str) -> FileState | None:
 def _merged(
     repository: PrivateRepository, base: str, ours: str, theirs: str
 ) -> tuple[str, tuple[FileConflict, ...]]:
-    sides = _wrapped(repository, base, (ours, theirs))
-    said = repository.git(
-        "-c",
-        "merge.directoryRenames=false",  # guard: a file lands where its own side says, not where others went
-        "merge-tree",
-        "--write-tree",
-        "-z",
-        "--messages",
-        *sides,
-        succeeds=(0, 1),
+    said = merged_trees(
+        repository,
+        base,
+        ours,
+        theirs,
+        directory_renames="false",  # guard: a file lands where its own side says, not where others went
     )
-    merged, stages, messages = _parsed(said)
-    if not stages and not messages:
-        return merged, ()
-    kinds = _kinds(stages, messages, sides)
-    contents = _contents(repository, merged, kinds)
-    return merged, tuple(
-        FileConflict(path, kinds[path], conflict_hunks(contents.get(path, b""), *sides))
+    if not said.stages and not said.messages:
+        return said.tree, ()
+    kinds = _kinds(said)
+    contents = _contents(repository, said.tree, kinds)
+    return said.tree, tuple(
+        FileConflict(path, kinds[path], conflict_hunks(contents.get(path, b""), *said.sides))
         for path in sorted(kinds)
     )
 
 
-def _wrapped(repository: PrivateRepository, base: str, trees: Sequence[str]) -> list[str]:
-    """Commits of these trees whose parent is a commit of the base, written by one process."""
-    root = _commit(base)
-    commits = [_commit(tree, _name(root, base)) for tree in trees]
-    with TemporaryDirectory(dir=repository.directory) as folder:
-        drafts = [Path(folder, str(number)) for number in range(1 + len(commits))]
-        for draft, commit in zip(drafts, (root, *commits), strict=True):
-            draft.write_bytes(commit)
-        feed = b"".join(os.fsencode(draft) + b"\n" for draft in drafts)
-        said = repository.git("hash-object", "-t", "commit", "-w", "--no-filters", "--stdin-paths", feed=feed)
-    return said.decode("ascii").split()[1:]
-
-
-def _commit(tree: str, *parents: str) -> bytes:
-    lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
-    lines += [f"{role} CleverAgents <cleveragents@localhost> 0 +0000" for role in ("author", "committer")]
-    return "\n".join([*lines, "", "merged by CleverAgents", ""]).encode("ascii")
-
-
-def _name(commit: bytes, like: str) -> str:
-    """git's name for it, in the kind of hash that `like` is of."""
-    whole = b"commit %d\0%b" % (len(commit), commit)
-    digest = hashlib.sha256(whole) if len(like) == 64 else hashlib.sha1(whole, usedforsecurity=False)
-    return digest.hexdigest()
-
-
-def _parsed(said: bytes) -> tuple[str, set[str], list[tuple[str, list[str]]]]:
-    """The tree; paths with stages; and (kind, paths) of every message that is a conflict."""
-    fields = iter(said.split(b"\0"))
-    merged = next(fields).decode("ascii")
-    stages: set[str] = set()
-    for field in fields:
-        match = _STAGE.fullmatch(field)
-        if match is None:
-            break
-        stages.add(os.fsdecode(match[4]))
-    messages: list[tuple[str, list[str]]] = []
-    for count in fields:
-        if not count.strip():
-            continue
-        paths = [os.fsdecode(next(fields)) for _ in range(int(count))]
-        title = next(fields).decode("utf-8", "replace")
-        words = next(fields).decode("utf-8", "replace")
-        if title.startswith("CONFLICT"):
-            match_kind = _KIND.match(words) or _KIND.match(title)
-            messages.append((match_kind[1] if match_kind else title, paths))
-    return merged, stages, messages
-
-
-def _kinds(
-    stages: Iterable[str], messages: Sequence[tuple[str, list[str]]], sides: Sequence[str]
-) -> dict[str, str]:
+def _kinds(said: Merged) -> dict[str, str]:
     """Each conflicted path with what git calls it. The most telling word wins over `content`."""
-    # A file that had to make way for a directory is named after its side, which is a name of ours.
-    aside = re.compile(f"~({'|'.join(sides)})(_[0-9]+)?$")
     kinds: dict[str, str] = {}
-    for kind, paths in messages:
-        for path in (aside.sub("", named) for named in paths):
+    for message in said.messages:
+        for path in map(said.named, message.paths):
             if kinds.get(path, "content") == "content":
-                kinds[path] = kind
-    for path in stages:
-        kinds.setdefault(aside.sub("", path), "content")
+                kinds[path] = message.kind
+    for path in said.stages:
+        kinds.setdefault(said.named(path), "content")
     return kinds
 
 

@@ -12,18 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, StartTree
 from cleveragents.errors import SandboxRefused
 from cleveragents.infrastructure.git.durability import FSYNC_SETTINGS
 from cleveragents.infrastructure.git.filesystem import ignores_case, traits_of
 from cleveragents.infrastructure.git.git_directory import GitDirectory
 from cleveragents.infrastructure.git.index_file import summary_of
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
+from cleveragents.infrastructure.sandbox.carrying import start_from
 from cleveragents.infrastructure.sandbox.copying import copy_content
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
-from cleveragents.infrastructure.sandbox.paths import empty
+from cleveragents.infrastructure.sandbox.paths import delete_file, empty
 from cleveragents.infrastructure.sandbox.resources import is_repository
 
 __all__ = ["DirectoryCopy"]
@@ -41,7 +42,7 @@ class DirectoryCopy:
     def suits(self, resource: Path) -> bool:
         return resource.is_dir() and not is_repository(resource)
 
-    def create(self, request: SandboxRequest, directory: Path) -> GitSandbox:
+    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> GitSandbox:
         self._faults.reach("sandbox.create.before")
         place = SandboxPlace(directory)
         _ensure_possible(request, place)
@@ -60,6 +61,8 @@ class DirectoryCopy:
         engine = PrivateRepository(place.engine, traits)
         index = place.scratch("index")
         base = engine.capture(place.tree, index)
+        if request.start is not None and origin is not None:
+            base = _begin_with(request.start, origin, place, index)
         self._faults.reach("sandbox.create.after-checkout")
         index.replace(place.index)
         place.base_index.hardlink_to(place.index)
@@ -99,6 +102,17 @@ def _ensure_possible(request: SandboxRequest, place: SandboxPlace) -> None:
     if place.directory.resolve().is_relative_to(resource):
         # A copy of itself, in itself, without end.
         raise SandboxRefused(str(resource), "sandboxes are kept inside it; keep them elsewhere")
+
+
+def _begin_with(start: StartTree, origin: Sandbox, place: SandboxPlace, index: Path) -> str:
+    """Makes the recorded files those of the tree; ignored ones stay as they were copied."""
+    start_from(start, origin, place, known=None)
+    engine = PrivateRepository(place.engine, traits_of(place.directory))
+    engine.git("read-tree", "--reset", "-u", start.tree, work_tree=place.tree, index=index)
+    listed = engine.git("ls-files", "--others", "--exclude-standard", "-z", work_tree=place.tree, index=index)
+    for path in os.fsdecode(listed).split("\0")[:-1]:
+        delete_file(place.tree, path)  # guard: ignored where it comes from, and not by the tree's own rules
+    return start.tree
 
 
 def _copy(resource: Path, tree: Path) -> list[str]:

@@ -17,9 +17,9 @@ __all__ = ["SandboxFacts", "SandboxPlace"]
 @dataclass(frozen=True, slots=True)
 class SandboxFacts:
     """`plain`: no setting stands between a file's bytes and its object, so that no git process is needed to
-    name it, unless a .gitattributes file says otherwise. `head` is the commit that was pinned. `traits` are
-    git's settings for where the sandbox's files are; those of the engine's are for the user's. `durable`:
-    what is kept of it survives a power cut."""
+    name it, unless a .gitattributes file says otherwise. `head` is the commit that was pinned, `branch`
+    the user's name for it. `traits` are git's settings for where the sandbox's files are; those of the
+    engine's are for the user's. `durable`: what is kept of it survives a power cut."""
 
     plan_id: str
     strategy: str
@@ -29,6 +29,7 @@ class SandboxFacts:
     plain: bool
     size_bytes: int
     head: str | None = None
+    branch: str | None = None
     common_dir: str | None = None
     gitlinks: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()

@@ -11,21 +11,26 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.domain.file_state import EXECUTABLE, GITLINK, REGULAR, SYMLINK, Difference, FileState
+from cleveragents.domain.merge_conflict import TreeMerge
 from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.content_merge import merged_content
 from cleveragents.infrastructure.git.git_directory import copy_index
 from cleveragents.infrastructure.git.index_file import holds_attributes
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, index_line
+from cleveragents.infrastructure.sandbox.carrying import copy_objects, place_of
 from cleveragents.infrastructure.sandbox.conversions import untouched
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
 from cleveragents.infrastructure.sandbox.locking import locked
 from cleveragents.infrastructure.sandbox.paths import delete_file, directory_of, is_repository_path
 from cleveragents.infrastructure.sandbox.setting_aside import SettingAside
+from cleveragents.infrastructure.sandbox.tree_merge import MergePlace, files_of, merge_of
 from cleveragents.infrastructure.sandbox.unrecordable import move_aside, refused_by_git, strange_submodules
 
 __all__ = ["GitSandbox"]
@@ -213,8 +218,20 @@ class GitSandbox:
         )
         return dict(_differences(listed))
 
-    def merge_content(self, ancestor: str, ours: str, theirs: str) -> str | None:
-        return merged_content(self._engine, ancestor, ours, theirs)
+    def merge_content(
+        self, ancestor: str | None, ours: str, theirs: str, *, favour: Literal["ours", "theirs"] | None = None
+    ) -> str | None:
+        return merged_content(self._engine, ancestor, ours, theirs, favour=favour)
+
+    def files_below(self, tree: str) -> Mapping[str, FileState]:
+        return files_of(self._engine, tree)
+
+    def take_in(self, other: Sandbox, tree: str) -> None:
+        copy_objects(place_of(other), self._place, tree, known=other.base, durable=self._facts.durable)
+
+    def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
+        place = MergePlace(self._engine, self.root, self._place.index, self._place.scratch("index"))
+        return merge_of(place, base, ours, theirs, labels)
 
     def diff(self, tree: str, *, options: Sequence[str] = (), paths: Sequence[str] = ()) -> bytes:
         return self._engine.git(

@@ -44,17 +44,19 @@ def _ignored_and_named(resource: Path, place: SandboxPlace, patterns: bytes) -> 
     options = ("-z", "--others", "--ignored", f"--exclude-from={chosen}")
     named = engine.git("ls-files", *options, work_tree=resource, index=place.index)
     chosen.unlink()
-    # What is merely untracked is not ignored, and would be recorded as if the plan had made it.
-    ignored = engine.git(
-        "check-ignore",
-        "-z",
-        "--stdin",
-        work_tree=resource,
-        index=place.index,
-        feed=named,
-        succeeds=(0, 1),
-    )
-    return [path for path in os.fsdecode(ignored).split("\0")[:-1] if not path.endswith("/")]
+    # What is merely untracked is not ignored, and would be recorded as if the plan had made it; so would what
+    # only the user's rules of now ignore, and not those that the sandbox began with.
+    for rules in (resource, place.tree):
+        named = engine.git(
+            "check-ignore",
+            "-z",
+            "--stdin",
+            work_tree=rules,
+            index=place.index,
+            feed=named,
+            succeeds=(0, 1),
+        )
+    return [path for path in os.fsdecode(named).split("\0")[:-1] if not path.endswith("/")]
 
 
 def _copy(resource: Path, tree: Path, path: str) -> bool:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.application.ports.sandboxes import SandboxRequest
+from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest
 from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.durability import FSYNC_SETTINGS
 from cleveragents.infrastructure.git.filesystem import ignores_case, traits_of
@@ -29,6 +29,7 @@ from cleveragents.infrastructure.git.user_repository import (
     pinned_in,
     unpin,
 )
+from cleveragents.infrastructure.sandbox.carrying import place_of, start_from
 from cleveragents.infrastructure.sandbox.facts import SandboxFacts, SandboxPlace
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 from cleveragents.infrastructure.sandbox.ignored import IgnoredFiles
@@ -51,15 +52,17 @@ class PrivateClone:
     def suits(self, resource: Path) -> bool:
         return is_repository(resource)
 
-    def create(self, request: SandboxRequest, directory: Path) -> GitSandbox:
+    def create(self, request: SandboxRequest, directory: Path, origin: Sandbox | None = None) -> GitSandbox:
         self._faults.reach("sandbox.create.before")
         repository = look_at(request.resource)
+        if origin is not None:
+            repository = _as_known_to(origin, repository)
         place = SandboxPlace(directory)
         place.tree.mkdir(parents=True)
         place.lock.touch()
         _write_engine(repository, place, FSYNC_SETTINGS if self._durable else {})
         _ensure_apart(request.resource, place)
-        making = _Making(request, repository, place, self._faults, self._durable)
+        making = _Making(request, repository, place, self._faults, self._durable, origin)
         try:
             facts = making.run()
         except GitFailed as error:
@@ -94,6 +97,7 @@ class _Making:
     place: SandboxPlace
     faults: FaultPoints
     durable: bool
+    origin: Sandbox | None = None
     notes: list[str] = field(default_factory=list)
     traits: Mapping[str, str] = field(init=False)
 
@@ -126,6 +130,7 @@ class _Making:
             plain=_is_plain(repository, self.traits),
             size_bytes=summary.size_bytes,
             head=repository.head,
+            branch=repository.branch,
             common_dir=str(repository.common_dir),
             gitlinks=summary.gitlinks,
             readable=tuple(str(store) for store in (*repository.object_stores, place.engine / "objects")),
@@ -155,19 +160,27 @@ class _Making:
         self.faults.reach("sandbox.create.after-ref")
         with contextlib.ExitStack() as running:
             checkout = None
-            if head_tree:
+            if head_tree and self.request.start is None:
                 checkout = running.enter_context(self._start_checkout(index, head_tree))
             _write_visible(self.repository, self.place, self.traits)
-            base = head_tree if self._is_only_what_is_committed(engine) else self._capture(engine)
+            base = self._base(engine)
             if checkout:
                 checkout.finish()
         base = base or engine.text("mktree")
-        if base != head_tree:
+        if base != head_tree or checkout is None:
             self._keep_uncommitted(engine, base)
             with self._start_checkout(index, base) as checkout:
                 checkout.finish()
         index.replace(self.place.index)
         return base
+
+    def _base(self, engine: PrivateRepository) -> str | None:
+        """The name of its tree; None for what is committed before anything is."""
+        start, origin = self.request.start, self.origin
+        if start is not None and origin is not None:
+            start_from(start, origin, self.place, known=self.repository.head_tree)
+            return start.tree
+        return self.repository.head_tree if self._is_only_what_is_committed(engine) else self._capture(engine)
 
     def _pin(self, head: str) -> None:
         try:
@@ -222,11 +235,22 @@ class _Making:
 
     def _keep_uncommitted(self, engine: PrivateRepository, base: str) -> None:
         """Copies what no commit holds. Staged content is in the user's store, where a `git gc` of theirs may
-        prune it; a sandbox must not break by that."""
+        prune it; a sandbox must not break by that. What came from another sandbox is copied already."""
+        if self.origin is not None:
+            return
         revisions = [base, *([f"^{self.repository.head_tree}"] if self.repository.head_tree else [])]
         pack = self.place.engine / "objects" / "pack" / "pack"
         feed = "\n".join(revisions).encode() + b"\n"
         engine.git("pack-objects", "--revs", "-q", str(pack), feed=feed)  # guard: see above
+
+
+def _as_known_to(origin: Sandbox, repository: UserRepository) -> UserRepository:
+    """The repository as it was when the origin was made: what the user committed since is not in its tree."""
+    place = place_of(origin)
+    facts = place.read_facts(origin.plan_id)
+    head = facts.head
+    head_tree = PrivateRepository(place.engine).text("rev-parse", f"{head}^{{tree}}") if head else None
+    return replace(repository, head=head, head_tree=head_tree, branch=facts.branch)
 
 
 def _ensure_apart(resource: Path, place: SandboxPlace) -> None:

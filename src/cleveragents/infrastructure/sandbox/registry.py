@@ -84,7 +84,7 @@ class SandboxRegistry:
         known = self.row(request.plan_id)
         if known is not None and known.state == READY:
             return self._opened(known)
-        strategy = self._strategy_for(request.resource)
+        strategy, origin = self._strategy_for(request)
         self._ensure_quota()
         place = self._place(request.plan_id)
         with self._claimed(place, request.plan_id):
@@ -96,13 +96,10 @@ class SandboxRegistry:
                 self._strategies[known.strategy].remove(request.plan_id, known.resource, known.directory)
             if progress is not None:
                 progress(f"making a sandbox of {request.resource}")
-            return self._make(strategy, request, place)
+            return self._make(strategy, request, place, origin)
 
     def open(self, plan_id: str) -> Sandbox:
-        row = self.row(plan_id)
-        if row is None or row.state != READY:
-            raise SandboxMissing(plan_id, str(self._place(plan_id).directory))
-        return self._opened(row)
+        return self._opened(self._ready_row(plan_id))
 
     def remove(self, plan_id: str) -> None:
         if self.row(plan_id) is None:
@@ -155,11 +152,16 @@ class SandboxRegistry:
         """Takes away what of it is certainly ours, unused and without work in it; returns that."""
         return mend_leftovers(self, self._clock.now())
 
-    def _strategy_for(self, resource: Path) -> SandboxStrategy:
+    def _strategy_for(self, request: SandboxRequest) -> tuple[SandboxStrategy, Sandbox | None]:
+        """The strategy, and the sandbox whose tree it begins with, which that strategy made. `SandboxMissing`
+        if that is gone."""
+        if request.start is not None:
+            origin = self._ready_row(request.start.plan_id)
+            return self._strategies[origin.strategy], self._opened(origin)
         for strategy in self._strategies.values():
-            if strategy.suits(resource):
-                return strategy
-        raise SandboxRefused(str(resource), "there is no such directory")
+            if strategy.suits(request.resource):
+                return strategy, None
+        raise SandboxRefused(str(request.resource), "there is no such directory")
 
     def _place(self, plan_id: str) -> SandboxPlace:
         return SandboxPlace(self._directory / plan_id)
@@ -185,12 +187,14 @@ class SandboxRegistry:
             if used >= self._quota_bytes:
                 raise QuotaExceeded(used, self._quota_bytes)
 
-    def _make(self, strategy: SandboxStrategy, request: SandboxRequest, place: SandboxPlace) -> Sandbox:
+    def _make(
+        self, strategy: SandboxStrategy, request: SandboxRequest, place: SandboxPlace, origin: Sandbox | None
+    ) -> Sandbox:
         now = self._clock.now()
         row = SandboxRow(request.plan_id, strategy.name, place.directory, MAKING, request.resource, 0, now)
         self._database.write(lambda connection: rows.put(connection, row))
         try:
-            sandbox = strategy.create(request, place.directory)
+            sandbox = strategy.create(request, place.directory, origin)
             self._ready(row, place.read_facts(request.plan_id).size_bytes, sandbox.base)
         except BaseException:
             # Whoever asked is told why; nothing of it stays.
@@ -221,6 +225,12 @@ class SandboxRegistry:
                 append_to_outbox(connection, event)
 
         self._database.write(unit)
+
+    def _ready_row(self, plan_id: str) -> SandboxRow:
+        row = self.row(plan_id)
+        if row is None or row.state != READY:
+            raise SandboxMissing(plan_id, str(self._place(plan_id).directory))
+        return row
 
     def _opened(self, row: SandboxRow) -> Sandbox:
         return self._strategies[row.strategy].open(row.plan_id, row.resource, row.directory)

@@ -1,0 +1,40 @@
+"""Content on its way from one sandbox to another, so that neither needs the other afterwards."""
+
+from __future__ import annotations
+
+from cleveragents.application.ports.sandboxes import Sandbox, StartTree
+from cleveragents.errors import GitFailed, SandboxRefused
+from cleveragents.infrastructure.git.durability import flush
+from cleveragents.infrastructure.git.plumbing import PrivateRepository
+from cleveragents.infrastructure.sandbox.facts import SandboxPlace
+
+__all__ = ["copy_objects", "place_of", "start_from"]
+
+
+def place_of(sandbox: Sandbox) -> SandboxPlace:
+    """The parts of a sandbox that one of our strategies made."""
+    return SandboxPlace(sandbox.root.parent)
+
+
+def copy_objects(
+    source: SandboxPlace, target: SandboxPlace, tree: str, *, known: str | None, durable: bool = False
+) -> None:
+    """All that the tree is made of is in the target's own store, less what `known`, a tree that it has, is
+    made of. Appears whole, by a rename. `GitFailed`."""
+    if tree == known:
+        return
+    revisions = [tree] if known is None else [tree, f"^{known}"]
+    packs = target.engine / "objects" / "pack"
+    feed = "\n".join(revisions).encode("ascii") + b"\n"
+    PrivateRepository(source.engine).git("pack-objects", "--revs", "-q", str(packs / "pack"), feed=feed)
+    if durable:
+        flush(packs)  # guard: names of content that a power cut took
+
+
+def start_from(start: StartTree, origin: Sandbox, target: SandboxPlace, *, known: str | None) -> None:
+    """`copy_objects` for a sandbox on its way. `SandboxRefused` if the origin does not have that tree."""
+    try:
+        copy_objects(place_of(origin), target, start.tree, known=known)
+    except GitFailed as error:
+        reason = f"the sandbox of plan {start.plan_id} does not give its tree {start.tree} ({error.problem})"
+        raise SandboxRefused(str(target.directory), reason) from error
