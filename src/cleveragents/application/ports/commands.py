@@ -8,7 +8,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-__all__ = ["Command", "CommandResult", "CommandRunner", "StopSignal"]
+__all__ = [
+    "HOME_IN_ARGV",
+    "Command",
+    "CommandHome",
+    "CommandResult",
+    "CommandRunner",
+    "CommandTerms",
+    "StopSignal",
+]
+
+HOME_IN_ARGV = "{home}"
+"""Stands for the command's home directory in the words of one that is given a home."""
 
 
 class StopSignal(Protocol):
@@ -30,13 +41,36 @@ class StopSignal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class CommandHome:
+    """What a command finds in its home directory, which is empty otherwise and gone when it ends: copies of
+    what is at these paths below the user's home, as far as they are there, and files with these contents."""
+
+    copied: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandTerms:
+    """What one command has that others have not: an input, variables of ours by name, things in its home, the
+    network; and how many processes it may have at once."""
+
+    input: bytes = b""
+    passed: tuple[str, ...] = ()
+    home: CommandHome | None = None
+    network: bool = False
+    processes: int | None = None
+    output_limit_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """What to run and what it may see.
 
     `root` is the sandbox's tree, the only place it can write (besides a private temporary directory);
     `directory` is where it starts, inside `root`. `readable` are further directories it may read, such as the
     object store that the sandbox borrows. `environment` is added to the few variables that every command
-    gets; nothing else of ours reaches it. `markers` name the attempt it belongs to.
+    gets, and so are ours of the names `passed`, where they are set; nothing else of ours reaches it.
+    `markers` name the attempt it belongs to. With a `home`, `{home}` in its words is where that is.
     """
 
     argv: tuple[str, ...]
@@ -49,13 +83,17 @@ class Command:
     markers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     input: bytes = b""
     output_limit_bytes: int = 1 << 20
+    passed: tuple[str, ...] = ()
+    home: CommandHome | None = None
+    processes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """How it ended. `output` holds stdout and stderr as they came; when too long, the tail, with a line that
-    says how much is missing. `exit_code` is None when it was ended by us: `timed_out` or `cancelled`; for one
-    that a signal ended it is 128 and the signal's number, as in a shell."""
+    says how much is missing. `exit_code` is None when it was ended by us: `timed_out`, `cancelled`, or
+    `crowded`, with more processes than it may have; for one that a signal ended it is 128 and the signal's
+    number, as in a shell."""
 
     exit_code: int | None
     output: str
@@ -64,6 +102,7 @@ class CommandResult:
     timed_out: bool = False
     cancelled: bool = False
     isolated: bool = False
+    crowded: bool = False
 
 
 class CommandRunner(Protocol):

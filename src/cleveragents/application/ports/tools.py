@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from cleveragents.application.ports.commands import CommandResult, StopSignal
+from cleveragents.application.ports.commands import CommandResult, CommandTerms, StopSignal
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
@@ -70,9 +70,17 @@ class SandboxFiles(Protocol):
 
 
 class CommandsHere(Protocol):
-    """Runs a command in this sandbox, with what its policy allows."""
+    """Runs a command in this sandbox, with what its policy allows. `ToolRefused` when it wants the network
+    and the call has no leave for that."""
 
-    def __call__(self, argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> CommandResult: ...
+    def __call__(
+        self,
+        argv: tuple[str, ...],
+        *,
+        directory: str,
+        timeout_seconds: float,
+        terms: CommandTerms | None = None,
+    ) -> CommandResult: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,9 +123,15 @@ def _try(name: str) -> ProbeResult:
 
 
 def arguments_for(
-    command: Command, environment: dict[str, str], *, program: Path, hidden: tuple[Path, ...]
+    command: Command,
+    environment: dict[str, str],
+    *,
+    program: Path,
+    hidden: tuple[Path, ...],
+    home: Path | None = None,
 ) -> list[str]:
-    """bubblewrap's options for this command. Later ones lie over earlier ones, hence the order."""
+    """bubblewrap's options for this command, whose home is an empty one unless there is a directory for it.
+    Later ones lie over earlier ones, hence the order."""
     system = tuple(map(Path, (*_SYSTEM, *_OFTEN_LINKS)))
     entries = [
         entry
@@ -139,6 +145,8 @@ def arguments_for(
         if not is_inside(directory, [*system, command.root])
     ]
     options = [*_namespaces(command.network), *_system(command.network)]
+    if home is not None:
+        options += ["--bind", str(home), HOME]
     for directory in tools:
         options += ["--ro-bind-try", str(directory), str(directory)]
     # guard: a tool's prefix may have the checkout somewhere below it

@@ -62,12 +62,13 @@ def command_environment(
 
     Of its own PATH, too, only absolute entries count.
     """
+    named = (*allowed_names, *command.passed)
     passed = {
         name: value
         for name, value in inherited.items()
         if name in _HARMLESS
         or name.startswith("LC_")
-        or (name in allowed_names and not name.startswith(OWN_PREFIX))  # guard: our token is no command's
+        or (name in named and not name.startswith(OWN_PREFIX))  # guard: our token is no command's
     }
     if "PATH" in command.environment:
         entries = absolute_entries(command.environment["PATH"])

@@ -3,8 +3,9 @@
 Run as a file by `python -I -S`: it starts with every command, so it imports little and nothing of ours until
 there are processes to be ended. It is the subreaper below which every orphan stays, so that having no child
 left means that nothing of the command is left. It ends the tree when the command is done, when its time is
-up, when told to (a second line, or SIGTERM), and when its caller dies, however that happens: the control pipe
-ends, and the kernel says so too, since a forked sibling of ours may hold that pipe open.
+up, when it has more processes than it may, when told to (a second line, or SIGTERM), and when its caller
+dies, however that happens: the control pipe ends, and the kernel says so too, since a forked sibling of ours
+may hold that pipe open.
 
 Never runs foreign code: the command is exec'ed in a child, by this process's only thread, because
 bubblewrap's `--die-with-parent` follows the thread.
@@ -39,6 +40,10 @@ _LOOK_AGAIN_SECONDS = 0.1
 _FAST_KILL_SECONDS = 0.5
 _REAP_SECONDS = 0.002
 _STATUS_BYTES = 4096
+_COUNT_SECONDS = 0.2
+_LISTING_BYTES = 1 << 18
+_LONGEST_WAIT_SECONDS = 3600.0
+_BUBBLEWRAP_PROCESSES = 2
 
 
 def main() -> int:
@@ -96,12 +101,17 @@ class _Guard:
         refused, status = self._start()
         if refused is None:
             self._watch(deadline)
-        self._end(self.program["grace_seconds"] if self.cause else _LEFTOVER_GRACE_SECONDS)
+        self._end(self._grace())
         if self.cause == "parent" and self.program["private"] is not None:
             _remove(self.program["private"])
         if refused is None and self.cause is None and status is not None:
             refused = self._never_executed(status)
         return {"code": self._status, "cause": self.cause, "refused": refused}
+
+    def _grace(self) -> float:
+        if self.cause == "processes":  # guard: what multiplies is not given the time to
+            return 0.0
+        return self.program["grace_seconds"] if self.cause else _LEFTOVER_GRACE_SECONDS
 
     def _start(self) -> tuple[str | None, int | None]:
         """Why it cannot be run, if so; where bubblewrap tells what became of it."""
@@ -156,17 +166,47 @@ class _Guard:
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(self._wake, select.POLLIN)
+        bound = self.program.get("processes")
+        look = _LONGEST_WAIT_SECONDS if bound is None else _COUNT_SECONDS
+        counted = 0.0
         while self._status is None and self.cause is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 self.cause = "timeout"
                 return
-            ready = dict(poller.poll(min(left, 3600.0) * 1000 + 1))
+            ready = dict(poller.poll(min(left, look) * 1000 + 1))
             if self._control in ready:
                 self.cause = "order" if os.read(self._control, _CHUNK_BYTES) else "parent"
             if self._wake in ready:
                 os.read(self._wake, _CHUNK_BYTES)
             self._reap()
+            # By the clock, not by the turn: what dies wakes us, and a tree that comes and goes would have us
+            # count all the time.
+            if bound is not None and time.monotonic() >= counted + look:
+                counted = time.monotonic()
+                if self._is_crowded(bound):
+                    self.cause = self.cause or "processes"
+
+    def _is_crowded(self, bound: int) -> bool:
+        own = 0 if self.program["arguments"] is None else _BUBBLEWRAP_PROCESSES
+        most = bound + own
+        waiting = _children()
+        if not waiting and self._status is None:
+            return self._descendants() > most  # this kernel does not tell
+        found = len(waiting)
+        while waiting and found <= most:
+            below = _children_of(waiting.pop())
+            found += len(below)
+            waiting += below
+        return found > most
+
+    def _descendants(self) -> int:
+        sys.path[:0] = [path for path in self.program["path"] if path not in sys.path]
+        try:
+            from cleveragents.infrastructure.jobs.process_tree import descendants
+        except ImportError:
+            return 0
+        return len(descendants(os.getpid()))
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # The kernel's word that our caller is gone looks like anybody's SIGTERM.
@@ -192,7 +232,7 @@ class _Guard:
         sys.path[:0] = self.program["path"]
         isolated = self.program["arguments"] is not None
         # With bubblewrap's own process all others are being killed already: there is nobody to ask.
-        if self._status is None or not isolated:
+        if grace_seconds > 0 and (self._status is None or not isolated):
             self._ask(grace_seconds)
         if self._status is None:
             _kill_group(self._child)
@@ -271,14 +311,32 @@ class _Guard:
 
 
 def _children() -> list[int]:
+    return _listed(f"/proc/self/task/{os.getpid()}/children")
+
+
+def _children_of(pid: int) -> list[int]:
+    """Whoever was started by any thread of that process; none, once it is gone."""
     try:
-        listing = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
+        with os.scandir(f"/proc/{pid}/task") as threads:
+            return [child for thread in threads for child in _listed(f"{thread.path}/children")]
+    except OSError:
+        return []
+
+
+def _listed(path: str) -> list[int]:
+    try:
+        listing = os.open(path, os.O_RDONLY)
     except OSError:
         return []
     words = b""
-    while chunk := os.read(listing, _CHUNK_BYTES):
-        words += chunk
-    os.close(listing)
+    try:
+        # guard: a list that grows while it is read would never end
+        while len(words) < _LISTING_BYTES and (chunk := os.read(listing, _CHUNK_BYTES)):
+            words += chunk
+    except OSError:
+        return []  # it is gone
+    finally:
+        os.close(listing)
     return [int(word) for word in words.split()]
 
 

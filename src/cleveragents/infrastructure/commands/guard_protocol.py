@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 __all__ = ["GuardProgram", "GuardReport"]
 
@@ -12,7 +12,8 @@ class GuardProgram(TypedDict):
 
     `executable` is run with `argv`. `arguments`, if not None, are handed to it (to bubblewrap) in a file,
     since a command line can be read by everybody. `markers` are in the guard's own environment. `private` is
-    removed if the caller cannot do it.
+    removed if the caller cannot do it. With more than `processes` at once, if it is said, the command is
+    ended.
     """
 
     executable: str
@@ -28,6 +29,7 @@ class GuardProgram(TypedDict):
     parent: int
     path: list[str]
     private: str | None
+    processes: NotRequired[int | None]
 
 
 class GuardReport(TypedDict):

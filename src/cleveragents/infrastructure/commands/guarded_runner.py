@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from cleveragents.application.ports.commands import Command, CommandResult, StopSignal
+from cleveragents.application.ports.commands import HOME_IN_ARGV, Command, CommandResult, StopSignal
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.bubblewrap import (
     HOME,
@@ -34,6 +34,7 @@ from cleveragents.infrastructure.commands.environment import command_environment
 from cleveragents.infrastructure.commands.guard import NOT_EXECUTED
 from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER, GuardProcess
 from cleveragents.infrastructure.commands.guard_protocol import GuardProgram, GuardReport
+from cleveragents.infrastructure.commands.lent import furnish, keep_passed
 from cleveragents.infrastructure.commands.output_tail import OutputTail
 from cleveragents.infrastructure.commands.private_directory import make_directory, remove_directory
 from cleveragents.infrastructure.commands.program_lookup import TOOL, check_command, find_program
@@ -45,6 +46,7 @@ _LOOK_SECONDS = 0.05
 _LONGEST_GRACE_SECONDS = 3.0
 _GUARD_SECONDS = 3.0
 _REFUSAL_WORDS = 500
+_OUR_DOING = ("order", "timeout", "processes")
 _LOST = b"\n[the process that watched over the command was killed, so all it had started was ended]\n"
 
 
@@ -90,20 +92,21 @@ class GuardedCommandRunner:
             return CommandResult(None, "", 0, 0.0, cancelled=True, isolated=isolated)
         started = time.monotonic()
         tail = OutputTail(command.output_limit_bytes, on_output)
-        with self._place(isolated) as place:
+        with self._place(command, isolated) as place:
             program = self._program(command, place, bubblewrap)
             report = self._watch(program, command.input, stop, tail)
         output, missing = tail.finish()
         if report["refused"] is not None:
             raise ToolRefused(TOOL, _why_refused(command, report["refused"], output))
         return CommandResult(
-            None if report["cause"] in ("order", "timeout") else _shell_code(report["code"]),
+            None if report["cause"] in _OUR_DOING else _shell_code(report["code"]),
             output,
             missing,
             time.monotonic() - started,
             timed_out=report["cause"] == "timeout",
             cancelled=report["cause"] == "order",
             isolated=isolated,
+            crowded=report["cause"] == "processes",
         )
 
     def _bubblewrap(self) -> str | None:
@@ -121,24 +124,31 @@ class GuardedCommandRunner:
         return result.program
 
     @contextmanager
-    def _place(self, isolated: bool) -> Iterator[Path | None]:
+    def _place(self, command: Command, isolated: bool) -> Iterator[Path | None]:
         """A directory for what the command keeps for itself; None where it gets an empty one anyway."""
-        if isolated:
+        if isolated and command.home is None:
             yield None
             return
         private = make_directory()
         try:
+            if command.home is not None:
+                furnish(private / "home", command.home, command.argv[0])
             yield private
         finally:
             remove_directory(str(private))
 
     def _program(self, command: Command, private: Path | None, bubblewrap: str | None) -> GuardProgram:
+        own = None if bubblewrap is not None else private
+        home = HOME if own is None else str(own / "home")
+        if command.home is not None:
+            command = replace(command, argv=tuple(_at_home(word, home) for word in command.argv))
+        keep_passed(command.passed, os.environ)
         markers = {**command.markers, COMMAND_MARKER: uuid.uuid4().hex}
         environment = command_environment(
             replace(command, markers=markers),
             os.environ,
-            home=HOME if private is None else str(private / "home"),
-            temporary=TEMPORARY if private is None else str(private / "tmp"),
+            home=home,
+            temporary=TEMPORARY if own is None else str(own / "tmp"),
             hidden=self._hidden,
             allowed_names=self._allowed_names,
         )
@@ -157,6 +167,7 @@ class GuardedCommandRunner:
             "parent": 0,
             "path": [],
             "private": None if private is None else str(private),
+            "processes": command.processes,
         }
         if bubblewrap is not None:
             # guard: bubblewrap runs outside, so nothing that a command brings (LD_PRELOAD) may reach it
@@ -164,7 +175,13 @@ class GuardedCommandRunner:
             program["directory"] = "/"
             program["executable"] = bubblewrap
             program["argv"] = [bubblewrap, "--", *command.argv]
-            program["arguments"] = arguments_for(command, environment, program=found, hidden=self._hidden)
+            program["arguments"] = arguments_for(
+                command,
+                environment,
+                program=found,
+                hidden=self._hidden,
+                home=None if private is None else private / "home",
+            )
         return program
 
     def _watch(self, program: GuardProgram, feed: bytes, stop: StopSignal, tail: OutputTail) -> GuardReport:
@@ -186,6 +203,10 @@ class GuardedCommandRunner:
             if guard.report is None:
                 tail.append(_LOST)
         return report
+
+
+def _at_home(word: str, home: str) -> str:
+    return word.replace(HOME_IN_ARGV, home)
 
 
 def _shell_code(code: int | None) -> int:

@@ -16,7 +16,7 @@ from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from cleveragents.application.ports.commands import CommandResult
+    from cleveragents.application.ports.commands import CommandResult, CommandTerms
     from cleveragents.application.ports.tools import Tool
     from cleveragents.interfaces.cli.tool_ground import Ground
 
@@ -156,7 +156,9 @@ def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
     def refuse(path: str) -> None:
         raise ToolRefused(found.spec.name, f"it says that it only reads, so it may not change {path!r}")
 
-    def run(argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> CommandResult:
+    def run(
+        argv: tuple[str, ...], *, directory: str, timeout_seconds: float, terms: CommandTerms | None = None
+    ) -> CommandResult:
         raise ToolRefused(found.spec.name, "it says that it only reads, so it may run nothing")
 
     resource, _ = find_resource(Path.cwd())
@@ -165,24 +167,25 @@ def _read(found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def _called(ground: Ground, found: Tool, arguments: Mapping[str, JsonValue]) -> JsonValue:
-    from cleveragents.application.ports.commands import Command
     from cleveragents.application.ports.tools import Workplace
     from cleveragents.application.services.async_worker import CancellationToken
+    from cleveragents.application.services.call_commands import CallCommands
     from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
 
     token, sandbox = CancellationToken(), ground.sandbox
 
-    def run(argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> CommandResult:
-        command = Command(
-            argv=argv,
-            root=sandbox.root,
-            directory=sandbox.root / directory,
-            timeout_seconds=timeout_seconds,
-            network=ground.network,
-            readable=sandbox.readable,
-        )
-        return ground.commands.run(command, token)
-
+    run = CallCommands(
+        tool=found.spec.name,
+        runner=ground.commands,
+        sandbox=sandbox,
+        directory="",
+        environment={},
+        markers={},
+        network=ground.network,
+        has_leave=lambda: False,
+        limit_seconds=float("inf"),
+        stop=token,
+    )
     with sandbox.writing():
         return found.call(arguments, Workplace(ConfinedFiles(sandbox.root), run, token))
 

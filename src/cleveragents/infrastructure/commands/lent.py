@@ -1,0 +1,87 @@
+"""What of the user's own a command is lent: copies of files of their home, and variables by name.
+
+Copies, so that nothing that the command writes there reaches the user's own; as many as are needed to know
+who the user is, not their whole home. A variable whose name says that it is secret is never shown again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from cleveragents.application.ports.commands import CommandHome
+from cleveragents.domain.redaction import MASK, keep_secret, redact
+from cleveragents.errors import ToolRefused
+from cleveragents.infrastructure.commands.program_lookup import TOOL
+
+__all__ = ["MOST_BYTES", "MOST_FILES", "furnish", "keep_passed"]
+
+MOST_BYTES = 64 << 20
+MOST_FILES = 5_000
+"""Of all copies together: settings and credentials are small, histories and caches are not wanted."""
+
+
+def furnish(home: Path, wanted: CommandHome, program: str) -> None:
+    """Puts into the empty directory what the program is to find there. `ToolRefused`: it cannot be copied, or
+    is too much."""
+    copying = _Copying(program)
+    for name in wanted.copied:
+        source = Path(os.path.realpath(Path.home() / name))
+        if os.access(source, os.F_OK):
+            (home / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            copying.copy(source, home / name)
+    for name, content in wanted.files.items():
+        with open(home / name, "xb", opener=_for_its_owner) as file:
+            file.write(content)
+
+
+def keep_passed(names: Iterable[str], inherited: Mapping[str, str]) -> None:
+    """From now on nothing in this process prints those that are secret."""
+    for name in names:
+        value = inherited.get(name, "")
+        if redact({name: value}) == {name: MASK}:
+            keep_secret(value)
+
+
+class _Copying:
+    """One program's copies, and how much they are. Not thread-safe: one call's own."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self._bytes = 0
+        self._files = 0
+
+    def copy(self, source: Path, target: Path) -> None:
+        try:
+            self._copy(source, target)
+        except OSError as error:
+            raise self._refused(source, f"cannot be copied ({error.strerror})") from error
+
+    def _copy(self, source: Path, target: Path) -> None:
+        """Links lead to copies of files, and nowhere else: one that was copied as a link would lead out."""
+        found = source.stat()
+        self._files += 1
+        self._bytes += found.st_size if stat.S_ISREG(found.st_mode) else 0
+        if self._files > MOST_FILES or self._bytes > MOST_BYTES:  # guard: a home is no settings file
+            remedy = "name in `home` only the files that it needs"
+            bounds = f"{MOST_FILES:,} files and {MOST_BYTES >> 20} MiB"
+            raise self._refused(source, f"is among more than {bounds}; {remedy}")
+        if stat.S_ISDIR(found.st_mode):
+            target.mkdir(exist_ok=True, mode=0o700)
+            for entry in sorted(source.iterdir()):
+                # guard: a directory could be linked into itself
+                if os.access(entry, os.F_OK) and not (entry.is_symlink() and entry.is_dir()):
+                    self._copy(entry, target / entry.name)
+        elif stat.S_ISREG(found.st_mode):  # guard: a pipe or a device may hold for ever whoever opens it
+            shutil.copyfile(source, target)
+            target.chmod(stat.S_IMODE(found.st_mode) | 0o600)
+
+    def _refused(self, source: Path, problem: str) -> ToolRefused:
+        return ToolRefused(TOOL, f"{source}, which {self._program!r} is to have a copy of, {problem}")
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
