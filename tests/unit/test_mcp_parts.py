@@ -14,9 +14,9 @@ from mcp_types import CallToolResult, Tool
 
 from cleveragents.errors import Closed
 from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe, ProbeResult
+from cleveragents.infrastructure.own_loop import OwnLoop
 from cleveragents.infrastructure.tools.mcp.content import MOST_CHARACTERS, call_result
 from cleveragents.infrastructure.tools.mcp.listing import listed
-from cleveragents.infrastructure.tools.mcp.loop import OwnLoop
 from cleveragents.infrastructure.tools.mcp.place import ServerPlace, program_for
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 

@@ -19,13 +19,14 @@ from cleveragents import __version__
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.guard import NOT_EXECUTED
+from cleveragents.infrastructure.commands.talking_lines import Faults
 from cleveragents.infrastructure.commands.talking_process import TalkingProcess
 from cleveragents.infrastructure.tools.mcp.content import CallResult, call_result
 from cleveragents.infrastructure.tools.mcp.filling import filled
 from cleveragents.infrastructure.tools.mcp.listing import ListedTool, listed
 from cleveragents.infrastructure.tools.mcp.place import ServerPlace, program_for
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
-from cleveragents.infrastructure.tools.mcp.transport import Faults, http_streams, stdio_streams
+from cleveragents.infrastructure.tools.mcp.transport import http_streams, stdio_streams
 
 if TYPE_CHECKING:
     import anyio

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.errors import Cancelled, ToolRefused
+from cleveragents.infrastructure.own_loop import OwnLoop
 from cleveragents.infrastructure.tools.mcp.connection import Patience, ServerConnection
 from cleveragents.infrastructure.tools.mcp.content import CallResult
 from cleveragents.infrastructure.tools.mcp.listing import ListedTool
-from cleveragents.infrastructure.tools.mcp.loop import OwnLoop
 from cleveragents.infrastructure.tools.mcp.place import ServerPlace
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 

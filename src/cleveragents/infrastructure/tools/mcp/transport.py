@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from cleveragents.infrastructure.commands.talking_lines import Faults, next_message
+
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client._transport import TransportStreams
@@ -19,21 +21,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.commands.talking_process import TalkingProcess
     from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 
-__all__ = ["GARBAGE_BYTES", "Faults", "http_streams", "stdio_streams"]
-
-GARBAGE_BYTES = 1 << 20
-"""Of what is no message. Some servers greet or log on the wrong stream; one that goes on has lost its way."""
-
-_PRINTED_BYTES = 4_000
-
-
-class Faults:
-    """Why we stopped listening to a server, if we did. Used by the loop that owns the connection."""
-
-    def __init__(self) -> None:
-        self.found = ""
-        self.printed = ""
-        """The last that it wrote where only messages belong."""
+__all__ = ["http_streams", "stdio_streams"]
 
 
 @asynccontextmanager
@@ -63,27 +51,13 @@ async def _listen(
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
 
-    garbage = 0
+    def parse(line: bytes) -> SessionMessage:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+
     with heard:
-        while True:
+        while (message := await next_message(reader, parse, faults)) is not None:
             try:
-                line = await reader.readuntil(b"\n")
-            except asyncio.LimitOverrunError:  # memory stays bounded, whatever is sent
-                faults.found = "it sent a message that is too long to be one"
-                return
-            except (asyncio.IncompleteReadError, ConnectionError):
-                return
-            try:
-                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValueError:
-                garbage += len(line)
-                faults.printed = line[-_PRINTED_BYTES:].decode("utf-8", "replace").strip() or faults.printed
-                if garbage > GARBAGE_BYTES:  # guard: or it would keep us busy for ever
-                    faults.found = "it keeps writing what is no message"
-                    return
-                continue
-            try:
-                await heard.send(SessionMessage(message))
+                await heard.send(message)
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
                 return
 
