@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.plan_context import PlanContext
     from cleveragents.application.services.plan_history import PlanHistory
     from cleveragents.application.services.strategizing import Strategizing
+    from cleveragents.application.services.sub_plans import SubPlans
     from cleveragents.application.services.tool_execution import ToolExecution
     from cleveragents.domain.budget import Limits
     from cleveragents.domain.plan import Plan
@@ -77,6 +78,9 @@ class PlanSide(Protocol):
     @property
     def trust(self) -> TrustStore: ...
 
+    @property
+    def sub_plans(self) -> SubPlans: ...
+
     def actors(self, resource: Path) -> Actors: ...
 
     def execution(
@@ -91,10 +95,6 @@ class PlanSide(Protocol):
 
     def diff(self, ground: ActorGround) -> str:
         """What the plan changed so far, as a model reads it."""
-        ...
-
-    def seconds_spent(self, plan_id: str) -> float:
-        """By tool calls."""
         ...
 
 
@@ -134,14 +134,21 @@ class ActorParts:
         on_output: Callable[[bytes], None] | None,
     ) -> Strategizing:
         """Strategize by an actor."""
+        from cleveragents.application.ports.plans import TreeLimits
         from cleveragents.application.services.actor_turn import ActorTurn
         from cleveragents.application.services.strategizing import Strategizing
+        from cleveragents.domain.policy import READ_ONLY
+        from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
 
         container = self._container
         return Strategizing(
             open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
             turn=ActorTurn(lambda: container.actor_runner, told),
             decisions=self.decisions,
+            corrections=self.corrections,
+            plans=SqlPlanStore(container.database, container.identifiers),
+            calls_of=lambda ground: self._plans.execution(ground, READ_ONLY).history.calls(ground.plan.id),
+            limits=TreeLimits(container.settings.plan.max_depth, container.settings.plan.max_fan_out),
             clock=container.clock,
             say=say or _nothing,
         )
@@ -162,24 +169,34 @@ class ActorParts:
             open_stage=lambda ground: self._stage(ground, on_output, say or _nothing),
             turn=ActorTurn(lambda: container.actor_runner, told),
             checks=SqlCheckStore(container.database, container.identifiers),
+            sub_plans=self._plans.sub_plans,
             clock=container.clock,
             say=say or _nothing,
         )
 
     def time_left(self, plan: Plan, strategy: Strategy) -> float:
-        """Of what it may take: what its budget says by now, or what its strategy began with."""
-        spent = self._plans.seconds_spent(plan.id)
-        if strategy.casting is None:
-            return strategy.limit_seconds - spent
-        budgets = self._opened(plan)
-        thought = sum(
-            (call.ended_at - call.started_at).total_seconds()
-            for call in budgets.calls_of(plan.id)
-            # What was forfeited ended when somebody noticed: the time until then nobody worked.
-            if call.ended_at is not None and call.state != "forfeited"
+        """Of what its whole tree may take: what its budget says by now, or what the root began with."""
+        from cleveragents.application.services.tree_time import seconds_of_tree
+        from cleveragents.infrastructure.persistence.sql_tree_calls import SqlTreeCalls
+
+        container = self._container
+        budgets = self.budgets if strategy.casting is None else self._opened(plan)
+        limit = budgets.view(plan.root).limits.seconds or self._limit_of_root(plan, strategy)
+        calls = SqlTreeCalls(container.database).of_tree(plan.root)
+        return limit - seconds_of_tree(calls, container.clock.now())
+
+    def _limit_of_root(self, plan: Plan, strategy: Strategy) -> float:
+        from cleveragents.domain.strategy import Strategy
+        from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+
+        if plan.parent_id is None:
+            return strategy.limit_seconds
+        root = SqlPlanStore(self._container.database, self._container.identifiers).get(plan.root)
+        return (
+            strategy.limit_seconds
+            if root.strategy is None
+            else Strategy.from_json(root.strategy).limit_seconds
         )
-        limit = budgets.view(plan.root_id or plan.id).limits.seconds
-        return (limit or strategy.limit_seconds) - spent - thought
 
     def ensure_priced(self, resource: Path, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` unless money can be counted whichever model is asked, the fallback among them."""
@@ -290,6 +307,7 @@ class ActorParts:
         """The plan's tools: our own, those for context, the one that reads skills, and those of MCP servers,
         which are started by whoever asks for them and gone with the stage."""
         from cleveragents.infrastructure.context.actor_tools import ContextTools
+        from cleveragents.infrastructure.tools.agent import AgentTools
         from cleveragents.infrastructure.tools.joined import JoinedTools
         from cleveragents.infrastructure.tools.mcp.opening import open_mcp
         from cleveragents.infrastructure.tools.mcp.place import ServerPlace
@@ -308,7 +326,8 @@ class ActorParts:
             allowed_names=tuple(name.strip() for name in names if name.strip()),
         )
         with open_mcp(configuration, place, ground.job.token, say=say) as servers:
-            yield JoinedTools(self._plans.tools, skills, ContextTools(context), servers)
+            # First, so that no tool of the same name is taken for it.
+            yield JoinedTools(AgentTools(), self._plans.tools, skills, ContextTools(context), servers)
 
     def _hosts(
         self, ground: ActorGround, tools: ToolSource, on_output: Callable[[bytes], None] | None
@@ -332,7 +351,8 @@ class ActorParts:
         model = str(ground.job.payload.get("model") or ground.casting.model or settings.default)
 
         def host(part: str, *, reads: bool) -> ActorHost:
-            self.models.get(model)  # here, where it may take its time, and not on the loop
+            if model:  # other agents bring their own
+                self.models.get(model)  # here, where it may take its time, and not on the loop
             policy = READ_ONLY if reads else ground.strategy.policy
             execution = self._plans.execution(ground, policy, tools, on_output)
             return PlanActorHost(part, model, calls, ActorTools(execution, ground.seconds_left))

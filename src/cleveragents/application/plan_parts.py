@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from cleveragents.application.services.plan_rewriting import PlanRewriting
     from cleveragents.application.services.plan_run import PlanRun
     from cleveragents.application.services.plan_watch import WatchOf
+    from cleveragents.application.services.sub_plan_merge import SubPlanMerge
+    from cleveragents.application.services.sub_plans import SubPlans
     from cleveragents.application.services.tool_execution import ToolExecution
     from cleveragents.domain.action import Action
     from cleveragents.domain.plan import Plan
@@ -188,7 +190,28 @@ class PlanParts:
             self.rewriting,
             self._container.clock,
             self._container.settings.worker.cancel_grace_seconds,
+            self._container.settings.plan.max_parallel,
         )
+
+    @property
+    def merging(self) -> SubPlanMerge:
+        """What takes results of sub-plans into their parents."""
+        from cleveragents.application.services.sub_plan_merge import SubPlanMerge
+
+        return SubPlanMerge(self.sandboxes, self.history, self.result, self._container.faults)
+
+    @property
+    def sub_plans(self) -> SubPlans:
+        """A parent's way through its tasks."""
+        from cleveragents.application.ports.plans import TreeLimits
+        from cleveragents.application.services.sub_plan_spawn import SubPlanSpawn
+        from cleveragents.application.services.sub_plans import SubPlans
+
+        settings, faults = self._container.settings.plan, self._container.faults
+        limits = TreeLimits(settings.max_depth, settings.max_fan_out)
+        lifecycle = self.lifecycle
+        spawning = SubPlanSpawn(self.plans, lifecycle, limits, self._container.clock, faults)
+        return SubPlans(self.plans, lifecycle, spawning, self.merging, faults)
 
     @property
     def result(self) -> PlanResult:
@@ -281,13 +304,6 @@ class PlanParts:
         """What the plan changed so far."""
         return self.result.diff(ground.plan, ground.sandbox).decode("utf-8", "backslashreplace")
 
-    def seconds_spent(self, plan_id: str) -> float:
-        """By the plan's tool calls."""
-        from cleveragents.application.services.plan_run import seconds_of
-        from cleveragents.application.services.tool_execution import DONE
-
-        return sum(seconds_of(call) for call in self.history.calls(plan_id) if call.state in DONE)
-
     def run(
         self,
         *,
@@ -321,6 +337,9 @@ class PlanParts:
             checks=self.checks,
             strategizing=lambda by: thinking.strategizing(by.progress, by.told, by.on_output),
             executing=lambda by: thinking.executing(by.progress, by.told, by.on_output),
+            sub_plans=self.sub_plans,
+            think_again=lambda plan, findings, execution, fence: None,
+            lifecycle=self.lifecycle,
             time_left=thinking.time_left,
             clock=self._container.clock,
             watch=watching,

@@ -11,6 +11,7 @@ from cleveragents.application.ports.actors import ActorHost, Actors
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.starting_context import StartingContext
+from cleveragents.application.services.tool_execution import ToolExecution
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import Casting, Strategy
@@ -48,6 +49,8 @@ class ActorGround:
     job: AsyncJob
     seconds_left: Callable[[], float]
     run_checks: Callable[[], Sequence[CheckRun]]
+    execution: ToolExecution | None = None
+    """The plan's own calls; none where it only reads."""
 
     @property
     def casting(self) -> Casting:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from cleveragents.application.ports.actors import ActorHost
@@ -16,13 +17,17 @@ from cleveragents.application.ports.models import ModelRequest
 from cleveragents.application.ports.plans import CheckStore
 from cleveragents.application.services.actor_stage import ActorGround, OpenStage, Stage
 from cleveragents.application.services.actor_turn import ActorTurn
+from cleveragents.application.services.sub_plans import SubPlans
 from cleveragents.application.services.tool_answers import cut
 from cleveragents.domain.actor import Actor, LlmNode
 from cleveragents.domain.check import CheckRun, CheckVerdict
 from cleveragents.domain.conversation import Message, Role
+from cleveragents.domain.correction import MOST_RETURNS
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.merge_conflict import KeptConflict
 from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.errors import RethinkNeeded
 
 __all__ = ["REVIEW", "Executing"]
 
@@ -34,6 +39,7 @@ _TOLD = 6_000
 _SHARE_OF_DIFF = 0.4
 _CHARACTERS_A_TOKEN = 4
 _SHELL = "/bin/sh: "
+_RETHINK = "rethink"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +49,36 @@ class Executing:
     open_stage: OpenStage
     turn: ActorTurn
     checks: CheckStore
+    sub_plans: SubPlans
     clock: Clock
     say: Callable[[str], None]
 
-    def __call__(self, ground: ActorGround) -> Mapping[str, JsonValue]:
+    def __call__(
+        self, ground: ActorGround, *, rethinks: bool = True
+    ) -> tuple[Mapping[str, JsonValue], JsonValue | None]:
         """Does the tasks, then mends what checks and the reviewer find, at most three times. What the actor
-        left in its state at the end."""
-        actor, tasks = ground.casting.execute, ground.strategy.ordered_tasks
-        left: Mapping[str, JsonValue] = {}
-        with self.open_stage(ground) as stage:
-            for place, (number, task) in enumerate(tasks, start=1):
-                self.say(redact_text(f"step {place} of {len(tasks)}: {task.name}"))
-                words = _task_words(ground.strategy, number, task)
-                left = self.turn.run(ground, stage, actor, task.part(number), task=words)
-            for number in range(1, _ROUNDS + 1):
-                findings = self._findings(ground, stage)
-                if not findings:
-                    return left
-                self.say(f"mending, round {number} of {_ROUNDS}")
-                left = self.turn.run(ground, stage, actor, f"mend-{number}", task=findings)
-            self._findings(ground, stage)
-        return left
+        left in its state at the end; and what the plan has to wait for before it goes on, if for anything.
 
-    def _findings(self, ground: ActorGround, stage: Stage) -> str:
+        `RethinkNeeded` when the reviewer says so, unless the plan no longer `rethinks`.
+        """
+        actor = ground.casting.execute
+        with ExitStack() as stack:
+            hands = _Hands(self, ground, stack)
+            waiting = self.sub_plans.advance(ground, hands, self.say)
+            if waiting is not None:
+                return hands.left, waiting
+            for number in range(1, _ROUNDS + 1):
+                findings = self._findings(ground, hands.stage, rethinks)
+                if not findings:
+                    return hands.left, None
+                self.say(f"mending, round {number} of {_ROUNDS}")
+                # Each time that the plan was thought through has runs of its own.
+                part = f"mend-{number}" + (f"~{ground.strategy.round}" if ground.strategy.round else "")
+                hands.left = self.turn.run(ground, hands.stage, actor, part, task=findings)
+            self._findings(ground, hands.stage, rethinks)
+        return hands.left, None
+
+    def _findings(self, ground: ActorGround, stage: Stage, rethinks: bool) -> str:
         """What is wrong with the result, in words for who mends it; nothing, if nothing is."""
         required = [run for run in ground.run_checks() if run.required]
         for run in required:
@@ -83,9 +96,9 @@ class Executing:
             return "\n\n".join(
                 f"The check `{run.command}` does not pass:\n{cut(run.details, _TOLD)}" for run in failed
             )
-        return self._objections(ground, stage)
+        return self._objections(ground, stage, rethinks)
 
-    def _objections(self, ground: ActorGround, stage: Stage) -> str:
+    def _objections(self, ground: ActorGround, stage: Stage, rethinks: bool) -> str:
         actor, diff = ground.casting.review, stage.diff()
         if actor is None or not diff:
             return ""
@@ -103,7 +116,69 @@ class Executing:
         details = "\n".join(filter(None, [summary, findings]))
         run = CheckRun(ground.plan.id, REVIEW, actor, False, verdict, details, "", self.clock.now())
         self.checks.record(run)
+        if values.get("verdict") == _RETHINK and rethinks and _may_go_back(ground.strategy):
+            raise RethinkNeeded(ground.plan.id, findings or details)
         return "" if accepted else f"The reviewer sends it back:\n{findings or details}"
+
+
+class _Hands:
+    """The executor of one plan, who does what is the plan's own. Not thread-safe: its job's own.
+
+    The stage is set when somebody is needed on it: a plan that only waits for others starts nothing.
+    """
+
+    def __init__(self, executing: Executing, ground: ActorGround, stack: ExitStack) -> None:
+        self._executing = executing
+        self._ground = ground
+        self._stack = stack
+        self._stage: Stage | None = None
+        self.left: Mapping[str, JsonValue] = {}
+
+    @property
+    def stage(self) -> Stage:
+        if self._stage is None:
+            self._stage = self._stack.enter_context(self._executing.open_stage(self._ground))
+        return self._stage
+
+    def do(self, number: int, task: Task) -> None:
+        strategy = self._ground.strategy
+        place = next(at for at, (one, _) in enumerate(strategy.ordered_tasks, start=1) if one == number)
+        self._executing.say(redact_text(f"step {place} of {len(strategy.tasks)}: {task.name}"))
+        self._run(task.part(number), _task_words(strategy, number, task))
+
+    def resolve(self, conflicts: Sequence[KeptConflict]) -> None:
+        """A run for each merge that left some; one that ended and left them open is not repeated."""
+        for merge in dict.fromkeys(conflict.merge for conflict in conflicts):
+            of_merge = [conflict for conflict in conflicts if conflict.merge == merge]
+            self._executing.say(redact_text(f"resolving what came of merging {of_merge[0].title}"))
+            self._run(f"resolve-{merge}", _conflict_words(of_merge))
+
+    def _run(self, part: str, words: str) -> None:
+        actor = self._ground.casting.execute
+        self.left = self._executing.turn.run(self._ground, self.stage, actor, part, task=words)
+
+
+def _may_go_back(strategy: Strategy) -> bool:
+    casting = strategy.casting
+    return strategy.returns < MOST_RETURNS and casting is not None and casting.strategize is not None
+
+
+def _conflict_words(conflicts: Sequence[KeptConflict]) -> str:
+    """What is to be resolved, and how."""
+    lines = [
+        f"Resolve the conflicts that came of merging another part of this plan: {conflicts[0].title}",
+        "",
+    ]
+    for conflict in conflicts:
+        how = "both sides are marked in the file" if conflict.marked else "the file holds one of the sides"
+        lines.append(f"- {conflict.path} ({conflict.kind}): {how}")
+    lines += [
+        "",
+        "Read each file, and make it what both sides wanted; leave no conflict markers.",
+        "Then call `resolve` for it: `edited` if you edited it, else `ours` or `theirs`.",
+        "Leave open what you cannot decide: a person will be asked.",
+    ]
+    return "\n".join(lines)
 
 
 def _only_a_person_mends(run: CheckRun) -> bool:

@@ -16,13 +16,16 @@ from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import CallStore, NewPlan, PlanFacts, PlanStore
 from cleveragents.application.ports.processes import ProcessSupervisor
 from cleveragents.application.services.job_attempt import marker_of
-from cleveragents.application.services.plan_jobs import ATTEMPTS, is_to_be_run, key_of_job, kind_of_plan
+from cleveragents.application.services.plan_jobs import is_to_be_run
+from cleveragents.application.services.plan_queue import PlanQueue, going_on_with
 from cleveragents.application.services.plan_rewriting import PlanRewriting
-from cleveragents.domain.job import Job, JobState, NewJob
-from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
+from cleveragents.domain.job import Job, JobState
+from cleveragents.domain.json_value import FrozenObject, JsonValue
+from cleveragents.domain.merge_conflict import part_of_merge
+from cleveragents.domain.plan import Phase, Plan, PlanState, Standing
 from cleveragents.domain.redaction import redact_text
-from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.domain.strategy import Strategy
+from cleveragents.domain.sub_plan import CONFLICT, SUB_PLANS, waits_for_sub_plans
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import (
     JobAlreadyEnded,
@@ -30,13 +33,15 @@ from cleveragents.errors import (
     SandboxMissing,
     StaleFence,
     StalePlan,
-    UnknownJob,
-    UnknownPlan,
 )
 
-__all__ = ["PlanLifecycle"]
+__all__ = ["LEAVE_OUT", "PlanLifecycle"]
+
+LEAVE_OUT = "leave_out"
+"""The tool of the calls that say which sub-plans a plan goes on without."""
 
 _DECISIONS = 10
+_RESUMED = ("budget", CONFLICT, SUB_PLANS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class PlanLifecycle:
     rewriting: PlanRewriting
     clock: Clock
     grace_seconds: float = 5.0
+    max_parallel: int = 4
 
     def create(self, new: NewPlan) -> Plan:
         """A plan with a job queued for it."""
@@ -64,6 +70,8 @@ class PlanLifecycle:
         goes on with its plan: a second one would get in its way. With `model`, its actors go on with that
         one, also when it is resumed or answered again.
 
+        Its sub-plans go on likewise; without those that were cancelled, if it had said so and failed.
+
         `PlanError` for one that runs, waits for an answer, was to be cancelled or has ended;
         `NeedsHuman` when files in its sandbox were edited by hand and not taken in.
         """
@@ -77,23 +85,28 @@ class PlanLifecycle:
             settle = f"`agents plan cancel {plan.id}` settles that"
             raise PlanError(plan.id, f"it was to be cancelled, so it does not go on; {settle}")
         if is_to_be_run(plan):
-            return self._taken_up(plan, model)
+            plan = self._taken_up(plan, model)
+            self._resume_children(plan, model)
+            return plan
         if plan.state is PlanState.WAITING and self.asking(plan) is not None:
             raise PlanError(plan.id, "it waits for your answer; `agents plan approve` or `agents plan deny`")
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        # Before the plan itself, which would find them failed and fail again.
+        self._resume_children(plan, model)
         if plan.standing == (Phase.EXECUTE, PlanState.ERRORED):
             with suppress(SandboxMissing):
                 self.rewriting.take_back_failure(plan)
-        return self.queue(plan, _going_on_with(model))
+            self._leave_out_cancelled(plan)
+        return self.queue(plan, going_on_with(model))
 
     def is_worked_on(self, plan: Plan) -> bool:
         """Whether a living process runs it; one that is not known to be dead counts as alive."""
-        job = self._job(plan)
+        job = self.queueing.job_of(plan)
         return job is not None and self._is_at_work(job)
 
     def is_to_be_cancelled(self, plan: Plan) -> bool:
         """Whether it was told to stop, and nobody is left who does."""
-        job = self._job(plan)
+        job = self.queueing.job_of(plan)
         if job is None or job.state.ended or not is_to_be_run(plan):
             return False
         return job.cancel_reason is not None and not self._is_at_work(job)
@@ -136,14 +149,33 @@ class PlanLifecycle:
 
     def reject(self, plan: Plan) -> Plan:
         """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended."""
-        return self.plans.move(plan, (Phase.APPLY, PlanState.REJECTED), now=self.clock.now())
+        rejected = self.plans.move(plan, (Phase.APPLY, PlanState.REJECTED), now=self.clock.now())
+        self.cancel_children(rejected, "the plan that it is a part of was rejected")
+        self.wake(rejected)
+        return rejected
 
     def cancel(self, plan: Plan, reason: str) -> Plan:
-        """Cancelled, or told to stop: then `state` is still running, and its owner cancels it.
+        """Cancelled, or told to stop: then `state` is still running, and its owner cancels it. Its sub-plans
+        are cancelled with it, but for those that are done.
 
         `PlanError` when it has ended otherwise, or is being applied. A plan that is cancelled already is
         returned as it is.
         """
+        cancelled = self._decided(plan, reason)
+        # What it spawned until it heard of this, its owner cancels: after it was moved it spawns nothing.
+        self.cancel_children(cancelled, reason)
+        self.wake(cancelled)
+        return cancelled
+
+    def cancel_children(self, plan: Plan, reason: str) -> None:
+        """Cancels all that is unfinished below it. Whoever moved the plan to its end calls this afterwards:
+        a plan that does not run gets no further sub-plan, so none is missed."""
+        for child in self.plans.children(plan.id):
+            if child.standing != (Phase.EXECUTE, PlanState.COMPLETE):
+                with suppress(PlanError):  # it has ended, or was rejected
+                    self.cancel(child, reason)
+
+    def _decided(self, plan: Plan, reason: str) -> Plan:
         for _ in range(_DECISIONS):
             with suppress(StalePlan):  # somebody else decided first; what is left to decide?
                 return self._cancelled(self.reconciled(plan), reason)
@@ -157,7 +189,7 @@ class PlanLifecycle:
             raise PlanError(plan.id, f"it is {plan.state.value} already; nothing was changed")
         if plan.phase is Phase.APPLY and plan.state.running:  # guard: what it did to files decides its state
             raise PlanError(plan.id, f"it is being applied; `agents plan undo {plan.id}` takes that back")
-        job = self._job(plan)
+        job = self.queueing.job_of(plan)
         if job is not None and not job.state.ended:
             with suppress(JobAlreadyEnded):
                 self.jobs.request_cancel(job.id, reason, now=self.clock.now())
@@ -175,37 +207,26 @@ class PlanLifecycle:
     ) -> Plan:
         """The plan with a job that goes on with it, from where it stands or from `wanted`. `more` is what
         that job is told. `IllegalPlanMove`; `StalePlan` when somebody moved it since it was read."""
-        wanted = wanted or _queued(plan)
-        ensure_plan_move(plan.id, plan.standing, wanted)
-        last = self._job(plan)
-        kept = {} if last is None else _going_on_with(last.payload.get("model"))
-        new = NewJob(
-            kind_of_plan(plan.root),
-            {"plan_id": plan.id, **kept, **(more or {})},
-            max_attempts=ATTEMPTS,
-            key=key_of_job(plan),
-        )
-        job = self.jobs.submit(new, now=self.clock.now())
-        return self.plans.move(plan, wanted, PlanFacts(job_id=job.id), now=self.clock.now())
+        return self.queueing.queue(plan, more, wanted=wanted)
 
     def wake(self, plan: Plan) -> None:
-        """Has the parent of a sub-plan look at it, if the parent waits for its sub-plans.
+        """Has the parent of a sub-plan that came to rest look at it, if the parent waits for its
+        sub-plans."""
+        self.queueing.wake(plan)
 
-        Whoever brings a sub-plan to rest moves it first and then calls this; a parent that is about to wait
-        says so first and then looks at its sub-plans once more. So one of the two sees the other.
-        """
-        if plan.parent_id is None:
-            return
-        with suppress(UnknownPlan, StalePlan):  # it is gone, or somebody moved it, who looks for himself
-            parent = self.plans.get(plan.parent_id)
-            if waits_for_sub_plans(parent):
-                self.queue(parent)
+    @property
+    def queueing(self) -> PlanQueue:
+        return PlanQueue(self.plans, self.jobs, self.clock, self.max_parallel)
 
     def reconciled(self, plan: Plan) -> Plan:
         """The plan, moved to where its job's end has left it, if the job could not do that itself."""
         if plan.phase is Phase.APPLY:
             return plan
-        job = self._job(plan)
+        if waits_for_sub_plans(plan):
+            return self.queueing.woken(
+                plan, [self.reconciled(child) for child in self.plans.children(plan.id)]
+            )
+        job = self.queueing.job_of(plan)
         if not is_to_be_run(plan):
             self._let_go(job)
             return plan
@@ -215,35 +236,70 @@ class PlanLifecycle:
         state = PlanState.CANCELLED if cancelled else PlanState.ERRORED
         error = f"cancelled: {job.cancel_reason}" if cancelled else job.error or "its job failed"
         try:
-            return self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
+            moved = self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
         except StalePlan:
             return self.plans.get(plan.id)  # it has moved since, and not by us
+        if cancelled:
+            self.cancel_children(moved, str(job.cancel_reason))
+        self.wake(moved)
+        return moved
+
+    def left_out(self, plan: Plan) -> frozenset[str]:
+        """The parts of the plan that it goes on without, because a person said so."""
+        calls = self.rewriting.history.calls(plan.id)
+        return frozenset(
+            str(call.arguments["part"])
+            for call in calls
+            if call.tool == LEAVE_OUT and call.state is CallState.ENDED
+        )
+
+    def _leave_out_cancelled(self, plan: Plan) -> None:
+        """It failed because of them and said so, and is to go on all the same."""
+        merged = {part_of_merge(call) for call in self.rewriting.history.calls(plan.id)}
+        for child in self._children_wanted(plan):
+            if child.state.ended and child.key not in {*merged, *self.left_out(plan)}:
+                facts = FrozenObject({"part": str(child.key), "plan": child.id})
+                step = f"without-{child.key}"
+                self.calls.add(
+                    plan.id, LEAVE_OUT, facts, step=step, state=CallState.ENDED, now=self.clock.now()
+                )
+
+    def _resume_children(self, plan: Plan, model: str | None) -> None:
+        """What of them failed, was left by a dead worker, or waits for what a person has given by now."""
+        for child in self._children_wanted(plan):
+            child = self.reconciled(child)
+            waited = child.waiting_for if isinstance(child.waiting_for, Mapping) else {}
+            again = child.state is PlanState.WAITING and waited.get("for") in _RESUMED
+            if again or child.state is PlanState.ERRORED or is_to_be_run(child):
+                with suppress(PlanError):  # it runs already
+                    self.resume(child, model=model)
+
+    def _children_wanted(self, plan: Plan) -> list[Plan]:
+        """Those that the strategy has by now, and that were begun."""
+        tasks = () if plan.strategy is None else Strategy.from_json(plan.strategy).tasks
+        parts = {task.part(number) for number, task in enumerate(tasks, start=1) if task.sub_plan}
+        if not parts:
+            return []
+        children = self.plans.children(plan.id)
+        return [child for child in children if child.key in parts and child.phase is not Phase.ACTION]
 
     def _taken_up(self, plan: Plan, model: str | None) -> Plan:
         """A plan that should be running, with a job that can be claimed. `PlanError` if it does run."""
-        job = self._job(plan)
+        job = self.queueing.job_of(plan)
         if job is not None:
             self._end_of_dead_owner(job)
             plan = self.reconciled(self.plans.get(plan.id))
-            job = self._job(plan)
+            job = self.queueing.job_of(plan)
         if job is None or job.state.ended:
-            return self.queue(plan, _going_on_with(model))
+            return self.queue(plan, going_on_with(model))
         if self.is_worked_on(plan):  # guard: one owner at a time
             raise PlanError(plan.id, "it is running already")
         if model is None:
             return plan
         # The plan leaves its job first: whoever claims that one meanwhile finds that it is not its plan's.
-        plan = self.queue(plan, _going_on_with(model))
+        plan = self.queue(plan, going_on_with(model))
         self._let_go(job)
         return plan
-
-    def _job(self, plan: Plan) -> Job | None:
-        if plan.job_id is None:
-            return None
-        try:
-            return self.jobs.get(plan.job_id)
-        except UnknownJob:
-            return None
 
     def _let_go(self, job: Job | None) -> None:
         """Ends a job of a plan that needs none, unless its owner is about to report it."""
@@ -268,16 +324,3 @@ class PlanLifecycle:
             self.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=self.clock.now())
         except StaleFence:
             return  # a peer was faster
-
-
-def _going_on_with(model: JsonValue) -> Mapping[str, JsonValue]:
-    """What a job is told of the model that was named at a resume."""
-    return {} if model is None else {"model": model}
-
-
-def _queued(plan: Plan) -> Standing:
-    """Where a plan stands when a job is to go on with it."""
-    if plan.phase is Phase.ACTION:
-        return Phase.STRATEGIZE, PlanState.QUEUED
-    # One that was running goes from hand to hand.
-    return plan.phase, PlanState.PROCESSING if plan.state.running else PlanState.QUEUED

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,16 +17,19 @@ from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
-from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes, SandboxRequest
+from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes, SandboxRequest, StartTree
 from cleveragents.application.services.actor_stage import ActorGround
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.executing import Executing
+from cleveragents.application.services.held_plan import HeldPlan, waited
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_jobs import ATTEMPTS, is_to_be_run, kind_of_plan
+from cleveragents.application.services.plan_lifecycle import PlanLifecycle
 from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.plan_watch import PlanWatch, WatchOf
 from cleveragents.application.services.sandbox_setup import SandboxSetup
 from cleveragents.application.services.strategizing import Strategizing
+from cleveragents.application.services.sub_plans import SubPlans
 from cleveragents.application.services.tool_execution import DONE, CallRequest, ToolExecution
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.invariant import Invariant, broken_by
@@ -36,13 +39,13 @@ from cleveragents.domain.redaction import redact
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import ToolCall
 from cleveragents.errors import (
-    ActorAsks,
     BudgetExhausted,
     Cancelled,
     CleverAgentsError,
     DatabaseUnreachable,
     NeedsHuman,
     PlanFailed,
+    RethinkNeeded,
     SandboxBusy,
     SandboxMissing,
     StaleFence,
@@ -56,6 +59,7 @@ __all__ = [
     "MakeStrategy",
     "OpenExecution",
     "PlanRun",
+    "ThinkAgain",
     "TimeLeft",
     "is_to_be_run",
     "kind_of_plan",
@@ -75,6 +79,13 @@ class TimeLeft(Protocol):
     """The seconds that a plan may still take, after what earlier runs of it took."""
 
     def __call__(self, plan: Plan, strategy: Strategy) -> float: ...
+
+
+class ThinkAgain(Protocol):
+    """Takes a plan back to Strategize whose result shows that it was decided wrongly; None where it may not,
+    and then nothing was changed."""
+
+    def __call__(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None: ...
 
 
 class OpenExecution(Protocol):
@@ -97,6 +108,9 @@ class PlanRun:
     checks: ChecksFor
     strategizing: Callable[[PlanWatch], Strategizing]
     executing: Callable[[PlanWatch], Executing]
+    sub_plans: SubPlans
+    think_again: ThinkAgain
+    lifecycle: PlanLifecycle
     time_left: TimeLeft
     clock: Clock
     watch: WatchOf
@@ -104,17 +118,33 @@ class PlanRun:
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Takes the plan as far as it goes without a person; returns where it stands then."""
         plan = self.plans.get(str(job.payload["plan_id"]))
+        plan = self.lifecycle.queueing.taken_up_by(job.id, plan)
         if plan.job_id != job.id or not is_to_be_run(plan):  # guard: no other job's plan, nor what is done
+            self._rests(plan.id)
             return _told(plan)
-        held = _Held(self.plans, self.clock, plan, Fence(job.id, job.fence))
-        self._run(held, job)
-        self._heed_cancel(held, job)
+        held = HeldPlan(self.plans, self.clock, plan, Fence(job.id, job.fence))
+        try:
+            self._run(held, job)
+            self._heed_cancel(held, job)
+        finally:
+            self._rests(plan.id)
         return _told(held.plan, held.left)
 
-    def _run(self, held: _Held, job: AsyncJob) -> None:
+    def _rests(self, plan_id: str) -> None:
+        """At every end of a job, also of one whose earlier attempt was killed before it came here: who waits
+        for a plan that came to rest hears of it, and what was begun for one that was cancelled ends."""
+        plan = self.plans.get(plan_id)
+        if plan.state is PlanState.CANCELLED:
+            self.lifecycle.cancel_children(plan, (plan.error or "").removeprefix("cancelled: "))
+        self.lifecycle.wake(plan)
+
+    def _run(self, held: HeldPlan, job: AsyncJob) -> None:
         try:
-            self._strategize(held, job)
-            self._execute(held, job)
+            self._ensure_wanted(held)
+            thinks = True
+            while thinks:
+                self._strategize(held, job)
+                thinks = self._execute(held, job)
         except (StalePlan, StaleFence):
             raise  # another worker owns it, or a person decided otherwise: it is not ours to move
         except Cancelled:
@@ -122,7 +152,7 @@ class PlanRun:
             self._heed_cancel(held, job)
             raise
         except (NeedsHuman, BudgetExhausted) as needed:
-            held.move(held.plan.phase, PlanState.WAITING, PlanFacts(waiting_for=_waited(needed)))
+            held.wait(waited(needed))
         except _PASSING as error:
             if job.attempt < ATTEMPTS:
                 raise  # the job is tried again, and goes on where this attempt stopped
@@ -135,7 +165,7 @@ class PlanRun:
             held.end(PlanState.ERRORED, f"{type(error).__name__}: {error}")
             raise
 
-    def _heed_cancel(self, held: _Held, job: AsyncJob) -> None:
+    def _heed_cancel(self, held: HeldPlan, job: AsyncJob) -> None:
         """Cancels the plan if that was wanted. Whoever cancels marks the job and then looks at the plan, we
         moved the plan and now look at the job: one of the two sees the other."""
         reason = self.jobs.get(job.id).cancel_reason
@@ -148,12 +178,15 @@ class PlanRun:
                 self.open_execution(plan, strategy, self.sandboxes.open(plan.id), job).abandon(reason)
         held.end(PlanState.CANCELLED, f"cancelled: {reason}")
 
-    def _strategize(self, held: _Held, job: AsyncJob) -> None:
+    def _strategize(self, held: HeldPlan, job: AsyncJob) -> None:
         if held.plan.phase is not Phase.STRATEGIZE:
             return
         if held.plan.state is not PlanState.COMPLETE:
             plan = held.begin()
-            strategy = self.make_strategy(plan)
+            # One that goes back to Strategize is thought of anew, by the same terms.
+            strategy = (
+                self.make_strategy(plan) if plan.strategy is None else Strategy.from_json(plan.strategy)
+            )
             for text in strategy.invariants:
                 self._say(plan, f"invariant, {Invariant.parse(text).standing} ({text})")
             if strategy.casting is not None:
@@ -164,22 +197,66 @@ class PlanRun:
             held.move(Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
         held.move(Phase.EXECUTE, PlanState.QUEUED)
 
-    def _execute(self, held: _Held, job: AsyncJob) -> None:
+    def _terms(self, plan: Plan) -> Strategy:
+        """What is to be thought through; a plan that goes back to that keeps what it began with."""
+        if plan.strategy is not None:
+            return Strategy.from_json(plan.strategy)
+        made = self.make_strategy(plan)
+        # A sub-plan may be given what its action says, too.
+        return replace(
+            made,
+            invariants=tuple(dict.fromkeys(made.invariants)),
+            include=tuple(dict.fromkeys(made.include)),
+        )
+
+    def _ensure_wanted(self, held: HeldPlan) -> None:
+        """`Cancelled` for a part of what was cancelled, whoever missed it then."""
+        parent_id = held.plan.parent_id
+        if parent_id is not None and self.plans.get(parent_id).state is PlanState.CANCELLED:
+            held.end(PlanState.CANCELLED, f"cancelled: plan {parent_id}, of which it is a part, is")
+            raise Cancelled("the plan of which it is a part was cancelled")
+
+    def _execute(self, held: HeldPlan, job: AsyncJob) -> bool:
+        """Does what was decided; True if that is to be thought through again."""
         plan = held.begin()
         strategy = Strategy.from_json(plan.strategy)
         if len(strategy.steps) > strategy.limit_steps:
             raise PlanFailed(plan.id, f"it has more than {strategy.limit_steps} steps, its budget")
         work = _Work(plan, strategy, self._sandbox(plan, strategy), job)
         execution = self._prepared(work)
-        if strategy.casting is None:
-            self._do_steps(work, execution)
-            self._run_checks(work, execution)
-        else:
-            held.left = self.executing(self.watch(plan))(self._ground(work, execution))
+        try:
+            waiting = self._done(held, work, execution)
+        except RethinkNeeded as needed:
+            moved = self.think_again(plan, needed.findings, execution, held.fence)
+            if moved is not None:
+                held.plan = moved
+                return True
+            waiting = self._done(held, work, execution, rethinks=False)  # as far as it can be mended
+        # guard: both sides of a conflict are in the files of one that was never settled
+        waiting = waiting or self.sub_plans.has_open_conflict(plan)
+        if waiting is not None:
+            held.wait(waiting)
+            self.lifecycle.queueing.look_again(held.plan)  # guard: what came to rest meanwhile found it busy
+            return False
         broken = broken_by(strategy.invariants, execution.history.states(plan.id))
         if broken is not None:  # guard: whatever way it came about
             raise PlanFailed(plan.id, broken)
         held.move(Phase.EXECUTE, PlanState.COMPLETE)
+        return False
+
+    def _done(
+        self, held: HeldPlan, work: _Work, execution: ToolExecution, *, rethinks: bool = True
+    ) -> JsonValue | None:
+        """None when all is done and checked, or what the plan waits for. `RethinkNeeded`."""
+        plan, ground = work.plan, self._ground(work, execution)
+        if work.strategy.casting is not None:
+            held.left, waiting = self.executing(self.watch(plan))(ground, rethinks=rethinks)
+            return waiting
+        self._do_steps(work, execution)
+        waiting = self.sub_plans.advance(ground, None, lambda what: self._say(plan, what))
+        if waiting is None:
+            self._run_checks(work, execution)
+        return waiting
 
     def _prepared(self, work: _Work) -> ToolExecution:
         """The calls of this run, in a sandbox that holds what is recorded and is furnished."""
@@ -233,7 +310,7 @@ class PlanRun:
             return [] if execution is None else self._run_checks(work, execution)
 
         return ActorGround(
-            work.plan, work.strategy, work.sandbox, work.job, self._time_left(work), run_checks
+            work.plan, work.strategy, work.sandbox, work.job, self._time_left(work), run_checks, execution
         )
 
     def _time_left(self, work: _Work) -> Callable[[], float]:
@@ -251,6 +328,7 @@ class PlanRun:
                 Path(plan.resource),
                 from_head=bool(plan.request.get("from_head")),
                 include=strategy.include,
+                start=_start(plan),
             )
             return self.sandboxes.create(request, progress=self.watch(plan).progress)
 
@@ -270,39 +348,10 @@ class _Work:
     job: AsyncJob
 
 
-@dataclass(slots=True)
-class _Held:
-    """The plan as this run last moved it. Once anybody else has moved the plan, or taken its job, whatever
-    the run wants to make of it is refused. Not thread-safe: the run's own."""
-
-    plans: PlanStore
-    clock: Clock
-    plan: Plan
-    fence: Fence
-    left: Mapping[str, JsonValue] = field(default_factory=dict)
-
-    def begin(self) -> Plan:
-        """Takes the phase; from one that died in it, too: its version is worth nothing from now on."""
-        self.move(self.plan.phase, PlanState.PROCESSING)
-        return self.plan
-
-    def end(self, state: PlanState, error: str) -> None:
-        self.move(self.plan.phase, state, PlanFacts(error=error))
-
-    def move(self, phase: Phase, state: PlanState, facts: PlanFacts | None = None) -> None:
-        now = self.clock.now()
-        self.plan = self.plans.move(self.plan, (phase, state), facts, now=now, fence=self.fence)
-
-
-def _waited(needed: NeedsHuman | BudgetExhausted) -> JsonValue:
-    """What the plan is put down for, until a person has answered or raised its budget."""
-    if isinstance(needed, BudgetExhausted):
-        remedy = f"`agents plan resume {needed.plan_id} {needed.remedy}`"
-        return {"for": "budget", "what": needed.what, "remedy": remedy}
-    told = {"for": "leave", "what": needed.what, "remedy": needed.remedy}
-    if not isinstance(needed, ActorAsks):
-        return told
-    return {**told, "for": "question", "question": needed.question_id, "choices": needed.choices}
+def _start(plan: Plan) -> StartTree | None:
+    """The tree of its parent with which a sub-plan begins."""
+    start = plan.request.get("start")
+    return StartTree(str(start["plan"]), str(start["tree"])) if isinstance(start, Mapping) else None
 
 
 def seconds_of(call: ToolCall) -> float:

@@ -1,0 +1,136 @@
+"""Queues plans, and wakes those that wait for their sub-plans.
+
+A job is submitted first, for the version of the plan that was seen, and the plan moved second. Whoever claims
+the job in between, or finds that its submitter was killed there, moves the plan itself: so a job that was
+submitted is a plan that goes on, unless somebody decided otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.jobs import JobStore
+from cleveragents.application.ports.plans import PlanFacts, PlanStore
+from cleveragents.application.services.plan_jobs import ATTEMPTS, key_of_job, kind_of_plan
+from cleveragents.domain.job import Job, NewJob
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
+from cleveragents.domain.sub_plan import has_news, waits_for_sub_plans
+from cleveragents.errors import DuplicateKey, StalePlan, UnknownJob, UnknownPlan
+
+__all__ = ["PlanQueue", "going_on_with"]
+
+_TO = "to"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQueue:
+    """Stateless but for its stores: any thread and any process may queue a plan; of two, one does."""
+
+    plans: PlanStore
+    jobs: JobStore
+    clock: Clock
+    max_parallel: int = 4
+
+    def queue(
+        self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: Standing | None = None
+    ) -> Plan:
+        """The plan with a job that goes on with it, from where it stands or from `wanted`. `more` is what
+        that job is told. `IllegalPlanMove`; `StalePlan` when somebody moved it since it was read."""
+        told = {} if wanted is None else {_TO: spelt(wanted)}
+        wanted = wanted or _queued(plan)
+        ensure_plan_move(plan.id, plan.standing, wanted)
+        last = self.job_of(plan)
+        kept = {} if last is None else going_on_with(last.payload.get("model"))
+        new = NewJob(
+            kind_of_plan(plan.root),
+            {"plan_id": plan.id, **kept, **told, **(more or {})},
+            # What was merged lets others begin, so a parent goes before them.
+            priority=1 if waits_for_sub_plans(plan) else 0,
+            max_attempts=ATTEMPTS,
+            key=key_of_job(plan),
+            at_most=self._most_at_once(plan),
+        )
+        job = self.jobs.submit(new, now=self.clock.now())
+        try:
+            return self.plans.move(plan, wanted, PlanFacts(job_id=job.id), now=self.clock.now())
+        except StalePlan:
+            now = self.plans.get(plan.id)
+            if now.job_id != job.id:
+                raise
+            return now  # the job was claimed at once, and took the plan up itself
+
+    def taken_up_by(self, job_id: str, plan: Plan) -> Plan:
+        """The plan as that job, which was claimed, finds it. A job may be claimed before whoever submitted it
+        has moved the plan, or was killed before that: then the job does it."""
+        if plan.job_id == job_id:
+            return plan
+        job = self._found(job_id)
+        if job is None or job.key != key_of_job(plan):  # guard: somebody decided about the plan since
+            return plan
+        wanted = _standing(job.payload.get(_TO)) or _queued(plan)
+        try:
+            return self.plans.move(plan, wanted, PlanFacts(job_id=job_id), now=self.clock.now())
+        except StalePlan:
+            return self.plans.get(plan.id)
+
+    def wake(self, plan: Plan) -> None:
+        """Has the parent of a sub-plan that came to rest look at it, if the parent waits for its sub-plans.
+
+        Whoever brings a sub-plan to rest moves it first and then calls this; a parent that is about to wait
+        says so first and then looks at its sub-plans once more. So one of the two sees the other.
+        """
+        if plan.parent_id is None:
+            return
+        with suppress(UnknownPlan):
+            self.woken(self.plans.get(plan.parent_id), [plan])
+
+    def look_again(self, plan: Plan) -> Plan:
+        """A plan that has just begun to wait for its sub-plans; queued, if one came to rest meanwhile."""
+        return self.woken(plan, self.plans.children(plan.id))
+
+    def woken(self, parent: Plan, children: Sequence[Plan]) -> Plan:
+        if not waits_for_sub_plans(parent) or not has_news(parent, children):
+            return parent
+        try:
+            return self.queue(parent)
+        except (StalePlan, DuplicateKey):
+            return self.plans.get(parent.id)  # somebody else does
+
+    def job_of(self, plan: Plan) -> Job | None:
+        """The job that goes on with it, or went; None if there never was one."""
+        return None if plan.job_id is None else self._found(plan.job_id)
+
+    def _found(self, job_id: str) -> Job | None:
+        try:
+            return self.jobs.get(job_id)
+        except UnknownJob:
+            return None
+
+    def _most_at_once(self, plan: Plan) -> int:
+        asked = plan.request.get("max_parallel")
+        return asked if isinstance(asked, int) else self.max_parallel
+
+
+def going_on_with(model: JsonValue) -> Mapping[str, JsonValue]:
+    """What a job is told of the model that was named at a resume."""
+    return {} if model is None else {"model": model}
+
+
+def _standing(told: JsonValue) -> Standing | None:
+    """What `spelt` said."""
+    if told is None:
+        return None
+    phase, _, state = str(told).partition("/")
+    return Phase(phase), PlanState(state)
+
+
+def _queued(plan: Plan) -> Standing:
+    """Where a plan stands when a job is to go on with it."""
+    if plan.phase is Phase.ACTION:
+        return Phase.STRATEGIZE, PlanState.QUEUED
+    # One that was running goes from hand to hand.
+    return plan.phase, PlanState.PROCESSING if plan.state.running else PlanState.QUEUED

@@ -1,0 +1,106 @@
+"""What is said of sub-plans: to the user who watches, to whoever finds their parent waiting or failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.merge_conflict import KeptConflict
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.sub_plan import (
+    CONFLICT,
+    SUB_PLANS,
+    Fate,
+    TreeView,
+    asked_below,
+    seen,
+    waits_for_sub_plans,
+)
+
+__all__ = ["called", "place_of", "told_failure", "waiting_for_children", "waiting_for_resolution"]
+
+_NAMED = 5
+
+
+def place_of(view: TreeView, number: int) -> str:
+    """`sub-plan 2 of 3`, counted among those that the strategy has."""
+    numbers = [n for n, task in enumerate(view.strategy.tasks, start=1) if task.sub_plan]
+    return f"sub-plan {numbers.index(number) + 1} of {len(numbers)}"
+
+
+def called(view: TreeView, number: int) -> str:
+    """A task by its place and name."""
+    task = view.task(number)
+    place = place_of(view, number) if task.sub_plan else f"step {number}"
+    return redact_text(f"{place} ({task.name})")
+
+
+def told_failure(parent: Plan, view: TreeView) -> str:
+    """Why a plan failed whose sub-plans did: which, why, and what was not run because of it."""
+    said = []
+    fates = view.fates()
+    for number, fate in fates.items():
+        child = view.child(number)
+        if fate is Fate.FAILED and child is not None:
+            said.append(f"{called(view, number)} failed: {child.error or 'it says no more'} [{child.id}]")
+        elif fate is Fate.CANCELLED and child is not None:
+            said.append(f"{called(view, number)} was {child.state.value} [{child.id}]")
+    blocked = [called(view, number) for number, fate in fates.items() if fate is Fate.BLOCKED]
+    if blocked:
+        said.append(f"not run, because it needs that: {', '.join(blocked)}")
+    said.append(_remedy_for(parent, fates))
+    return "; ".join(said)
+
+
+def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
+    """What a parent is put down for that has nothing to do while its sub-plans work, or wait for a person."""
+    unfinished = [number for number, fate in view.fates().items() if fate in (Fate.RUNNING, Fate.WAITING)]
+    asks = [ask for number in unfinished for ask in _asks(view, number)]
+    running = len([number for number in unfinished if not _asks(view, number)])
+    said = [f"{running} of its sub-plans {'is' if running == 1 else 'are'} at work"] if running else []
+    said += [f"{ask['who']} waits for you: {ask['what']}" for ask in asks]
+    remedy = f"`agents plan resume {parent.root}` goes on with what nobody works on"
+    return {
+        "for": SUB_PLANS,
+        "what": "; ".join(said),
+        "remedy": str(asks[0]["remedy"]) if asks else remedy,
+        "asks": asks,
+        "seen": seen(view.children.values()),
+    }
+
+
+def waiting_for_resolution(parent: Plan, conflicts: Sequence[KeptConflict]) -> JsonValue:
+    """What a parent is put down for that cannot say which side is right."""
+    paths = list(dict.fromkeys(conflict.path for conflict in conflicts))
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    resolve = f"`agents plan resolve {parent.id} PATH --ours|--theirs|--edited`"
+    return {
+        "for": CONFLICT,
+        "what": f"sub-plans disagree about {', '.join(paths[:_NAMED])}{more}",
+        "remedy": f"{resolve} for each, then `agents plan resume {parent.id}`",
+        "paths": paths,
+    }
+
+
+def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
+    """What a sub-plan, or one below it, wants to hear from a person."""
+    child = view.child(number)
+    waited = None if child is None else child.waiting_for
+    if child is None or not isinstance(waited, Mapping):
+        return []
+    if waits_for_sub_plans(child):
+        return [ask for ask in asked_below(child) if isinstance(ask, Mapping)]
+    facts = {key: waited.get(key) for key in ("for", "what", "remedy")}
+    return [{"plan": child.id, "who": called(view, number), **facts}]
+
+
+def _remedy_for(parent: Plan, fates: Mapping[int, Fate]) -> str:
+    resume = f"`agents plan resume {parent.root}`"
+    if Fate.FAILED in fates.values():
+        return f"{resume} tries again what failed" + _and_without(fates.values())
+    return f"{resume} goes on without it, and without what needs it"
+
+
+def _and_without(fates: Iterable[Fate]) -> str:
+    return " and goes on without what was cancelled" if Fate.CANCELLED in fates else ""

@@ -1,0 +1,206 @@
+"""A parent's loop: takes in what is finished, starts what is ready, does its own tasks, waits for the rest.
+
+The parent's own job alone touches the parent. It never stays while it has nothing to do but wait, so plans
+that wait take nobody's place; a sub-plan that comes to rest has it look again (`PlanQueue.wake`). What it
+knows is read from records, so a parent that was killed anywhere is simply run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.plans import PlanStore
+from cleveragents.application.services.actor_stage import ActorGround
+from cleveragents.application.services.plan_lifecycle import PlanLifecycle
+from cleveragents.application.services.sub_plan_spawn import SubPlanSpawn
+from cleveragents.application.services.sub_plan_words import (
+    place_of,
+    told_failure,
+    waiting_for_children,
+    waiting_for_resolution,
+)
+from cleveragents.application.services.tool_execution import ToolExecution
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.merge_conflict import KeptConflict, MergeOutcome
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.strategy import Task
+from cleveragents.domain.sub_plan import Act, TreeStep, TreeView
+from cleveragents.errors import PlanError, PlanFailed, StalePlan
+
+__all__ = ["Hands", "Merging", "SubPlans"]
+
+
+class Merging(Protocol):
+    """Takes results of sub-plans into their parent."""
+
+    def merged_parts(self, plan_id: str) -> frozenset[str]: ...
+
+    def merge(self, parent: Plan, child: Plan, part: str, execution: ToolExecution) -> MergeOutcome: ...
+
+    def open_conflicts(self, plan_id: str) -> Sequence[KeptConflict]: ...
+
+
+class Hands(Protocol):
+    """Who does what the parent does itself; a plan without actors has none."""
+
+    def do(self, number: int, task: Task) -> None:
+        """Does the task, once for all times it is asked."""
+        ...
+
+    def resolve(self, conflicts: Sequence[KeptConflict]) -> None:
+        """Resolves what it can of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SubPlans:
+    """Stateless but for its stores: any number of parents may be at it at once, each in its own job."""
+
+    plans: PlanStore
+    lifecycle: PlanLifecycle
+    spawning: SubPlanSpawn
+    merging: Merging
+    faults: FaultPoints
+
+    def advance(
+        self, ground: ActorGround, hands: Hands | None, say: Callable[[str], None]
+    ) -> JsonValue | None:
+        """Takes the plan's tasks as far as they go now. None when all are done; else what it is to wait for.
+
+        `PlanFailed` when nothing more can be done and some of it failed. `NeedsHuman`, `Cancelled`.
+        """
+        if not any(task.sub_plan for task in ground.strategy.tasks):
+            return self._alone(ground, hands)
+        return _Advance(self, ground, hands, say).run()
+
+    def has_open_conflict(self, plan: Plan) -> JsonValue | None:
+        """What it would have to wait for, if nobody has said what is to become of a conflict."""
+        conflicts = self.merging.open_conflicts(plan.id)
+        return waiting_for_resolution(plan, conflicts) if conflicts else None
+
+    def _alone(self, ground: ActorGround, hands: Hands | None) -> JsonValue | None:
+        for number, task in ground.strategy.ordered_tasks if hands is not None else ():
+            assert hands is not None
+            hands.do(number, task)
+        return None
+
+
+@dataclass(slots=True)
+class _Advance:
+    """One job's way through a parent's tasks. Not thread-safe: the job's own."""
+
+    parts: SubPlans
+    ground: ActorGround
+    hands: Hands | None
+    say: Callable[[str], None]
+    done: set[int] = field(default_factory=set)
+    told: set[int] = field(default_factory=set)
+
+    def run(self) -> JsonValue | None:
+        while True:
+            self.ground.job.token.raise_if_cancelled()
+            unsettled = self._settle_conflicts()
+            if unsettled is not None:  # guard: nothing is built on a file that holds both sides
+                return unsettled
+            view = self._view()
+            step = view.step()
+            if step.act is Act.END:
+                return None
+            if step.act is Act.FAIL:
+                raise PlanFailed(self._plan.id, told_failure(self._plan, view))
+            if step.act is Act.WAIT:
+                if self._reconciled(view):
+                    continue
+                return waiting_for_children(self._plan, view)
+            self._take(step, view)
+
+    @property
+    def _plan(self) -> Plan:
+        return self.ground.plan
+
+    @property
+    def _execution(self) -> ToolExecution:
+        assert self.ground.execution is not None  # who executes has one
+        return self.ground.execution
+
+    def _take(self, step: TreeStep, view: TreeView) -> None:
+        first = step.numbers[0]
+        if step.act is Act.MERGE:
+            self._merge(first, view)
+        elif step.act is Act.STOP:
+            self._stop(step.numbers, view)
+        elif step.act is Act.START:
+            for number in step.numbers:
+                self._start(number, view)
+        else:
+            self._do(first, view)
+
+    def _view(self) -> TreeView:
+        plan, strategy = self._plan, self.ground.strategy
+        children = {str(child.key): child for child in self.parts.plans.children(plan.id)}
+        return TreeView(
+            strategy,
+            {part: children[part] for part in _parts_of(strategy.tasks) if part in children},
+            self.parts.merging.merged_parts(plan.id),
+            self.parts.lifecycle.left_out(plan),
+            self.done,
+            self.told,
+        )
+
+    def _merge(self, number: int, view: TreeView) -> None:
+        child, task = view.child(number), view.task(number)
+        assert child is not None  # it is finished
+        self.parts.faults.reach("sub_plan.merge.before")
+        outcome = self.parts.merging.merge(self._plan, child, task.part(number), self._execution)
+        self.parts.faults.reach("sub_plan.merge.after")
+        files = "1 file" if outcome.files == 1 else f"{outcome.files} files"
+        self.say(redact_text(f"merged: {task.name} ({files})"))
+        for conflict in outcome.conflicts:
+            self.say(redact_text(f"conflict in {conflict.path}: {task.name} disagrees with what is there"))
+
+    def _start(self, number: int, view: TreeView) -> None:
+        try:
+            self.parts.spawning.start(self.ground, self._execution, view, number)
+        except StalePlan as stale:
+            if stale.plan_id == self._plan.id:
+                raise
+            return  # somebody decided about the sub-plan before it was queued; it is looked at again
+        self.say(redact_text(f"{place_of(view, number)} begins: {view.task(number).name}"))
+
+    def _stop(self, numbers: Sequence[int], view: TreeView) -> None:
+        """The first failure ends the others; one that is applied or done meanwhile stays so."""
+        self.told.update(numbers)
+        for number in numbers:
+            child = view.child(number)
+            assert child is not None  # it is unfinished
+            try:
+                self.parts.lifecycle.cancel(child, "another part of the same plan failed")
+            except PlanError:
+                continue
+            self.say(redact_text(f"{place_of(view, number)} is stopped, because another failed"))
+
+    def _do(self, number: int, view: TreeView) -> None:
+        task = view.task(number)
+        if self.hands is None:
+            raise PlanFailed(self._plan.id, f"step {number} ({task.name}) needs an actor, and it has none")
+        self.hands.do(number, task)
+        self.done.add(number)
+
+    def _settle_conflicts(self) -> JsonValue | None:
+        conflicts = self.parts.merging.open_conflicts(self._plan.id)
+        if conflicts and self.hands is not None:
+            self.hands.resolve(conflicts)
+        return self.parts.has_open_conflict(self._plan) if conflicts else None
+
+    def _reconciled(self, view: TreeView) -> bool:
+        """Whether a sub-plan's job had ended without a word: then it is at rest since now."""
+        running = [child for child in view.children.values() if child.state.running]
+        return any(self.parts.lifecycle.reconciled(child).version != child.version for child in running)
+
+
+def _parts_of(tasks: Sequence[Task]) -> list[str]:
+    return [task.part(number) for number, task in enumerate(tasks, start=1) if task.sub_plan]
