@@ -53,15 +53,24 @@ class PlanRewriting:
         with self._idle(plan) as sandbox:
             if not discard:
                 self.history.ensure_taken_in(plan.id, sandbox)  # guard: they are in no record
-            call = self._added(plan, ROLLBACK, CallState.STARTED, checkpoint=checkpoint)
+            call = self._added(plan.id, ROLLBACK, CallState.STARTED, checkpoint=checkpoint)
             return self._finish(call, sandbox)
+
+    def take_back(self, plan_id: str, checkpoint: int, sandbox: Sandbox) -> ToolCall:
+        """The same for the run that works on the plan, whose `calls` this has, and so its fence: what it has
+        done is its own to take back."""
+        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+            self.settle(plan_id, sandbox)
+            return self._finish(
+                self._added(plan_id, ROLLBACK, CallState.STARTED, checkpoint=checkpoint), sandbox
+            )
 
     def reread(self, plan: Plan) -> ToolCall | None:
         """Takes in what was edited by hand in the sandbox; None if nothing was. `PlanError` while it runs."""
         with self._idle(plan) as sandbox:
             if not self.history.unrecorded(plan.id, sandbox):
                 return None
-            return self._finish(self._added(plan, _REREAD, CallState.STARTED), sandbox)
+            return self._finish(self._added(plan.id, _REREAD, CallState.STARTED), sandbox)
 
     def ensure_taken_in(self, plan: Plan) -> None:
         """`NeedsHuman` when there are edits by hand that a run would throw away.
@@ -85,7 +94,7 @@ class PlanRewriting:
         if last is made[-1]:
             return self.rollback(plan, last.number)
         with self._idle(plan):
-            return self._added(plan, RETRY, CallState.ENDED, checkpoint=last.number)
+            return self._added(plan.id, RETRY, CallState.ENDED, checkpoint=last.number)
 
     def settle(self, plan_id: str, sandbox: Sandbox) -> None:
         """Finishes what was interrupted. The caller holds `sandbox.writing()`."""
@@ -108,9 +117,9 @@ class PlanRewriting:
             self.settle(plan.id, sandbox)
             yield sandbox
 
-    def _added(self, plan: Plan, tool: str, state: CallState, **arguments: JsonValue) -> ToolCall:
+    def _added(self, plan_id: str, tool: str, state: CallState, **arguments: JsonValue) -> ToolCall:
         facts = FrozenObject(arguments)
-        return self.calls.add(plan.id, tool, facts, step=None, state=state, now=self.clock.now())
+        return self.calls.add(plan_id, tool, facts, step=None, state=state, now=self.clock.now())
 
     def _finish(self, call: ToolCall, sandbox: Sandbox) -> ToolCall:
         """Each step leaves nothing for a second time to do, so it may be begun again anywhere."""

@@ -1,0 +1,252 @@
+"""Corrects plans: supersedes what was decided wrongly, takes back what was done for it, and thinks again.
+
+The order makes every crash harmless. First the plan is stopped; then its sandbox goes back to the checkpoint,
+after which it is still a plan of its old decisions that does its last tasks again; then, in one step, these
+decisions no longer hold and the plan waits in Strategize; then it is queued. So it can be corrected again or
+resumed wherever it was left, and never goes on with what was superseded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.corrections import CorrectionStore
+from cleveragents.application.ports.decisions import DecisionStore
+from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.application.ports.plans import PlanFacts, PlanStore
+from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
+from cleveragents.application.services.plan_history import PlanHistory
+from cleveragents.application.services.plan_lifecycle import PlanLifecycle
+from cleveragents.application.services.plan_pausing import PlanPausing, at_rest_in, waiting_for_correction
+from cleveragents.application.services.plan_rewriting import PlanRewriting
+from cleveragents.application.services.tool_execution import ToolExecution
+from cleveragents.domain.correction import MOST_RETURNS, Correction, NewCorrection, descendants
+from cleveragents.domain.decision import Decision, DecisionState
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.redaction import redact_content_text
+from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.domain.tool import CallState
+from cleveragents.domain.undoing import MERGE, checkpoint_for, tasks_since
+from cleveragents.errors import PlanError, SandboxMissing
+
+__all__ = ["PlanCorrection", "Undoing"]
+
+_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Undoing:
+    """What a correction would supersede and take back: the decisions, the calls from `checkpoint` on (None:
+    nothing was done for them yet), the tasks they were made for and the files that change; and the sub-plans
+    that would be cancelled."""
+
+    decision: Decision
+    superseded: tuple[Decision, ...]
+    checkpoint: int | None
+    calls: int
+    tasks: tuple[str, ...]
+    paths: tuple[str, ...]
+    sub_plans: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCorrection:
+    """Stateless but for its stores: any thread and any process may correct a plan; one correction wins."""
+
+    plans: PlanStore
+    decisions: DecisionStore
+    corrections: CorrectionStore
+    sandboxes: Sandboxes
+    history: PlanHistory
+    rewriting: PlanRewriting
+    pausing: PlanPausing
+    lifecycle: PlanLifecycle
+    clock: Clock
+    faults: FaultPoints = field(default_factory=NoFaults)
+
+    def preview(self, plan: Plan, number: int) -> Undoing:
+        """What correcting that decision would supersede and undo, as the plan stands. Changes nothing.
+        `PlanError` when it has no such decision, or one that does not hold any more."""
+        every = self.decisions.of_plan(plan.id)
+        decision = self._holding(plan, every, number)
+        numbers = descendants(every, number)
+        superseded = tuple(d for d in every if d.number in numbers and d.state is DecisionState.ACTIVE)
+        strategy, calls = _strategy_of(plan), self.history.calls(plan.id)
+        checkpoint = checkpoint_for(strategy, calls, superseded)
+        running = [child.id for child in self.plans.children(plan.id) if child.state.running]
+        if checkpoint is None:
+            return Undoing(decision, superseded, None, 0, (), (), tuple(running))
+        counting = [call for call in calls if call.state is not CallState.REVERTED]
+        return Undoing(
+            decision=decision,
+            superseded=superseded,
+            checkpoint=checkpoint,
+            calls=sum(call.number >= checkpoint for call in counting),
+            tasks=tuple(task.name for task in tasks_since(strategy, calls, checkpoint)),
+            paths=tuple(self.history.leading_back(plan.id, checkpoint)),
+            sub_plans=tuple(running),
+        )
+
+    def correct(
+        self, plan: Plan, number: int, guidance: str, *, model: str | None = None
+    ) -> tuple[Correction, Plan]:
+        """Supersedes the decision and all that followed from it, takes back what was done for them, and
+        queues the plan to be thought through again with that guidance. A running plan is stopped first.
+
+        `PlanError` for a plan that has ended or decided nothing of the kind; `NeedsHuman` when files in its
+        sandbox were edited by hand and not taken in; what `PlanPausing.pause` raises; `StalePlan` when
+        somebody else decided about it at the same time.
+        """
+        words = _sound(plan, guidance)
+        self.ensure_correctable(plan)
+        self.preview(plan, number)  # what cannot be done is said before anything is stopped
+        plan = self._paused(plan, sub_plans=True)
+        undoing = self.preview(plan, number)
+        outcome = self._outcome(plan)
+        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        if undoing.checkpoint is not None:
+            self.rewriting.rollback(plan, undoing.checkpoint)
+        self.faults.reach("correct.rolled_back")
+        made = NewCorrection(
+            guidance=words,
+            decision=number,
+            superseded=tuple(decision.number for decision in undoing.superseded),
+            checkpoint=undoing.checkpoint,
+            outcome=outcome,
+        )
+        return self._kept(plan, made, Phase.STRATEGIZE, model)
+
+    def append(self, plan: Plan, guidance: str, *, model: str | None = None) -> tuple[Correction, Plan]:
+        """Adds guidance and undoes nothing: every later run of an actor is given it, and a plan that was
+        thought through already gets one more task. Queues the plan to go on. Errors as `correct`."""
+        words = _sound(plan, guidance)
+        self.ensure_correctable(plan)
+        plan = self._paused(plan, sub_plans=False)
+        self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
+        made = NewCorrection(guidance=words, outcome=self._outcome(plan))
+        if plan.phase is Phase.STRATEGIZE:
+            return self._kept(plan, made, Phase.STRATEGIZE, model)
+        if plan.state is PlanState.ERRORED:
+            with suppress(SandboxMissing):
+                self.rewriting.take_back_failure(plan)
+        strategy = Strategy.from_json(plan.strategy)
+        task = Task(_name_of(words), words, round=strategy.round)
+        strategy = replace(strategy, tasks=(*strategy.tasks, task), guidance=(*strategy.guidance, words))
+        return self._kept(plan, made, Phase.EXECUTE, model, strategy)
+
+    def think_again(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None:
+        """For the run that works on the plan, whose result shows that it was decided wrongly: all that its
+        tasks did is taken back, no decision holds any more, and the plan is at `strategize/queued`, where the
+        same job goes on with it. None when it has gone back by itself as often as it may, or has nobody who
+        would think: then nothing was changed.
+
+        `StalePlan`, `StaleFence` when it is not this run's any more.
+        """
+        strategy = Strategy.from_json(plan.strategy)
+        returns = sum(one.made.by_itself for one in self.corrections.of_plan(plan.id))
+        if returns >= MOST_RETURNS:  # guard: a plan does not think for ever
+            return None
+        if strategy.casting is None or strategy.casting.strategize is None:
+            return None
+        held = [d for d in self.decisions.of_plan(plan.id) if d.state is DecisionState.ACTIVE]
+        checkpoint = checkpoint_for(strategy, self.history.calls(plan.id), ())
+        made = NewCorrection(
+            guidance=redact_content_text(findings.strip()),
+            decision=min((decision.number for decision in held), default=None),
+            superseded=tuple(decision.number for decision in held),
+            checkpoint=checkpoint,
+            outcome=execution.sandbox.tree(self.history.states(plan.id)),
+            by_itself=True,
+        )
+        if checkpoint is not None:
+            own = replace(self.rewriting, calls=execution.calls)
+            own.take_back(plan.id, checkpoint, execution.sandbox)
+        self.faults.reach("correct.rolled_back")
+        way = ((Phase.STRATEGIZE, PlanState.QUEUED),)
+        _, moved = self.corrections.add(plan, made, way, now=self.clock.now(), fence=fence)
+        return moved
+
+    def ensure_correctable(self, plan: Plan) -> None:
+        """`PlanError`, with what can be done instead, for a plan that nothing can be corrected in."""
+        anew = "start a new one, with what you know now"
+        if plan.state.ended:
+            raise PlanError(plan.id, f"it is {plan.state.value}, which is final; {anew}")
+        if plan.phase is Phase.APPLY and plan.state is PlanState.ERRORED:
+            again = f"`agents plan apply {plan.id}` tries again, `agents plan reject {plan.id}` ends it"
+            raise PlanError(plan.id, f"it failed while it was applied; {again}")
+        if plan.strategy is not None and Strategy.from_json(plan.strategy).casting is None:
+            raise PlanError(plan.id, f"it does plain steps, so nobody decided anything in it; {anew}")
+        if plan.parent_id is not None and self._is_merged(plan):
+            instead = f"correct plan {plan.parent_id}: `agents plan tree {plan.parent_id}`"
+            raise PlanError(plan.id, f"its result is part of another plan already; {instead}")
+
+    def _is_merged(self, plan: Plan) -> bool:
+        calls = self.history.calls(str(plan.parent_id))
+        return any(call.step == f"{MERGE}{plan.key}" and call.state is CallState.ENDED for call in calls)
+
+    def _holding(self, plan: Plan, every: Sequence[Decision], number: int) -> Decision:
+        decision = next((one for one in every if one.number == number), None)
+        if decision is None:
+            there = (
+                f"there are {len(every)}: `agents plan tree {plan.id}`" if every else "it decided nothing yet"
+            )
+            raise PlanError(plan.id, f"it has no decision {number}; {there}")
+        if decision.state is not DecisionState.ACTIVE:
+            by = next((c for c in self.corrections.of_plan(plan.id) if number in c.made.superseded), None)
+            how = "" if by is None else f" by correction {by.number}"
+            shown = f"`agents plan tree {plan.id}` shows those that hold"
+            raise PlanError(plan.id, f"decision {number} was superseded already{how}; {shown}")
+        return decision
+
+    def _paused(self, plan: Plan, *, sub_plans: bool) -> Plan:
+        plan = self.pausing.pause(plan, sub_plans=sub_plans)
+        self.faults.reach("correct.paused")
+        self.ensure_correctable(plan)  # it may have ended before it could be stopped
+        return plan
+
+    def _outcome(self, plan: Plan) -> str | None:
+        """The name of the tree that the plan has come to."""
+        try:
+            sandbox: Sandbox = self.sandboxes.open(plan.id)
+        except SandboxMissing:
+            return None
+        return sandbox.tree(self.history.states(plan.id))
+
+    def _kept(
+        self,
+        plan: Plan,
+        made: NewCorrection,
+        phase: Phase,
+        model: str | None,
+        strategy: Strategy | None = None,
+    ) -> tuple[Correction, Plan]:
+        facts = PlanFacts(
+            strategy=None if strategy is None else strategy.to_json(),
+            waiting_for=waiting_for_correction(plan),
+        )
+        kept, moved = self.corrections.add(plan, made, at_rest_in(phase), facts, now=self.clock.now())
+        self.faults.reach("correct.kept")
+        more: Mapping[str, JsonValue] = {} if model is None else {"model": model}
+        return kept, self.lifecycle.queue(moved, more)
+
+
+def _strategy_of(plan: Plan) -> Strategy:
+    """What it works by; while it is still thought of, nothing."""
+    return Strategy(()) if plan.strategy is None else Strategy.from_json(plan.strategy)
+
+
+def _sound(plan: Plan, guidance: str) -> str:
+    words = redact_content_text(guidance.strip())
+    if not words:
+        raise PlanError(plan.id, "the guidance is empty; say what should have been decided, and why")
+    return words
+
+
+def _name_of(guidance: str) -> str:
+    first = " ".join(guidance.split())
+    return first if len(first) <= _NAME else f"{first[: _NAME - 1]}…"

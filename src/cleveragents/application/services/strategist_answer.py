@@ -1,0 +1,94 @@
+"""What a strategist answered, as far as it makes sense: models miscount, and say more than was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cleveragents.domain.decision import Alternative, NewDecision
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.redaction import redact_content
+from cleveragents.domain.strategy import Strategy, Task
+
+__all__ = ["StepTerms", "decisions_in", "tasks_in"]
+
+
+def decisions_in(
+    said: JsonValue, actor: str, *, first: int, held: Collection[int], parent: int | None
+) -> list[NewDecision]:
+    """The decisions, which will be numbered from `first` on. Each follows from one that holds, or from one
+    before it, as it says; else the first of them follows from `parent`, and the others from the first."""
+    made = []
+    for number, entry in enumerate(_objects(said), start=first):
+        (named,) = _numbers([entry.get("parent")]) or (0,)
+        sound = named in held or first <= named < number
+        confidence = entry.get("confidence")
+        made.append(
+            NewDecision(
+                question=str(entry.get("question") or ""),
+                choice=str(entry.get("choice") or ""),
+                rationale=str(entry.get("rationale") or ""),
+                alternatives=tuple(
+                    Alternative(str(other.get("choice") or ""), str(other.get("reason") or ""))
+                    for other in _objects(entry.get("alternatives"))
+                ),
+                confidence=min(1.0, max(0.0, float(confidence)))
+                if isinstance(confidence, int | float)
+                else None,
+                parent=named if sound else (first if number > first else parent),
+                made_by=actor,
+            )
+        )
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class StepTerms:
+    """`kept` tasks stay before the new ones; `decisions` are the numbers that a step may name, `sub_plans` is
+    how many steps may be such."""
+
+    kept: int
+    round: int
+    decisions: frozenset[int]
+    sub_plans: int
+
+
+def tasks_in(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
+    """The steps, each after those it needs: then what was done is always the first of them."""
+    entries = _objects(said)
+    tasks = [
+        Task(
+            name=str(entry.get("title") or f"step {number}"),
+            instructions=str(entry.get("instructions") or ""),
+            needs=tuple(
+                need for need in _numbers(entry.get("needs")) if 0 < need <= len(entries) and need != number
+            ),
+            sub_plan=entry.get("sub_plan") is True,
+            decisions=tuple(one for one in _numbers(entry.get("decisions")) if one in terms.decisions),
+            round=terms.round,
+        )
+        for number, entry in enumerate(entries, start=1)
+    ]
+    ordered = Strategy((), tasks=tuple(tasks)).ordered_tasks
+    place = {number: terms.kept + new for new, (number, _) in enumerate(ordered, start=1)}
+    left = terms.sub_plans
+    found = []
+    for _, task in ordered:
+        is_sub_plan = task.sub_plan and left > 0
+        left -= is_sub_plan
+        needs = tuple(place[need] for need in task.needs)
+        found.append(replace(task, needs=needs, sub_plan=is_sub_plan))
+    return tuple(found)
+
+
+def _objects(said: JsonValue) -> list[Mapping[str, Any]]:
+    """What a model said, without keys; its words may be about code, which stays as it is."""
+    shown = redact_content(said)
+    many = shown if isinstance(shown, Sequence) and not isinstance(shown, str) else ()
+    return [entry for entry in many if isinstance(entry, Mapping)]
+
+
+def _numbers(said: Any) -> list[int]:
+    many = said if isinstance(said, Sequence) and not isinstance(said, str) else ()
+    return list(dict.fromkeys(one for one in many if isinstance(one, int) and not isinstance(one, bool)))

@@ -1,0 +1,74 @@
+"""What of a plan's work belongs to which decision: where a correction goes back to, and what stays done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from cleveragents.domain.decision import Decision
+from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.domain.tool import CallState, ToolCall
+
+__all__ = ["MERGE", "begun_parts", "checkpoint_for", "kept_tasks", "part_of", "tasks_since"]
+
+MERGE = "merge-"
+"""What the step is called by which a sub-plan's result comes in: this, and the name of its part."""
+
+
+def part_of(call: ToolCall) -> str | None:
+    """The run that the call was made in, or whose sub-plan it brought in; whatever name it has by now."""
+    step = call.strategy_step
+    return None if step is None else step.removeprefix(MERGE).partition("+")[0]
+
+
+def begun_parts(calls: Sequence[ToolCall]) -> frozenset[str]:
+    """The runs of which something counts."""
+    parts = (part_of(call) for call in calls if call.state is not CallState.REVERTED)
+    return frozenset(part for part in parts if part is not None)
+
+
+def checkpoint_for(
+    strategy: Strategy, calls: Sequence[ToolCall], superseded: Sequence[Decision]
+) -> int | None:
+    """The first call that was made because of one of these decisions; None if none was.
+
+    A decision that was made while a task was done has its own place. The others were carried out by the tasks
+    that name them, and by those that name none; where no task names any of them, by all tasks.
+    """
+    places = [d.made.checkpoint for d in superseded if d.made.checkpoint is not None]
+    thought = {d.number for d in superseded if d.made.checkpoint is None}
+    parts = _carried_out_by(strategy, thought) if thought or not superseded else frozenset()
+    first = [
+        call.number
+        for call in calls
+        if call.state is not CallState.REVERTED and (call.number in places or part_of(call) in parts)
+    ]
+    return min(first, default=None)
+
+
+def tasks_since(strategy: Strategy, calls: Sequence[ToolCall], checkpoint: int) -> tuple[Task, ...]:
+    """The tasks of which something was done from that call on."""
+    later = begun_parts([call for call in calls if call.number >= checkpoint])
+    return tuple(task for n, task in enumerate(strategy.tasks, start=1) if task.part(n) in later)
+
+
+def kept_tasks(tasks: tuple[Task, ...], calls: Sequence[ToolCall]) -> tuple[Task, ...]:
+    """The first tasks, as many as are done or under way and were not taken back: they keep their places.
+
+    An actor does one task after the other, so one before its last needs no trace of its own; a sub-plan's has
+    come in, or its task is not among them.
+    """
+    begun = begun_parts(calls)
+    kept = 0
+    for number, task in enumerate(tasks, start=1):
+        if task.part(number) in begun:
+            kept = number
+        elif task.sub_plan:
+            break
+    return tasks[:kept]
+
+
+def _carried_out_by(strategy: Strategy, numbers: Collection[int]) -> frozenset[str]:
+    numbered = tuple(enumerate(strategy.tasks, start=1))
+    naming = {task.part(n) for n, task in numbered if set(numbers) & set(task.decisions)}
+    silent = {task.part(n) for n, task in numbered if not task.decisions}
+    return frozenset(naming | silent) if naming else frozenset(task.part(n) for n, task in numbered)
