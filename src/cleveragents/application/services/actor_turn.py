@@ -28,9 +28,18 @@ class ActorTurn:
     told: Callable[[Progress], None] | None = None
 
     def run(
-        self, ground: ActorGround, stage: Stage, actor: str, part: str, *, task: str = "", reads: bool = False
+        self,
+        ground: ActorGround,
+        stage: Stage,
+        actor: str,
+        part: str,
+        *,
+        task: str = "",
+        reads: bool = False,
+        about: str | None = None,
     ) -> Mapping[str, JsonValue]:
-        """What the actor left in its state. `NeedsHuman` where it asks a person, `BudgetExhausted`."""
+        """What the actor left in its state. It is shown what matters for its goal and task, or for what it is
+        `about`. `NeedsHuman` where it asks a person, `BudgetExhausted`."""
         plan, strategy, job = ground.plan, ground.strategy, ground.job
         who, part = stage.actors.get(actor), stage.named(part)
         left = ground.seconds_left()
@@ -45,9 +54,9 @@ class ActorTurn:
                 "task": task,
                 "definition_of_done": strategy.definition_of_done,
                 "instructions": redact_content_text(
-                    _with_invariants(stage.instructions, strategy.invariants)
+                    _with_rules(stage.instructions, strategy.invariants, strategy.guidance)
                 ),
-                "context": context_for(who, stage, host, f"{plan.goal}\n\n{task}"),
+                "context": context_for(who, stage, host, about or f"{plan.goal}\n\n{task}"),
             },
             host=host,
             stop=job.token,
@@ -86,7 +95,14 @@ def _out_of_time(plan: Plan) -> BudgetExhausted:
     return BudgetExhausted(plan.id, "the time it may take is over", "--timeout TIME")
 
 
-def _with_invariants(instructions: str, invariants: Sequence[str]) -> str:
-    rules = "\n".join(f"- {text}" for text in invariants)
-    parts = [instructions, f"These must hold whatever you do:\n{rules}" if rules else ""]
+def _with_rules(instructions: str, invariants: Sequence[str], guidance: Sequence[str]) -> str:
+    """The later counts more, and says so."""
+    told = {
+        "These must hold whatever you do": invariants,
+        "A person has added this since; it counts more than the plan": guidance,
+    }
+    parts = [instructions]
+    for heading, texts in told.items():
+        listed = "\n".join(f"- {text}" for text in texts)
+        parts.append(f"{heading}:\n{listed}" if listed else "")
     return "\n\n".join(part for part in parts if part)

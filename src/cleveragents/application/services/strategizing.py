@@ -1,21 +1,34 @@
-"""Strategize by an actor: it reads, decides, and says what is to be done. Nothing is changed."""
+"""Strategize by an actor: it reads, decides, and says what is to be done. Nothing is changed.
+
+A plan that was corrected is strategized again. Each such round is a run of its own, named by its number. That
+is found by counting corrections, so whoever takes a round up after a crash is in the same one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cleveragents.application.ports.clock import Clock
+from cleveragents.application.ports.corrections import CorrectionStore
 from cleveragents.application.ports.decisions import DecisionStore
+from cleveragents.application.ports.plans import PlanStore, TreeLimits
 from cleveragents.application.services.actor_stage import ActorGround, OpenStage
 from cleveragents.application.services.actor_turn import ActorTurn
-from cleveragents.domain.decision import Alternative, NewDecision
+from cleveragents.application.services.strategist_answer import StepTerms, decisions_in, tasks_in
+from cleveragents.application.services.strategist_words import Past, words_for
+from cleveragents.domain.correction import Correction
+from cleveragents.domain.decision import Decision, DecisionState
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.redaction import redact_content, redact_text
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.domain.tool import ToolCall
+from cleveragents.domain.undoing import kept_tasks
 
 __all__ = ["Strategizing"]
+
+_STRATEGIZE = "strategize"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,75 +38,88 @@ class Strategizing:
     open_stage: OpenStage
     turn: ActorTurn
     decisions: DecisionStore
+    corrections: CorrectionStore
+    plans: PlanStore
+    calls_of: Callable[[ActorGround], Sequence[ToolCall]]
+    limits: TreeLimits
     clock: Clock
     say: Callable[[str], None]
 
     def __call__(self, ground: ActorGround) -> Strategy:
         """The strategy with its tasks; the decisions that led to them are kept. Changes nothing."""
         plan, actor = ground.plan, ground.casting.strategize
-        whole = (Task(plan.goal, plan.goal),)
+        corrections = self.corrections.of_plan(plan.id)
+        back = [one for one in corrections if one.made.decision is not None or one.made.by_itself]
+        strategy = replace(
+            ground.strategy,
+            round=len(back),
+            returns=sum(one.made.by_itself for one in back),
+            guidance=self._heeded(plan, corrections),
+        )
+        whole = Task(plan.goal, plan.goal, round=strategy.round)
         if actor is None:
-            return replace(ground.strategy, tasks=whole)
+            # Whatever was taken back is done again under a name of its own.
+            return replace(strategy, tasks=strategy.tasks or (replace(whole, round=0),))
+        part = f"{_STRATEGIZE}~{strategy.round}" if strategy.round else _STRATEGIZE
+        past, room = self._past(ground, back, part), self._room(plan)
+        ground = replace(ground, strategy=strategy)
         with self.open_stage(ground) as stage:
-            values = self.turn.run(ground, stage, actor, "strategize", reads=True)
-        made = _decisions(values.get("decisions"), actor)
-        if made:
-            self.decisions.add(plan.id, made, key="strategize", now=self.clock.now())
-        tasks = _tasks(values.get("steps")) or whole
-        self._show(made, tasks)
-        return replace(ground.strategy, tasks=tasks)
-
-    def _show(self, made: Sequence[NewDecision], tasks: Sequence[Task]) -> None:
-        for decision in made:
-            self.say(redact_text(f"decided: {decision.question} {decision.choice}"))
-        for number, task in enumerate(tasks, start=1):
-            self.say(redact_text(f"planned: {number}. {task.name}"))
-
-
-def _decisions(kept: JsonValue, actor: str) -> list[NewDecision]:
-    """The first is what was decided about the goal; the others follow from it, unless they say otherwise."""
-    made = []
-    for number, entry in enumerate(_objects(kept), start=1):
-        parent = entry.get("parent")
-        sound = isinstance(parent, int) and 0 < parent < number
-        confidence = entry.get("confidence")
-        made.append(
-            NewDecision(
-                question=str(entry.get("question") or ""),
-                choice=str(entry.get("choice") or ""),
-                rationale=str(entry.get("rationale") or ""),
-                alternatives=tuple(
-                    Alternative(str(other.get("choice") or ""), str(other.get("reason") or ""))
-                    for other in _objects(entry.get("alternatives"))
-                ),
-                confidence=min(1.0, max(0.0, float(confidence)))
-                if isinstance(confidence, int | float)
-                else None,
-                parent=parent if sound else (1 if number > 1 else None),
-                made_by=actor,
+            values = self.turn.run(
+                ground, stage, actor, part, task=words_for(past, room), reads=True, about=_about(plan, back)
             )
-        )
-    return made
+        kept = self._decided(plan, values.get("decisions"), part, past, actor)
+        known = frozenset(one.number for one in (*past.decisions, *kept) if one.state is DecisionState.ACTIVE)
+        terms = StepTerms(len(past.kept), strategy.round, known, room)
+        tasks = (*past.kept, *(tasks_in(values.get("steps"), terms) or (whole,)))
+        self._show(kept, past, tasks)
+        return replace(strategy, tasks=tasks)
+
+    def _heeded(self, plan: Plan, corrections: Sequence[Correction]) -> tuple[str, ...]:
+        """What people said, here and in the plans that this one is a part of, the oldest first."""
+        own = tuple(one.made.guidance for one in corrections if not one.made.by_itself)
+        if plan.parent_id is None:
+            return own
+        parent = self.plans.get(plan.parent_id)
+        return (*self._heeded(parent, self.corrections.of_plan(parent.id)), *own)
+
+    def _past(self, ground: ActorGround, back: Sequence[Correction], part: str) -> Past:
+        plan = ground.plan
+        if not back:
+            return Past((), (), (), ())
+        # Those of this very round are not its past, if it was cut off after it had kept them.
+        own = {one.number for one in self.decisions.add(plan.id, (), key=part, now=self.clock.now())}
+        decisions = [one for one in self.decisions.of_plan(plan.id) if one.number not in own]
+        before = () if plan.strategy is None else Strategy.from_json(plan.strategy).tasks
+        kept = kept_tasks(before, self.calls_of(ground))
+        return Past(decisions, back, kept, before[len(kept) :])
+
+    def _room(self, plan: Plan) -> int:
+        """How many sub-plans it may still have."""
+        if plan.depth >= self.limits.depth:  # guard: what is too deep is not even asked for
+            return 0
+        return max(0, self.limits.fan_out - len(self.plans.children(plan.id)))
+
+    def _decided(self, plan: Plan, said: JsonValue, part: str, past: Past, actor: str) -> Sequence[Decision]:
+        held = [one.number for one in past.decisions if one.state is DecisionState.ACTIVE]
+        above = _above(past, held)
+        made = decisions_in(said, actor, first=len(past.decisions) + 1, held=held, parent=above)
+        return self.decisions.add(plan.id, made, key=part, now=self.clock.now()) if made else ()
+
+    def _show(self, kept: Sequence[Decision], past: Past, tasks: Sequence[Task]) -> None:
+        for decision in kept:
+            self.say(redact_text(f"decided: {decision.made.question} {decision.made.choice}"))
+        for number, task in enumerate(tasks, start=1):
+            how = "kept" if number <= len(past.kept) else "planned"
+            self.say(redact_text(f"{how}: {number}. {task.name}"))
 
 
-def _tasks(kept: JsonValue) -> tuple[Task, ...]:
-    entries = _objects(kept)
-    return tuple(
-        Task(
-            name=str(entry.get("title") or f"step {number}"),
-            instructions=str(entry.get("instructions") or ""),
-            needs=tuple(
-                need
-                for need in entry.get("needs") or ()
-                if isinstance(need, int) and 0 < need <= len(entries) and need != number
-            ),
-        )
-        for number, entry in enumerate(entries, start=1)
-    )
+def _about(plan: Plan, back: Sequence[Correction]) -> str:
+    """What the strategist has to know about: the goal, and what it was told since."""
+    return "\n\n".join([plan.goal, *(one.made.guidance for one in back)])
 
 
-def _objects(kept: JsonValue) -> list[Mapping[str, Any]]:
-    """What a model said, without keys; its words may be about code, which stays as it is."""
-    shown = redact_content(kept)
-    many = shown if isinstance(shown, Sequence) and not isinstance(shown, str) else ()
-    return [entry for entry in many if isinstance(entry, Mapping)]
+def _above(past: Past, held: Sequence[int]) -> int | None:
+    """What the decision that was corrected last followed from, if that still holds."""
+    corrected = past.corrections[-1].made.decision if past.corrections else None
+    parents = [one.made.parent for one in past.decisions if one.number == corrected]
+    return next((parent for parent in parents if parent in held), None)
