@@ -30,6 +30,7 @@ from cleveragents.errors import InvalidPayload, PlanError, StalePlan, UnknownPla
 from cleveragents.infrastructure.persistence.change_rows import is_storable
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
+from cleveragents.infrastructure.persistence.merge_facts import merge_facts
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.plan_rows import (
     call_of,
@@ -138,6 +139,9 @@ class SqlCallStore:
             kind = _told(held.state, state)
             if kind is not None:
                 append_to_outbox(connection, self._event(kind, moved, now))
+            for told, facts in merge_facts(moved):  # guard: they are told if, and only if, they are kept
+                event = DomainEvent(told, moved.plan_id, self._identifiers.new(), now, facts)
+                append_to_outbox(connection, event)
             return moved
 
         return self._database.write(unit)
