@@ -185,6 +185,7 @@ TESTS: dict[str, list[str]] = {
     "application/services/strategy_execution.py": PIPELINE,
     "application/services/strategy_threads.py": PIPELINE,
     "application/services/timed_tool.py": [f"{UNIT}timed_tool.py"],
+    "application/services/tree_time.py": [f"{UNIT}tree_time.py"],
     "application/services/tool_execution.py": [
         *(f"{UNIT}{part}.py" for part in ("guards_actors", "invariants", "actor_plans_secrets")),
         *RUNNING,
