@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.plan_apply import PlanApply
     from cleveragents.application.services.plan_checks import PlanChecks
     from cleveragents.application.services.plan_cleanup import PlanCleanup
+    from cleveragents.application.services.plan_correction import PlanCorrection
     from cleveragents.application.services.plan_history import PlanHistory
     from cleveragents.application.services.plan_lifecycle import PlanLifecycle
     from cleveragents.application.services.plan_result import PlanResult
@@ -214,6 +215,18 @@ class PlanParts:
         return SubPlans(self.plans, lifecycle, spawning, self.merging, faults)
 
     @property
+    def correction(self) -> PlanCorrection:
+        """Takes back what was decided wrongly."""
+        from cleveragents.application.services.plan_correction import PlanCorrection
+        from cleveragents.application.services.plan_pausing import PlanPausing
+
+        box, thinking = self._container, self.thinking
+        grace = box.settings.worker.cancel_grace_seconds
+        pausing = PlanPausing(self.plans, box.jobs, box.processes, self.lifecycle, box.clock, grace)
+        kept = thinking.decisions, thinking.corrections
+        return PlanCorrection(*kept, self.rewriting, pausing, box.clock, box.faults)
+
+    @property
     def result(self) -> PlanResult:
         from cleveragents.application.services.plan_result import PlanResult
 
@@ -338,7 +351,7 @@ class PlanParts:
             strategizing=lambda by: thinking.strategizing(by.progress, by.told, by.on_output),
             executing=lambda by: thinking.executing(by.progress, by.told, by.on_output),
             sub_plans=self.sub_plans,
-            think_again=lambda plan, findings, execution, fence: None,
+            think_again=self.correction.think_again,
             lifecycle=self.lifecycle,
             time_left=thinking.time_left,
             clock=self._container.clock,

@@ -17,10 +17,8 @@ from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.corrections import CorrectionStore
 from cleveragents.application.ports.decisions import DecisionStore
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.application.ports.plans import PlanFacts, PlanStore
-from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
+from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.application.services.plan_history import PlanHistory
-from cleveragents.application.services.plan_lifecycle import PlanLifecycle
 from cleveragents.application.services.plan_pausing import PlanPausing, at_rest_in, waiting_for_correction
 from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.tool_execution import ToolExecution
@@ -58,16 +56,16 @@ class Undoing:
 class PlanCorrection:
     """Stateless but for its stores: any thread and any process may correct a plan; one correction wins."""
 
-    plans: PlanStore
     decisions: DecisionStore
     corrections: CorrectionStore
-    sandboxes: Sandboxes
-    history: PlanHistory
     rewriting: PlanRewriting
     pausing: PlanPausing
-    lifecycle: PlanLifecycle
     clock: Clock
     faults: FaultPoints = field(default_factory=NoFaults)
+
+    @property
+    def history(self) -> PlanHistory:
+        return self.rewriting.history
 
     def preview(self, plan: Plan, number: int) -> Undoing:
         """What correcting that decision would supersede and undo, as the plan stands. Changes nothing.
@@ -78,7 +76,7 @@ class PlanCorrection:
         superseded = tuple(d for d in every if d.number in numbers and d.state is DecisionState.ACTIVE)
         strategy, calls = _strategy_of(plan), self.history.calls(plan.id)
         checkpoint = checkpoint_for(strategy, calls, superseded)
-        running = [child.id for child in self.plans.children(plan.id) if child.state.running]
+        running = [child.id for child in self.rewriting.plans.children(plan.id) if child.state.running]
         if checkpoint is None:
             return Undoing(decision, superseded, None, 0, (), (), tuple(running))
         counting = [call for call in calls if call.state is not CallState.REVERTED]
@@ -212,7 +210,7 @@ class PlanCorrection:
     def _outcome(self, plan: Plan) -> str | None:
         """The name of the tree that the plan has come to."""
         try:
-            sandbox: Sandbox = self.sandboxes.open(plan.id)
+            sandbox = self.rewriting.sandboxes.open(plan.id)
         except SandboxMissing:
             return None
         return sandbox.tree(self.history.states(plan.id))
@@ -232,7 +230,7 @@ class PlanCorrection:
         kept, moved = self.corrections.add(plan, made, at_rest_in(phase), facts, now=self.clock.now())
         self.faults.reach("correct.kept")
         more: Mapping[str, JsonValue] = {} if model is None else {"model": model}
-        return kept, self.lifecycle.queue(moved, more)
+        return kept, self.pausing.lifecycle.queue(moved, more)
 
 
 def _strategy_of(plan: Plan) -> Strategy:
