@@ -25,9 +25,13 @@ __all__ = [
     "Take",
     "TreeMerge",
     "conflicts_ended",
+    "is_by_hand",
     "merge_step",
     "open_conflicts",
     "part_of_merge",
+    "shown",
+    "step_by_hand",
+    "tree_left_by",
 ]
 
 MERGE = "merge"
@@ -36,6 +40,7 @@ DIRECTORY = 0o040000
 """The mode of a state that is a whole directory: its content is the name of a tree."""
 
 _STEP = "merge-"
+_BY_HAND = "resolved-"
 
 
 class Take(str, Enum):
@@ -77,6 +82,11 @@ class KeptConflict:
         return not (
             self.kind.startswith("rename") and self.ours is None and self.theirs is None and self.left is None
         )
+
+    @property
+    def shown_path(self) -> str:
+        """As people and models name it: a name on disk need not be Unicode."""
+        return shown(self.path)
 
     def side(self, take: Take) -> tuple[str, FileState | None]:
         """Where that side has it, and as what."""
@@ -148,6 +158,11 @@ class MergeOutcome:
         return cls(facts["plan"], part, title, facts["base"], facts["tree"], facts["files"], conflicts)
 
 
+def shown(path: str) -> str:
+    """The path as text that can be shown and told back."""
+    return path.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def merge_step(part: str) -> str:
     """The step of the call that merges the sub-plan of that part."""
     return f"{_STEP}{part}"
@@ -158,6 +173,26 @@ def part_of_merge(call: ToolCall) -> str | None:
     if call.tool != MERGE or call.step is None or not call.step.startswith(_STEP):
         return None
     return call.step.removeprefix(_STEP)
+
+
+def step_by_hand(conflict: KeptConflict, attempt: int) -> str:
+    """The step of the call with which a person resolves it, for the so-manieth time."""
+    return f"{_BY_HAND}{conflict.merge}-{conflict.index}-{attempt}"
+
+
+def is_by_hand(call: ToolCall) -> bool:
+    """Whether a person, and no actor, resolves a conflict by it."""
+    return call.tool == RESOLVE and call.step is not None and call.step.startswith(_BY_HAND)
+
+
+def tree_left_by(call: ToolCall) -> str | None:
+    """The tree that a merge or a resolution left in the sandbox; None of any other call, or if it failed."""
+    result = call.result
+    if call.tool not in (MERGE, RESOLVE) or call.error is not None or not isinstance(result, Mapping):
+        return None
+    told = "conflicts" if call.tool == MERGE else "ended"
+    tree = result.get("tree")
+    return tree if told in result and isinstance(tree, str) else None
 
 
 def conflicts_ended(call: ToolCall) -> tuple[tuple[int, int], ...]:
