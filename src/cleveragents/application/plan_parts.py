@@ -257,7 +257,13 @@ class PlanParts:
         from cleveragents.application.services.plan_apply import PlanApply
 
         return PlanApply(
-            self.plans, self.sandboxes, self.applier, self.result, self.checks, self._container.clock
+            self.plans,
+            self.sandboxes,
+            self.applier,
+            self.result,
+            self.checks,
+            self._container.clock,
+            self.merging.open_conflicts,
         )
 
     def _conclude(self, connection: Connection, entry: Entry, done: bool) -> None:
@@ -287,7 +293,14 @@ class PlanParts:
         from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
 
         checkpoints = SqlCheckpointStore(self._container.database)
-        return PlanCleanup(self.plans, self.sandboxes, self.history, self._container.clock, checkpoints)
+        return PlanCleanup(
+            self.plans,
+            self.sandboxes,
+            self.history,
+            self._container.clock,
+            checkpoints,
+            self.merging.merged_parts,
+        )
 
     @property
     def thinking(self) -> ActorParts:

@@ -103,7 +103,8 @@ class PlanStore(Protocol):
         ...
 
     def delete(self, plan: Plan, *, now: datetime) -> None:
-        """Forgets the plan and all that belongs to it, but for what the audit log says. `StalePlan`."""
+        """Forgets the plan, its sub-plans and all that belongs to them, but for what the audit log says.
+        `StalePlan`; `PlanError` while one of them runs."""
         ...
 
 

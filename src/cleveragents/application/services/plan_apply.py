@@ -64,17 +64,22 @@ class PlanApply:
     result: PlanResult
     checks: ChecksFor
     clock: Clock
+    open_conflicts: Callable[[str], Sequence[object]] = lambda plan_id: ()
 
     def apply(
         self, plan: Plan, stop: StopSignal, *, commit: CommitRequest | None = None, told: Told | None = None
     ) -> tuple[Plan, Applied]:
         """The plan, applied. `ApplyConflict`, `CheckFailed`, `ApplyRefused`: it is constrained, and nothing
         of the user's was touched. `PolicyDenied`, `PlanError`, `NeedsHuman`, `Cancelled`."""
+        _ensure_whole(plan, "applied")
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
         if strategy is None:
             raise PlanError(plan.id, f"it is {plan.phase.value}/{plan.state.value} and has no result yet")
         if strategy.policy.verdict(Capability.APPLY) is Verdict.DENY:
             raise PolicyDenied("applying a plan", strategy.policy.name, Capability.APPLY.value)
+        if self.open_conflicts(plan.id):  # guard: both sides of a conflict are in its files
+            remedy = f"`agents plan resolve {plan.id} PATH --ours|--theirs|--edited` settles it"
+            raise PlanError(plan.id, f"its sub-plans disagree, and nobody said who is right; {remedy}")
         sandbox = self.sandboxes.open(plan.id)
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree = self.result.tree(plan, sandbox)
@@ -98,6 +103,7 @@ class PlanApply:
     ) -> tuple[Plan, Applied]:
         """The plan, undone: what it brought in is taken out, what came after it stays. Raises as `apply`;
         a plan that could not be undone stays applied."""
+        _ensure_whole(plan, "undone")
         if plan.standing != (Phase.APPLY, PlanState.APPLIED):
             raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
         sandbox = self.sandboxes.open(plan.id)
@@ -217,6 +223,14 @@ class PlanApply:
 
 def _states(changes: Mapping[str, Difference]) -> dict[str, FileState | None]:
     return {path: step.after for path, step in changes.items()}
+
+
+def _ensure_whole(plan: Plan, done: str) -> None:
+    """`PlanError` for a part of another plan: its result is that one's."""
+    if plan.parent_id is not None:
+        verb = "apply" if done == "applied" else "undo"
+        whole = f"it is a part of plan {plan.parent_id}, and {done} with it"
+        raise PlanError(plan.id, f"{whole}: `agents plan {verb} {plan.root}`")
 
 
 def _ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict], wanted: str = "applied") -> None:

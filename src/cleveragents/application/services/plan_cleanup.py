@@ -2,7 +2,8 @@
 
 Only what nobody can miss is removed by itself: the sandbox of a plan that was applied, undone, rejected or
 cancelled, or that changed nothing. Whoever still has a decision to make keeps everything, however old; and
-so does whoever edited files in a sandbox, which no record knows.
+so does whoever edited files in a sandbox, which no record knows. The result of a sub-plan is its parent's as
+soon as it is merged, and until then nowhere else.
 """
 
 from __future__ import annotations
@@ -44,23 +45,42 @@ class PlanCleanup:
     history: PlanHistory
     clock: Clock
     checkpoints: CheckpointStore
+    merged_parts: Callable[[str], frozenset[str]] = lambda plan_id: frozenset()
 
     def loss_of(self, plan: Plan) -> str | None:
-        """What would be lost for good with the plan and its sandbox; None if nothing."""
+        """What would be lost for good with the plan, its sub-plans and their sandboxes; None if nothing."""
         if not plan.state.ended and self.history.differences(plan.id):
             return "it holds changes that were never applied"
-        return self._edited(plan)
+        edited = self._edited(plan)
+        if edited is not None or plan.state.ended:
+            return edited
+        merged = self.merged_parts(plan.id)
+        lost = (
+            (child, self.loss_of(child)) for child in self.plans.children(plan.id) if child.key not in merged
+        )
+        return next((f"its sub-plan {child.id}: {loss}" for child, loss in lost if loss is not None), None)
 
     def delete(self, plan: Plan) -> None:
-        """Removes all records of the plan, then its sandbox. `PlanError` while it runs, `StalePlan`.
+        """Removes all records of the plan and its sub-plans, then their sandboxes. `PlanError` while it runs,
+        or is a part of another; `StalePlan`.
 
         In this order, because the first is decided in one step: a plan that somebody resumed meanwhile keeps
         both. A sandbox that is left over by a crash, or because somebody looks at it, is `collect`'s.
         """
         if plan.state.running:
             raise PlanError(plan.id, "it is running; cancel it first")
+        if plan.parent_id is not None:  # guard: its parent would make it again, or miss what it did
+            raise PlanError(
+                plan.id, f"it is a part of plan {plan.parent_id}; `agents plan delete {plan.root}`"
+            )
+        below = self._below(plan)
         self.plans.delete(plan, now=self.clock.now())
-        self._removed(plan.id)
+        for plan_id in (plan.id, *below):
+            self._removed(plan_id)
+
+    def _below(self, plan: Plan) -> list[str]:
+        children = self.plans.children(plan.id)
+        return [plan_id for child in children for plan_id in (child.id, *self._below(child))]
 
     def collect(
         self,
@@ -126,8 +146,7 @@ class PlanCleanup:
 
     def _is_over(self, plan: Plan, told: Callable[[str], None] | None) -> bool:
         """Whether nobody can miss its sandbox."""
-        undecided = plan.state not in (PlanState.COMPLETE, PlanState.ERRORED) or self.history.changes(plan.id)
-        if not plan.state.ended and undecided:
+        if not plan.state.ended and self._is_undecided(plan):
             return False
         edited = self._edited(plan)
         if edited is not None:  # guard: what nobody recorded is nowhere else
@@ -136,6 +155,18 @@ class PlanCleanup:
             return False
         # It may have been resumed while we looked.
         return self.plans.get(plan.id).version == plan.version
+
+    def _is_undecided(self, plan: Plan) -> bool:
+        """Whether somebody still has to say what becomes of it: a person, or the plan it is a part of."""
+        if plan.parent_id is None:
+            rests = plan.state in (PlanState.COMPLETE, PlanState.ERRORED)
+            return not rests or bool(self.history.changes(plan.id))
+        try:
+            parent = self.plans.get(plan.parent_id)
+        except UnknownPlan:
+            return False
+        # guard: what is not merged is nowhere else, even where it changed nothing
+        return not parent.state.ended and plan.key not in self.merged_parts(parent.id)
 
     def _edited(self, plan: Plan) -> str | None:
         """What its sandbox holds that is in no record, in words."""

@@ -215,35 +215,38 @@ class SqlPlanStore:
 
     def delete(self, plan: Plan, *, now: datetime) -> None:
         def unit(connection: Connection) -> None:
-            held = _held(connection, plan)
-            if connection.execute(_UNFINISHED, {"plan_id": held.id}).first():  # guard: only it can end that
-                remedy = "`agents doctor --mend` ends it, or deleting with --yes leaves the files as they are"
-                raise PlanError(held.id, f"an apply or undo of it was interrupted and is not ended; {remedy}")
-            of_plan = select(changesets.c.id).where(changesets.c.plan_id == held.id)
-            # Held first: whoever is recording in one of them is let finish, and then its entry goes, too.
-            connection.execute(of_plan.order_by(changesets.c.id).with_for_update()).all()
-            connection.execute(delete(change_entries).where(change_entries.c.changeset_id.in_(of_plan)))
-            # A sandbox's row stays as long as its directory: it is how that is found and removed.
-            for table in (
-                changesets,
-                tool_calls,
-                check_runs,
-                reviews,
-                applies,
-                decisions,
-                corrections,
-                model_calls,
-            ):
-                connection.execute(delete(table).where(table.c.plan_id == held.id))
-            connection.execute(delete(budgets).where(budgets.c.root_id == held.id))
-            for table in (graph_checkpoints, graph_values, graph_writes):
-                # A plan's graphs have threads below its id, and `0` is what follows `/`.
-                ours = table.c.thread_id >= f"{held.id}/", table.c.thread_id < f"{held.id}0"
-                connection.execute(delete(table).where(*ours))
-            connection.execute(delete(plans).where(plans.c.id == held.id))
-            append_to_outbox(connection, self._event(EventType.PLAN_DELETED, held, now))
+            for held in (_held(connection, plan), *_held_below(connection, plan.id)):
+                self._forget(connection, held, now)
 
         self._database.write(unit)
+
+    def _forget(self, connection: Connection, held: Plan, now: datetime) -> None:
+        if connection.execute(_UNFINISHED, {"plan_id": held.id}).first():  # guard: only it can end that
+            remedy = "`agents doctor --mend` ends it, or deleting with --yes leaves the files as they are"
+            raise PlanError(held.id, f"an apply or undo of it was interrupted and is not ended; {remedy}")
+        of_plan = select(changesets.c.id).where(changesets.c.plan_id == held.id)
+        # Held first: whoever is recording in one of them is let finish, and then its entry goes, too.
+        connection.execute(of_plan.order_by(changesets.c.id).with_for_update()).all()
+        connection.execute(delete(change_entries).where(change_entries.c.changeset_id.in_(of_plan)))
+        # A sandbox's row stays as long as its directory: it is how that is found and removed.
+        for table in (
+            changesets,
+            tool_calls,
+            check_runs,
+            reviews,
+            applies,
+            decisions,
+            corrections,
+            model_calls,
+        ):
+            connection.execute(delete(table).where(table.c.plan_id == held.id))
+        connection.execute(delete(budgets).where(budgets.c.root_id == held.id))
+        for table in (graph_checkpoints, graph_values, graph_writes):
+            # A plan's graphs have threads below its id, and `0` is what follows `/`.
+            ours = table.c.thread_id >= f"{held.id}/", table.c.thread_id < f"{held.id}0"
+            connection.execute(delete(table).where(*ours))
+        connection.execute(delete(plans).where(plans.c.id == held.id))
+        append_to_outbox(connection, self._event(EventType.PLAN_DELETED, held, now))
 
     def _event(self, kind: EventType, plan: Plan, now: datetime, **facts: JsonValue) -> DomainEvent:
         told: dict[str, JsonValue] = {"phase": plan.phase.value, "state": plan.state.value, **facts}
@@ -277,6 +280,17 @@ def _ensure_room(parent: Plan, children: int, limits: TreeLimits) -> None:
         raise TreeTooLarge(
             parent.id, f"it has {children} sub-plans, and may have {limits.fan_out} (plan.max_fan_out)"
         )
+
+
+def _held_below(connection: Connection, plan_id: str) -> list[Plan]:
+    """All plans below it, nobody else's to move. `PlanError` while one of them runs."""
+    found: list[Plan] = []
+    for row in connection.execute(_CHILDREN.with_for_update(), {"plan_id": plan_id}).mappings().all():
+        child = plan_of(row)
+        if child.state.running:  # guard: nobody works for what is gone
+            raise PlanError(plan_id, f"its sub-plan {child.id} is running; cancel it first")
+        found += [child, *_held_below(connection, child.id)]
+    return found
 
 
 def _held(connection: Connection, plan: Plan) -> Plan:

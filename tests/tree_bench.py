@@ -1,0 +1,94 @@
+"""A bench for trees of plans: parents whose parts are plans of their own, with steps that a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.application.services.plan_run import PlanRun
+from cleveragents.domain.goals import GOALS_ACTION
+from cleveragents.domain.json_value import FrozenObject, freeze
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.strategy import Strategy, StrategyStep, Task
+from cleveragents.infrastructure.configuration.settings import Settings
+from tests.plan_bench import PlanBench
+
+__all__ = ["Part", "TreeBench", "part", "tree_bench"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one part does: steps, or parts of its own."""
+
+    name: str
+    steps: tuple[StrategyStep, ...] = ()
+    needs: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
+    facts: Mapping[str, Any] = FrozenObject({})
+
+
+def part(
+    name: str, *steps: StrategyStep, needs: Sequence[int] = (), parts: Sequence[Part] = (), **facts: Any
+) -> Part:
+    return Part(name, steps, tuple(needs), tuple(parts), facts)
+
+
+class TreeBench(PlanBench):
+    """Plans are known by what they are called, so that a test says what sub-plans do before they exist."""
+
+    def __init__(self, home: Path, *, settings: Mapping[str, Any] | None = None, **facts: Any) -> None:
+        super().__init__(home, isolation="off", **facts)
+        kept = msgspec.to_builtins(self.settings)
+        kept["plan"] = {**kept["plan"], **(settings or {})}
+        self.settings = self.container.settings = msgspec.convert(kept, Settings)
+        self.named: dict[str, Strategy] = {}
+
+    def tree(self, *parts: Part, request: Mapping[str, Any] | None = None, **facts: Any) -> Plan:
+        """A parent of these parts, queued."""
+        name = f"whole {len(self.named)}"
+        self._know(part(name, parts=parts, **facts))
+        kept = freeze(request or {})
+        assert isinstance(kept, FrozenObject)
+        return self.parts.lifecycle.create(NewPlan(name, GOALS_ACTION, str(self.repository), kept))
+
+    def worked(self, *parts: Part, **facts: Any) -> Plan:
+        """A tree that went as far as it goes."""
+        return self.work(self.tree(*parts, **facts))
+
+    def handler(self) -> PlanRun:
+        run = self.parts.run(progress=self.said.append)
+        return self.adapt(replace(run, make_strategy=lambda plan: self.named[plan.goal]))
+
+    def child(self, plan: Plan, name: str) -> Plan:
+        return next(child for child in self.parts.plans.children(plan.id) if child.goal == name)
+
+    def file(self, plan: Plan, path: str) -> str:
+        """A file in the plan's sandbox."""
+        return (self.sandbox(plan).root / path).read_text()
+
+    def merges(self, plan: Plan) -> list[str]:
+        """The parts that were merged, in order; those that were taken back, too."""
+        return [str(call.step) for call in self.calls(plan) if call.tool == "merge"]
+
+    def again(self, name: str, *steps: StrategyStep) -> None:
+        """From now on, the part of that name does that."""
+        self.named[name] = replace(self.named[name], steps=steps)
+
+    def _know(self, one: Part) -> None:
+        tasks = tuple(Task(inner.name, needs=inner.needs, sub_plan=True) for inner in one.parts)
+        self.named[one.name] = Strategy(one.steps, tasks=tasks, **{"profile": "full-auto", **one.facts})
+        for inner in one.parts:
+            self._know(inner)
+
+
+@contextmanager
+def tree_bench(home: Path, **facts: Any) -> Iterator[TreeBench]:
+    bench = TreeBench(home, **facts)
+    with bench.container:
+        yield bench
