@@ -16,6 +16,7 @@ from cleveragents.infrastructure.actors.library import ActorLibrary, user_actors
 from cleveragents.infrastructure.context.actor_tools import ContextTools
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.tools.decide import DecideTools, DecisionPlace
 from cleveragents.infrastructure.tools.joined import JoinedTools
 from cleveragents.infrastructure.tools.registry import ToolRegistry
 from cleveragents.infrastructure.trust.preview import preview
@@ -77,7 +78,8 @@ def prompt_of(library: ActorLibrary, name: str) -> str:
 
 
 def test_what_is_shipped_uses_tools_that_exist_and_reads_only_where_it_should(library: ActorLibrary) -> None:
-    registry = JoinedTools(ToolRegistry(), ContextTools(cast("PlanContext", None)))
+    deciding = DecideTools(cast("DecisionPlace", None))
+    registry = JoinedTools(ToolRegistry(), ContextTools(cast("PlanContext", None)), deciding)
     found = {actor.name: actor for actor in builtin_actors()}
     assert list(found) == SHIPPED
     for name, actor in found.items():

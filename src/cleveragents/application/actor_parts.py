@@ -327,7 +327,20 @@ class ActorParts:
         )
         with open_mcp(configuration, place, ground.job.token, say=say) as servers:
             # First, so that no tool of the same name is taken for it.
-            yield JoinedTools(AgentTools(), self._plans.tools, skills, ContextTools(context), servers)
+            own = (
+                AgentTools(),
+                self._plans.tools,
+                skills,
+                ContextTools(context),
+                self._deciding(ground, context),
+            )
+            yield JoinedTools(*own, servers)
+
+    def _deciding(self, ground: ActorGround, context: PlanContext) -> ToolSource:
+        from cleveragents.infrastructure.tools.decide import DecideTools, DecisionPlace
+
+        plan, actor, now = ground.plan, ground.casting.execute, self._container.clock.now
+        return DecideTools(DecisionPlace(plan.id, actor, self.decisions, context.calls, now))
 
     def _hosts(
         self, ground: ActorGround, tools: ToolSource, on_output: Callable[[bytes], None] | None
