@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleveragents.application.ports.actors import ToolAnswer
+from cleveragents.application.ports.agents import AgentRequest, AgentUpdate
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.domain.conversation import Message, Role, ToolRequest, Usage
 from cleveragents.domain.json_value import JsonValue
@@ -86,6 +87,7 @@ class ScriptedHost:
         self.uses: list[tuple[str, dict[str, JsonValue], str]] = []
         self.times: list[Callable[[], float] | None] = []
         self.refused: list[tuple[str, str, str]] = []
+        self.sessions: list[tuple[AgentRequest, str]] = []
         self.thinking = threading.Semaphore(0)
         self.cancelled = 0
 
@@ -156,6 +158,21 @@ class ScriptedHost:
     def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
         with self._lock:
             self.refused.append((tool, reason, step))
+
+    def converse(
+        self,
+        request: AgentRequest,
+        *,
+        step: str,
+        told: Callable[[AgentUpdate], None],
+        seconds_left: Callable[[], float] | None = None,
+    ) -> str:
+        """What the function `agent` among its tools says."""
+        with self._lock:
+            self.sessions.append((request, step))
+            self.times.append(seconds_left)
+        said = self._tools["agent"](request=request, told=told)
+        return said if isinstance(said, str) else said.text
 
     def _next(self, thought: Thought) -> Reply:
         with self._lock:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from cleveragents.application.ports.agents import AgentRequest, AgentUpdate
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
@@ -97,6 +98,23 @@ class ActorHost(Protocol):
 
     def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
         """Keeps a call that a model asked for and that is not made, so that all can see it. Blocking."""
+        ...
+
+    def converse(
+        self,
+        request: AgentRequest,
+        *,
+        step: str,
+        told: Callable[[AgentUpdate], None],
+        seconds_left: Callable[[], float] | None = None,
+    ) -> str:
+        """One session with an agent of another maker, blocking: what it said last. Everything it did is
+        recorded by then, in calls named below `step`. A session that was finished is not had again; after one
+        that was cut off another is begun, and told so.
+
+        `told` is called on any thread. `ToolRefused` when it failed or a policy denies it; `NeedsHuman`,
+        `Cancelled`.
+        """
         ...
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleveragents.application.ports.actors import ToolAnswer
+from cleveragents.application.ports.agents import AgentRequest, Agents, AgentUpdate
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.application.services.actor_tools import ActorTools
 from cleveragents.application.services.model_calls import CallName, ModelCalls
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.tool import ToolSpec
+from cleveragents.errors import ToolRefused
 
 __all__ = ["PlanActorHost"]
 
@@ -18,12 +20,13 @@ __all__ = ["PlanActorHost"]
 @dataclass(frozen=True, slots=True)
 class PlanActorHost:
     """`ActorHost` of one run. `part` names the run within its plan; calls are named below it, so that those
-    of two runs never meet. `model` answers for nodes that name none."""
+    of two runs never meet. `model` answers for nodes that name none. Without `agents` none can be run."""
 
     part: str
     model: str
     calls: ModelCalls
     tools: ActorTools
+    agents: Agents | None = None
 
     def facts(self, model: str | None) -> ModelFacts:
         return self.calls.models.facts(model or self.model)
@@ -65,3 +68,18 @@ class PlanActorHost:
 
     def refuse(self, tool: str, arguments: Mapping[str, JsonValue], reason: str, *, step: str) -> None:
         self.tools.refuse(tool, arguments, reason, step=f"{self.part}.{step}")
+
+    def converse(
+        self,
+        request: AgentRequest,
+        *,
+        step: str,
+        told: Callable[[AgentUpdate], None],
+        seconds_left: Callable[[], float] | None = None,
+    ) -> str:
+        from cleveragents.application.services.agent_sessions import AgentSessions
+
+        if self.agents is None:
+            raise ToolRefused(request.name, "no agent can be run here")
+        sessions = AgentSessions(self.agents, self.tools)
+        return sessions.converse(request, step=f"{self.part}.{step}", told=told, seconds_left=seconds_left)

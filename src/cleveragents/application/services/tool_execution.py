@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleveragents.application.ports.clock import Clock
-from cleveragents.application.ports.commands import Command, CommandResult, CommandRunner, StopSignal
+from cleveragents.application.ports.commands import CommandRunner, StopSignal
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.ports.tools import SandboxFiles, Tool, ToolSource, Workplace
+from cleveragents.application.services.call_commands import CallCommands
 from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_history import PlanHistory, bring_to
@@ -29,6 +30,7 @@ from cleveragents.application.services.timed_tool import TimedTool
 from cleveragents.domain.file_state import Difference, FileState, entries_between
 from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.domain.merge_conflict import is_by_hand, tree_left_by
 from cleveragents.domain.policy import Capability, Policy, Verdict
 from cleveragents.domain.redaction import redact, redact_content
 from cleveragents.domain.tool import CallState, ToolCall
@@ -41,7 +43,7 @@ from cleveragents.errors import (
     ToolRefused,
 )
 
-__all__ = ["DONE", "CallRequest", "FilesIn", "ToolExecution"]
+__all__ = ["DONE", "CallRequest", "FilesIn", "ToolExecution", "kept_arguments"]
 
 FilesIn = Callable[[Path, Callable[[str], None]], SandboxFiles]
 """Opens the files below a directory; the callable hears of a path before its first change."""
@@ -57,7 +59,8 @@ class CallRequest:
     """What is to be done. The `step` names it for good: a step that is done is not done again. The parts of
     a step are named `step.something`, as `ToolCall` says.
 
-    `granted`: the user asked for exactly this, so it needs no further leave to run a command.
+    `granted`: the user asked for exactly this, so it needs no further leave to run a command. `ended` ends
+    the commands that it runs, and is no cancel: the call goes on to its end. `on_output` hears them instead.
     """
 
     step: str
@@ -66,6 +69,8 @@ class CallRequest:
     capability: Capability | None = None
     granted: bool = False
     timeout_seconds: float | None = None
+    ended: StopSignal | None = None
+    on_output: Callable[[bytes], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +105,12 @@ class ToolExecution:
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             for call in self.history.calls(self._plan_id):
                 if call.state is CallState.ENDING:
-                    self._record(call, self._unrecorded())
+                    self.finish(call)
                 elif call.state is CallState.STARTED and call.changeset_id is not None:
                     # The call is made again under a changeset of its own; nothing more belongs in this one.
                     self.context.close_changeset(call.changeset_id)
+                    if is_by_hand(call):  # guard: no run makes it again, and an open call hides edits by hand
+                        self.calls.move(call, CallState.FAILED, now=self.clock.now(), error="interrupted")
             bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
 
     def abandon(self, reason: str) -> None:
@@ -114,7 +121,16 @@ class ToolExecution:
                     if call.state is CallState.STARTED:
                         error = f"cancelled: {reason}"
                         call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), error=error)
-                    self._record(call, self._unrecorded())
+                    self.finish(call)
+
+    def finish(self, call: ToolCall) -> ToolCall:
+        """Records what a call that is *ending* left in the sandbox, and ends it. Of a merge, its result says
+        what that is: a scan does not see a file that is new and that a rule hides. The caller holds
+        `sandbox.writing()`."""
+        tree = tree_left_by(call)
+        if tree is None:
+            return self._record(call, self._unrecorded())
+        return self._record(call, self.history.leading_to(self._plan_id, self.sandbox, tree, self._fold))
 
     def call(self, request: CallRequest) -> ToolCall:
         """The call, done and recorded; its `error` says what the tool refused or could not do.
@@ -136,6 +152,20 @@ class ToolExecution:
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             return self._write(tool, call, request)
 
+    def begin(self, request: CallRequest) -> ToolCall:
+        """Leave for what goes on beside other calls, and needs no tool of ours: the call is started, and
+        whoever began it moves it to its end. What it changes is filed by `take_in`. One that is done is
+        returned as it is.
+
+        `NeedsHuman`, `PolicyDenied`, `CallDenied`; `Cancelled`.
+        """
+        earlier = self.earlier(request.step)
+        if earlier is not None and earlier.state in DONE:
+            return earlier
+        self.stop.raise_if_cancelled()
+        assert request.capability is not None
+        return self._allowed(None, request, request.capability, earlier)
+
     def refuse(self, request: CallRequest, reason: str) -> ToolCall:
         """A call that is not made, kept as one that failed, once: whoever looks for it finds out why."""
         earlier = self.earlier(request.step)
@@ -155,6 +185,23 @@ class ToolExecution:
             call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
             return self._record(call, self._unrecorded())
 
+    def take_in(self, step: str, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall | None:
+        """As `note`, if there is anything. What no plan may do here is taken back, with all that came with
+        it, and the call says so. Also after a cancel: what is there is recorded."""
+        with self.sandbox.writing(timeout_seconds=self.busy_seconds):
+            found = self._unrecorded()
+            if not found:
+                return None
+            call = self._added(step, tool, arguments, CallState.STARTED)
+            broken = broken_by(self.invariants, found)
+            if broken is not None:  # guard: an invariant is enforced on whoever works here
+                bring_to(self.sandbox, self.history.states(self._plan_id, self._fold))
+                error = f"all that it did was taken back: {broken}"
+                return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=error)
+            changeset = self.context.start_changeset()
+            call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
+            return self._record(call, found)
+
     @property
     def network(self) -> bool:
         """Whether commands may use it; what would have to be asked for, a running command cannot."""
@@ -165,14 +212,14 @@ class ToolExecution:
         return self.sandbox.plan_id
 
     def _allowed(
-        self, tool: Tool, request: CallRequest, capability: Capability, earlier: ToolCall | None
+        self, tool: Tool | None, request: CallRequest, capability: Capability, earlier: ToolCall | None
     ) -> ToolCall:
         """The call, started, or the reason why it may not be."""
-        kept = _kept(request, tool)
+        kept = kept_arguments(request, tool)
         # guard: leave that was asked for something else is none for this
         if earlier is not None and earlier.state is CallState.ASKED and earlier.arguments != kept:
             earlier = None
-        verdict = self.policy.verdict(capability)
+        verdict = self._verdict(tool, capability)
         if request.granted and verdict is Verdict.ASK:  # guard: what is denied stays denied
             verdict = Verdict.ALLOW
         now = self.clock.now()
@@ -195,13 +242,20 @@ class ToolExecution:
             raise self._asking(call, capability)
         return call
 
+    def _verdict(self, tool: Tool | None, capability: Capability) -> Verdict:
+        verdict = self.policy.verdict(capability)
+        if tool is None or not tool.spec.runs_commands:
+            return verdict
+        # guard: who may use the network may not therefore run a command
+        return max(verdict, self.policy.verdict(tool.spec.capability), key=lambda one: one.strictness)
+
     def _needed(self, tool: Tool, request: CallRequest) -> Capability:
         files = self.files_in(self.sandbox.root, _nothing)
         return self.tools.capability_of(tool, request.arguments, files)
 
     def _refused(self, request: CallRequest, earlier: ToolCall | None, reason: str) -> ToolCall:
         """A call that cannot be made is a call that failed: nobody is asked for leave, and all can see it."""
-        call = earlier or self._added(request.step, request.tool, _kept(request), CallState.STARTED)
+        call = earlier or self._added(request.step, request.tool, kept_arguments(request), CallState.STARTED)
         return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=reason)
 
     def _added(self, step: str, tool: str, arguments: Mapping[str, JsonValue], state: CallState) -> ToolCall:
@@ -235,8 +289,7 @@ class ToolExecution:
             call, CallState.ENDING, now=self.clock.now(), result=result, error=_text(error)
         )
         self.faults.reach("tool.ending.after")
-        found = self._unrecorded() if tool.spec.runs_commands else self._touched(before)
-        return self._record(call, found)
+        return self.finish(call) if tool.spec.runs_commands else self._record(call, self._touched(before))
 
     def _note(self, tool: Tool, before: dict[str, FileState | None], path: str) -> None:
         broken = broken_by(self.invariants, [path])
@@ -288,12 +341,22 @@ class ToolExecution:
         self, tool: Tool, request: CallRequest, files: SandboxFiles
     ) -> tuple[JsonValue, CleverAgentsError | None]:
         """The tool's result, or what it refused; whatever else it raises is no answer and goes up."""
-
-        def run(argv: tuple[str, ...], *, directory: str, timeout_seconds: float) -> CommandResult:
-            return self._run(argv, directory, min(timeout_seconds, limit))
-
         limit = request.timeout_seconds if request.timeout_seconds is not None else float("inf")
         ends = self.clock.monotonic() + limit
+        run = CallCommands(
+            tool=request.tool,
+            runner=self.commands,
+            sandbox=self.sandbox,
+            directory=self.directory,
+            environment=self.environment,
+            markers=self.markers,
+            network=self.network,
+            has_leave=lambda: self._needed(tool, request) is Capability.NETWORK,
+            limit_seconds=limit,
+            stop=self.stop,
+            ended=request.ended,
+            on_output=request.on_output or self.on_output,
+        )
         timed = TimedTool(tool, lambda: ends - self.clock.monotonic())
         try:
             result = timed.call(request.arguments, Workplace(files, run, self.stop))
@@ -304,25 +367,12 @@ class ToolExecution:
             return None, error
         return freeze(_masked(result, tool)), None
 
-    def _run(self, argv: tuple[str, ...], directory: str, timeout_seconds: float) -> CommandResult:
-        command = Command(
-            argv=argv,
-            root=self.sandbox.root,
-            directory=self.sandbox.root / self.directory / directory,
-            timeout_seconds=timeout_seconds,
-            network=self.network,
-            readable=self.sandbox.readable,
-            environment=self.environment,
-            markers=self.markers,
-        )
-        return self.commands.run(command, self.stop, on_output=self.on_output)
-
 
 def _nothing(path: str) -> None:
     """Nobody needs to hear of it."""
 
 
-def _kept(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
+def kept_arguments(request: CallRequest, tool: Tool | None = None) -> FrozenObject:
     """The arguments as they are recorded, for people to read: whoever makes the call again brings its own."""
     masked = freeze(redact(request.arguments) if tool is None else _masked(request.arguments, tool))
     assert isinstance(masked, FrozenObject)

@@ -1,0 +1,45 @@
+"""`Agents` that speak the Agent Client Protocol over their standard streams, in a plan's sandbox."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+from cleveragents.application.ports.agents import AgentClient, AgentOutcome, AgentRequest
+from cleveragents.application.ports.commands import StopSignal
+from cleveragents.errors import ToolRefused
+from cleveragents.infrastructure.acp.bounds import SessionBounds
+from cleveragents.infrastructure.commands.talking_program import ProgramPlace
+from cleveragents.infrastructure.own_loop import OwnLoop
+
+__all__ = ["AcpAgents"]
+
+_GRACE_SECONDS = 1.0
+_EXTRA = "agents that speak ACP need the extra `acp`: pip install 'cleveragents[acp]'"
+
+
+class AcpAgents:
+    """Runs agents at one place. Stateless but for that: any thread may share it, and each session has a loop
+    of its own, on a thread that ends with it."""
+
+    def __init__(self, place: ProgramPlace, bounds: SessionBounds | None = None) -> None:
+        # A cancel leaves them five seconds in all, and some go by before force is used.
+        self._place = replace(place, grace_seconds=min(place.grace_seconds, _GRACE_SECONDS))
+        self._bounds = bounds or SessionBounds()
+
+    def run(self, request: AgentRequest, client: AgentClient, stop: StopSignal) -> AgentOutcome:
+        """As the port says."""
+        if find_spec("acp") is None:
+            raise ToolRefused(request.name, _EXTRA)
+        from cleveragents.infrastructure.acp.session import AcpSession
+
+        session = AcpSession(request, client, self._place, self._bounds)
+        loop = OwnLoop("acp")
+        try:
+            return loop.run(lambda: session.run(stop))
+        finally:
+            loop.close(_nothing)
+
+
+async def _nothing() -> None:
+    """All has ended by now; what still occupies a thread is waited for."""
