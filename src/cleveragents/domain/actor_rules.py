@@ -30,6 +30,7 @@ from cleveragents.domain.actor_paths import at_once, never_ending, router_circle
 from cleveragents.domain.agent_rules import agent_problems
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.template import Place, template_problems
+from cleveragents.domain.tool import AGENT_TOOL
 from cleveragents.errors import CleverAgentsError, InvalidCondition
 
 __all__ = ["EVERY_TOOL", "NODES_LIMIT", "Surroundings", "actor_problems", "is_key_name", "is_node_name"]
@@ -43,8 +44,6 @@ _NODE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _RESERVED = (END, "start")
 # A name with one of these belongs to a server or is a pattern; what it means is known when it runs.
 _FOREIGN = ("__", ".", ":", "/", "*")
-# What nodes for other agents are made of: it gives out what of the user's an author names, not a model.
-_INTERNAL = ("agent",)
 _OF_TYPE: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -209,7 +208,7 @@ def _llm_problems(actor: Actor, node: LlmNode, around: Surroundings) -> Iterator
 
 def _tool_problem(place: Place, tool: str, around: Surroundings) -> Iterator[_Problem]:
     known = around.tools
-    if tool in _INTERNAL:  # guard: a model that could call it could ask for any variable of the user's
+    if tool == AGENT_TOOL:  # guard: a model that could call it could ask for any variable of the user's
         yield place, f"{tool!r} is no tool to be named; write a node of type command or acp"
         return
     if known is None or not tool or tool in known or any(mark in tool for mark in _FOREIGN):

@@ -10,7 +10,10 @@ from enum import Enum
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Capability
 
-__all__ = ["CallState", "ToolCall", "ToolSpec"]
+__all__ = ["AGENT_TOOL", "CallState", "ToolCall", "ToolSpec"]
+
+AGENT_TOOL = "agent"
+"""Runs other agents, for nodes of actors alone: no list of tools has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,11 @@ class ToolCall:
     def strategy_step(self) -> str | None:
         """The step of the strategy that it belongs to."""
         return None if self.step is None else self.step.partition(".")[0]
+
+    @property
+    def stopped_its_run(self) -> bool:
+        """Whether it is another agent's that failed: then its actor stopped there, and goes on there."""
+        return self.tool == AGENT_TOOL and self.error is not None
 
     @property
     def is_part(self) -> bool:

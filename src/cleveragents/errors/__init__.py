@@ -60,6 +60,7 @@
     * CheckFailed
     * BudgetExhausted
     * ActorStopped
+      * AgentFailed
     * SourceChanged
   * Unavailable: wait, then try again
     * StoreBusy
@@ -131,6 +132,7 @@ from cleveragents.errors.jobs import (
 )
 from cleveragents.errors.models import (
     ActorStopped,
+    AgentFailed,
     BudgetExhausted,
     ContextTooLong,
     InvalidActor,
@@ -179,6 +181,7 @@ __all__ = [
     "ActionExists",
     "ActorAsks",
     "ActorStopped",
+    "AgentFailed",
     "AmbiguousChangeset",
     "AmbiguousPlan",
     "ApplyBusy",

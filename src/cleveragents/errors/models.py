@@ -9,6 +9,7 @@ from cleveragents.errors.families import Conflict, InvalidRequest, Unavailable
 
 __all__ = [
     "ActorStopped",
+    "AgentFailed",
     "BudgetExhausted",
     "ContextTooLong",
     "InvalidActor",
@@ -130,3 +131,8 @@ class ActorStopped(Conflict):
     message = "actor {actor} was stopped: {reason}"
     actor: str
     reason: str
+
+
+@dataclass(eq=False)
+class AgentFailed(ActorStopped):
+    """An actor was stopped because another agent, to which it gave the work, did not do it."""

@@ -15,17 +15,15 @@ from langgraph.runtime import Runtime
 
 from cleveragents.domain.actor import Actor, CommandNode
 from cleveragents.domain.progress import ProgressKind
-from cleveragents.errors import ActorStopped
+from cleveragents.domain.tool import AGENT_TOOL
+from cleveragents.errors import AgentFailed
 from cleveragents.langgraph.deadline import time_left
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import A_STEP
 from cleveragents.langgraph.state import ACCOUNT, State
 from cleveragents.langgraph.templates import filled_text
 
-__all__ = ["AGENT", "CommandStep"]
-
-AGENT = "agent"
-"""The tool that runs them. Its arguments are an author's, never a model's."""
+__all__ = ["CommandStep"]
 
 
 class CommandStep:
@@ -36,7 +34,7 @@ class CommandStep:
         self._node = node
 
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Runs it to its end. `ActorStopped` when it fails, with the end of what it said: what it changed by
+        """Runs it to its end. `AgentFailed` when it does, with the end of what it said: what it changed by
         then is recorded."""
         node = self._node
         place = NodePlace(runtime.context, self._actor.name, path_in(state, node.name))
@@ -45,12 +43,12 @@ class CommandStep:
         step = place.context.tool_step(place.path, str(visit))
         arguments = self._arguments(filled_text(node.prompt, self._actor, state))
         async with place.context.account.purse(self._actor, state).reserved(A_STEP):
-            place.tell(ProgressKind.TOOL, f"{AGENT} {node.argv[0]}")
+            place.tell(ProgressKind.TOOL, f"{AGENT_TOOL} {node.argv[0]}")
             use = partial(place.context.host.use, seconds_left=time_left())
-            answer = await asyncio.to_thread(use, AGENT, arguments, step=step)
+            answer = await asyncio.to_thread(use, AGENT_TOOL, arguments, step=step)
         place.tell(ProgressKind.TOOL_DONE, answer.text.partition("\n")[0], failed=answer.failed)
         if answer.failed:
-            raise ActorStopped(self._actor.name, f"{node.argv[0]} in node {node.name} failed: {answer.text}")
+            raise AgentFailed(self._actor.name, f"{node.argv[0]} in node {node.name} failed: {answer.text}")
         update: dict[str, Any] = {ACCOUNT: {"steps": 1, "visits": {node.name: visit}}}
         if node.output is not None:
             said = answer.value.get("output") if isinstance(answer.value, Mapping) else None

@@ -51,12 +51,13 @@ class CommandHome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTerms:
-    """What one command has that others have not: an input, variables of ours by name, things in its home, the
-    network; and how many processes it may have at once."""
+    """What one command has that others have not: an input, variables of ours by name, things in its home,
+    other places that it may read, the network; and how many processes it may have at once."""
 
     input: bytes = b""
     passed: tuple[str, ...] = ()
     home: CommandHome | None = None
+    readable: tuple[Path, ...] = ()
     network: bool = False
     processes: int | None = None
     output_limit_bytes: int = 1 << 20

@@ -12,8 +12,9 @@ __all__ = ["current_name"]
 
 def current_name(part: str, calls: Sequence[ToolCall]) -> str:
     """The name of the run by now. One whose calls a rollback took back has ended as far as its checkpoints
-    know, and would never make them again; so it is begun anew, as `part+1`, `part+2` and so on."""
-    gone = [str(call.step) for call in calls if call.state is CallState.REVERTED]
+    know, and would never make them again; so it is begun anew, as `part+1`, `part+2` and so on. One that was
+    stopped by the only call that was taken back makes it again where it stands."""
+    gone = [str(call.step) for call in calls if call.state is CallState.REVERTED and not call.stopped_its_run]
     for time in count():
         name = f"{part}+{time}" if time else part
         if not any(step.startswith(f"{name}.") for step in gone):  # guard: nothing of it was taken back

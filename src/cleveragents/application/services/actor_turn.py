@@ -13,7 +13,7 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.progress import Progress
 from cleveragents.domain.redaction import redact_content_text
-from cleveragents.errors import ActorAsks, ActorStopped, BudgetExhausted, DeadlineExceeded
+from cleveragents.errors import ActorAsks, ActorStopped, AgentFailed, BudgetExhausted, DeadlineExceeded
 
 __all__ = ["ActorTurn"]
 
@@ -73,7 +73,7 @@ class ActorTurn:
                 raise ActorStopped(actor, str(late)) from None
             raise _out_of_time(plan) from None
         except ActorStopped as stopped:
-            if _LIMIT in stopped.reason:
+            if isinstance(stopped, AgentFailed) or _LIMIT in stopped.reason:
                 raise
             advice = f"a stronger model may do better: `agents plan resume {plan.id} --model …`"
             raise ActorStopped(stopped.actor, f"{stopped.reason}; {advice}") from stopped

@@ -54,7 +54,7 @@ class CallCommands:
             directory=self.sandbox.root / self.directory / directory,
             timeout_seconds=min(timeout_seconds, self.limit_seconds),
             network=self.network or terms.network,
-            readable=self.sandbox.readable,
+            readable=(*self.sandbox.readable, *terms.readable),
             environment=self.environment,
             markers=self.markers,
             input=terms.input,

@@ -1,13 +1,13 @@
-"""Which models a cast may ask: of every node that asks one, in subgraphs, too."""
+"""Which models a cast may ask, and which other agents it has: of every node, in subgraphs, too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from cleveragents.application.ports.actors import Actors
-from cleveragents.domain.actor import Actor, LlmNode, SubgraphNode
+from cleveragents.domain.actor import Actor, AgentNode, LlmNode, SubgraphNode
 
-__all__ = ["limited_in_money", "models_of_cast"]
+__all__ = ["limited_in_money", "models_of_cast", "programs_of_cast"]
 
 
 def models_of_cast(actors: Actors, cast: Iterable[str], model: str) -> tuple[str, ...]:
@@ -18,6 +18,16 @@ def models_of_cast(actors: Actors, cast: Iterable[str], model: str) -> tuple[str
         for node in actor.nodes:
             if isinstance(node, LlmNode):
                 found[node.model or actor.model or model] = None
+    return tuple(found)
+
+
+def programs_of_cast(actors: Actors, cast: Iterable[str]) -> tuple[str, ...]:
+    """The programs of other agents that they run, each once: what those spend, nobody here can count."""
+    found: dict[str, None] = {}
+    for actor in _every(actors, cast):
+        for node in actor.nodes:
+            if isinstance(node, AgentNode):
+                found[node.argv[0]] = None
     return tuple(found)
 
 

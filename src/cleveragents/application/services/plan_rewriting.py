@@ -88,8 +88,7 @@ class PlanRewriting:
         self.ensure_taken_in(plan)
         made = [call for call in self.history.calls(plan.id) if call.state is not CallState.REVERTED]
         last = next((call for call in reversed(made) if call.step is not None), None)
-        step = None if last is None else Strategy.from_json(plan.strategy).step_of(last)
-        if last is None or step is None or step.problem_with(last) is None:
+        if last is None or not _stopped_at(last, plan):
             return None
         if last is made[-1]:
             return self.rollback(plan, last.number)
@@ -142,3 +141,9 @@ class PlanRewriting:
                 sandbox, {path: step.after for path, step in found.items()} | self.history.states(plan_id)
             )
         return self.calls.move(call, CallState.ENDED, now=self.clock.now())
+
+
+def _stopped_at(call: ToolCall, plan: Plan) -> bool:
+    """Whether that call is why the plan did not go on."""
+    step = Strategy.from_json(plan.strategy).step_of(call)
+    return call.stopped_its_run if step is None else step.problem_with(call) is not None

@@ -9,12 +9,15 @@ from __future__ import annotations
 from typing import Protocol
 
 from cleveragents.application.ports.actors import ActorHost, Actors
-from cleveragents.domain.actor import Actor, LlmNode, SubgraphNode
+from cleveragents.domain.actor import Actor, AgentNode, LlmNode, Node, SubgraphNode
 
 __all__ = ["HasContext", "StartingContext", "context_for"]
 
 _PLACE = "${context}"
 _SHARE_OF_WINDOW = 0.125
+_OTHER_AGENTS_TOKENS = 4_096
+"""For an agent whose model is its own: it searches by itself, too."""
+
 _LEAST_TOKENS = 256
 """With less, hardly more than names could be shown, which `list` shows as well."""
 
@@ -44,13 +47,18 @@ def context_for(actor: Actor, stage: HasContext, host: ActorHost, question: str)
     """As the actor is told it; empty for one that would not read it."""
     if not _wants_it(actor, stage.actors):
         return ""
-    models = [node.model or actor.model for node in actor.nodes if isinstance(node, LlmNode)] or [None]
-    window = min(host.facts(model).context_tokens for model in models)
-    tokens = int(window * _SHARE_OF_WINDOW)
+    tokens = _tokens(actor, host)
     if tokens < _LEAST_TOKENS:
         return ""
     found = stage.context(question, tokens)
     return f"{_WHAT}\n\n{found}" if found else ""
+
+
+def _tokens(actor: Actor, host: ActorHost) -> int:
+    models = [node.model or actor.model for node in actor.nodes if isinstance(node, LlmNode)]
+    if not models and any(isinstance(node, AgentNode) for node in actor.nodes):
+        return _OTHER_AGENTS_TOKENS
+    return int(min(host.facts(model).context_tokens for model in models or [None]) * _SHARE_OF_WINDOW)
 
 
 def _wants_it(actor: Actor, actors: Actors) -> bool:
@@ -58,9 +66,15 @@ def _wants_it(actor: Actor, actors: Actors) -> bool:
     seen, waiting = {actor.name}, [actor]
     while waiting:
         nodes = waiting.pop().nodes
-        if any(isinstance(node, LlmNode) and _PLACE in f"{node.system}{node.prompt}" for node in nodes):
+        if any(_PLACE in _words(node) for node in nodes):
             return True
         within = {node.actor for node in nodes if isinstance(node, SubgraphNode)} - seen
         seen |= within  # an actor that runs itself is refused later, and this ends all the same
         waiting += [actors.get(name) for name in within]
     return False
+
+
+def _words(node: Node) -> str:
+    if isinstance(node, LlmNode):
+        return f"{node.system}{node.prompt}"
+    return node.prompt if isinstance(node, AgentNode) else ""

@@ -6,7 +6,8 @@ That it failed is an error of the call, unlike with `command`: there is nobody w
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -18,7 +19,7 @@ from cleveragents.domain.agent_rules import PROMPT, PROMPT_FILE
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.redaction import redact_text
-from cleveragents.domain.tool import ToolSpec
+from cleveragents.domain.tool import AGENT_TOOL, ToolSpec
 from cleveragents.errors import Cancelled, ToolRefused, UnknownTool
 from cleveragents.infrastructure.commands.program_lookup import look_up
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
@@ -74,6 +75,7 @@ class AgentArguments(Arguments):
             input=told if self.prompt_by == "stdin" else b"",
             passed=tuple(self.environment),
             home=CommandHome(tuple(self.home), files),
+            readable=tuple(_shown(self.argv)),
             network=self.network,
             processes=self.processes,
             output_limit_bytes=_OUTPUT_BYTES,
@@ -88,7 +90,7 @@ class AgentOutcome(Result):
 
 
 class AgentTool(TypedTool[AgentArguments, AgentOutcome]):
-    name = "agent"
+    name = AGENT_TOOL
     description = "Runs another agent in the sandbox, as an actor's node says."
     capability = Capability.COMMAND
     writes = True
@@ -158,6 +160,17 @@ def _problem(arguments: AgentArguments, done: CommandResult) -> str | None:
     if done.exit_code not in arguments.expect_exit:
         return f"it ended with exit code {done.exit_code}"
     return None
+
+
+def _shown(argv: Sequence[str]) -> Iterator[Path]:
+    """What the author names by its whole path: a program with what lies beside it, and other files."""
+    home = Path(os.path.realpath(Path.home()))
+    for number, word in enumerate(argv):
+        path = Path(word)
+        if path.is_absolute() and os.access(path, os.R_OK) and path.is_file():
+            around = Path(os.path.realpath(path)).parent
+            # guard: a home is never shown as a whole, nor what holds it
+            yield path if number or home.is_relative_to(around) else path.parent
 
 
 def _said(done: CommandResult) -> str:

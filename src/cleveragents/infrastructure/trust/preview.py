@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from cleveragents.application.ports.trust import BroughtFile
 from cleveragents.domain.action import Action
-from cleveragents.domain.actor import Actor, LlmNode, SubgraphNode, ToolNode
+from cleveragents.domain.actor import Actor, AgentNode, LlmNode, SubgraphNode, ToolNode
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import InvalidAction, InvalidActor
 from cleveragents.infrastructure.actions.loading import load_action
@@ -72,8 +72,19 @@ def _of_actor(actor: Actor) -> Iterator[str]:
             yield f"asks {model}, which may use: {', '.join(node.tools) or 'nothing'}"
         if isinstance(node, ToolNode):
             yield f"runs: {_spelt(node.tool, node.arguments)}"
+        if isinstance(node, AgentNode):
+            yield from _of_agent(node)
         if isinstance(node, SubgraphNode):
             yield f"is carried out by: {node.actor}"
+
+
+def _of_agent(node: AgentNode) -> Iterator[str]:
+    yield f"runs: {shlex.join(node.argv)}{' with the network' if node.network else ''}"
+    # What it gets of the user's is what there is to decide about.
+    if node.environment:
+        yield f"with your variables: {', '.join(node.environment)}"
+    if node.home:
+        yield f"with a copy of these in your home: {', '.join(node.home)}"
 
 
 def _spelt(tool: str, arguments: Mapping[str, JsonValue], *, shell: bool = False) -> str:

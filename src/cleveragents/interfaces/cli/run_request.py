@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -128,7 +128,6 @@ def _goal_wanted(wanted: Wanted) -> Wanted:
 def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> dict[str, Any]:
     """Who does it, with which model, for how much; nothing for plain steps. `click.UsageError`,
     `ConfigurationError`, and what is wrong with an actor or a model."""
-    from cleveragents.errors import ConfigurationError
 
     if wanted.actor is None and action.execute_actor is None:
         for flag, given in (("--model", wanted.model), ("--max-…", wanted.limits != Limits())):
@@ -138,21 +137,40 @@ def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) ->
     its_own = (action.strategize_actor, action.execute_actor, action.review_actor)
     every = (wanted.actor,) if wanted.actor else its_own
     cast = [name for name in every if name]
-    for name in cast:
-        parts.actors(root).get(name)
     model = wanted.model or parts.default_model
-    if not model:
+    _ensure_model(parts, cast, model, root)
+    limits = _joined(wanted.limits, action.budget)
+    if limits.picodollars is not None:
+        _ensure_countable(parts, cast, root)
+        parts.thinking.ensure_priced(root, cast, model)
+    parts.thinking.ensure_own_limits(root, cast, model)
+    if model:
+        parts.thinking.models.get(model)
+    return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json())}
+
+
+def _ensure_model(parts: PlanParts, cast: Sequence[str], model: str, root: Path) -> None:
+    """Other agents bring their own; whoever asks a model and names none needs one."""
+    from cleveragents.application.services.cast_models import models_of_cast
+    from cleveragents.errors import ConfigurationError
+
+    if "" in models_of_cast(parts.actors(root), cast, model):
         problem = (
             "names no model; say --model provider/name, or `agents config set models.default provider/name` "
             "(`agents model list` shows what is known)"
         )
         raise ConfigurationError("models.default", problem)
-    limits = _joined(wanted.limits, action.budget)
-    if limits.picodollars is not None:
-        parts.thinking.ensure_priced(root, cast, model)
-    parts.thinking.ensure_own_limits(root, cast, model)
-    parts.thinking.models.get(model)
-    return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json())}
+
+
+def _ensure_countable(parts: PlanParts, cast: Sequence[str], root: Path) -> None:
+    from cleveragents.application.services.cast_models import programs_of_cast
+
+    programs = programs_of_cast(parts.actors(root), cast)
+    if programs:  # guard: a limit that nobody can keep is none
+        remedy = f"bound the time instead (--timeout), or tell {programs[0]} itself"
+        raise click.UsageError(
+            f"what {programs[0]} spends cannot be counted here, so no limit of money; {remedy}"
+        )
 
 
 def _joined(asked: Limits, budget: Budget) -> Limits:
