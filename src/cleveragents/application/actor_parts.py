@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.progress import Progress
     from cleveragents.domain.strategy import Strategy
     from cleveragents.infrastructure.clock import SystemClock
+    from cleveragents.infrastructure.commands.talking_program import ProgramPlace
     from cleveragents.infrastructure.configuration.settings import Settings
     from cleveragents.infrastructure.identifiers import UlidSource
     from cleveragents.infrastructure.persistence.database import Database
@@ -310,11 +311,25 @@ class ActorParts:
         from cleveragents.infrastructure.tools.agent import AgentTools
         from cleveragents.infrastructure.tools.joined import JoinedTools
         from cleveragents.infrastructure.tools.mcp.opening import open_mcp
-        from cleveragents.infrastructure.tools.mcp.place import ServerPlace
+
+        with open_mcp(configuration, self._place(ground), ground.job.token, say=say) as servers:
+            # First, so that no tool of the same name is taken for it.
+            own = (
+                AgentTools(),
+                self._plans.tools,
+                skills,
+                ContextTools(context),
+                self._deciding(ground, context),
+            )
+            yield JoinedTools(*own, servers)
+
+    def _place(self, ground: ActorGround) -> ProgramPlace:
+        """What programs see that are talked to: servers, and other agents."""
+        from cleveragents.infrastructure.commands.talking_program import ProgramPlace
 
         resource, settings = Path(ground.plan.resource), self._container.settings
         names = settings.plan.pass_environment.split(",")
-        place = ServerPlace(
+        return ProgramPlace(
             root=ground.sandbox.root,
             directory=ground.sandbox.root / ground.strategy.directory,
             writable=ground.plan.phase is Phase.EXECUTE,
@@ -325,16 +340,6 @@ class ActorParts:
             hidden=(resource, self._container.state_directory),
             allowed_names=tuple(name.strip() for name in names if name.strip()),
         )
-        with open_mcp(configuration, place, ground.job.token, say=say) as servers:
-            # First, so that no tool of the same name is taken for it.
-            own = (
-                AgentTools(),
-                self._plans.tools,
-                skills,
-                ContextTools(context),
-                self._deciding(ground, context),
-            )
-            yield JoinedTools(*own, servers)
 
     def _deciding(self, ground: ActorGround, context: PlanContext) -> ToolSource:
         from cleveragents.infrastructure.tools.decide import DecideTools, DecisionPlace
@@ -349,6 +354,7 @@ class ActorParts:
         from cleveragents.application.services.actor_tools import ActorTools
         from cleveragents.application.services.model_calls import ModelCalls
         from cleveragents.domain.policy import READ_ONLY
+        from cleveragents.infrastructure.acp.agents import AcpAgents
 
         plan, settings = ground.plan, self._container.settings.models
         calls = ModelCalls(
@@ -368,7 +374,8 @@ class ActorParts:
                 self.models.get(model)  # here, where it may take its time, and not on the loop
             policy = READ_ONLY if reads else ground.strategy.policy
             execution = self._plans.execution(ground, policy, tools, on_output)
-            return PlanActorHost(part, model, calls, ActorTools(execution, ground.seconds_left))
+            mine = ActorTools(execution, ground.seconds_left)
+            return PlanActorHost(part, model, calls, mine, AcpAgents(self._place(ground)))
 
         return host
 
