@@ -109,6 +109,7 @@ class Meter:
 
     def __init__(self, plan: Plan, spent: Spend | None = None, limits: Limits | None = None) -> None:
         self.last = Reading(plan, spent or Spend(), limits or Limits())
+        self.below: list[Reading] = []
         self.reads = 0
 
     def read(self) -> Reading:

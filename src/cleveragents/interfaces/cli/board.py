@@ -1,28 +1,34 @@
-"""What is seen of several plans that run at once: line by line, each with the plan it is about."""
+"""What is seen of plans that run at once, sub-plans too: line by line, each with the plan it is about."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cleveragents.interfaces.cli.live_view import LiveView, PlainView, is_for_terminal
 from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.plan_family import short_of, title_of
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.domain.plan import Plan
     from cleveragents.interfaces.cli.output import Output
+    from cleveragents.interfaces.cli.rich_board import RichBoard
+    from cleveragents.interfaces.cli.rich_view import RichView
+    from cleveragents.interfaces.cli.stream_view import StreamView
 
-__all__ = ["Board", "PlainBoard", "StreamBoard", "board_for"]
+__all__ = ["Board", "PlainBoard", "StreamBoard", "announced", "board_for"]
+
+_View = TypeVar("_View", bound=LiveView)
 
 
 class Board(Protocol):
     """Shows plans under way. Any thread may tell it something."""
 
     def view_of(self, plan: Plan) -> LiveView:
-        """Where that plan is shown."""
+        """Where that plan is shown; a sub-plan that is asked for first appears with that."""
         ...
 
     def say(self, message: str) -> None:
@@ -35,19 +41,23 @@ class Board(Protocol):
 
 
 class PlainBoard:
-    """Lines that begin with the end of the plan's id. Immutable; its views look after themselves."""
+    """Lines that begin with the end of the plan's id; those of one that is alone begin with nothing, only its
+    sub-plans have theirs. Any thread may ask for a view: the first to ask for a plan's makes it, in one step;
+    views look after themselves."""
 
-    def __init__(self, plans: Sequence[Plan]) -> None:
-        self._views = {one: PlainView(f"{short}  ") for one, short in short_ids(plans).items()}
+    def __init__(self, plans: Sequence[Plan], *, alone: bool = False) -> None:
+        prefixes = {one: "" if alone else f"{short}  " for one, short in short_ids(plans).items()}
+        self._views = {one: PlainView(prefix) for one, prefix in prefixes.items()}
 
     def view_of(self, plan: Plan) -> LiveView:
-        return self._views[plan.id]
+        known = self._views.get(plan.id)
+        return known or announced(self._views, plan, PlainView(f"{short_of(plan.id)}  "))
 
     def say(self, message: str) -> None:
         progress(message)
 
     def close(self) -> None:
-        for view in self._views.values():
+        for view in list(self._views.values()):
             view.close()
 
 
@@ -55,39 +65,66 @@ class StreamBoard:
     """JSON on stdout, for programs; what is about all plans is for people.
 
     Thread safety:
-        Owner: the command that runs the plans; any thread may tell its views.
+        Owner: the command that runs the plans; any thread may tell its views, and ask for one: the first to
+            ask for a plan's makes it, in one step.
         Lock: `_lock` is that of all its views, each of which holds it while it writes.
         Guarantee: every line is one whole object of one plan.
     Cancel safety: nothing waits for anything but the reader.
     """
 
     def __init__(self, plans: Sequence[Plan]) -> None:
-        from cleveragents.interfaces.cli.stream_view import StreamView
-
         self._lock = threading.Lock()
-        self._views = {plan.id: StreamView(plan.id, lock=self._lock) for plan in plans}
+        self._views = {plan.id: self._made(plan) for plan in plans}
 
     def view_of(self, plan: Plan) -> LiveView:
-        return self._views[plan.id]
+        return self._views.get(plan.id) or announced(self._views, plan, self._made(plan))
 
     def say(self, message: str) -> None:
         progress(message)
 
     def close(self) -> None:
-        for view in self._views.values():
+        for view in list(self._views.values()):
             view.close()
 
+    def _made(self, plan: Plan) -> StreamView:
+        from cleveragents.interfaces.cli.stream_view import StreamView
 
-def board_for(container: Container, plans: Sequence[Plan], output: Output) -> Board:
-    """The board that fits where it is shown."""
-    if output.format == "stream-json":
+        return StreamView(plan.id, parent_id=plan.parent_id, lock=self._lock)
+
+
+def announced(views: dict[str, _View], plan: Plan, made: _View) -> _View:
+    """The view of a sub-plan, which says of what; whoever else made one at the same time, it is the first."""
+    view = views.setdefault(plan.id, made)
+    if view is made:
+        view.say(f"plan {plan.id}: {title_of(plan)}")
+    return view
+
+
+def board_for(
+    container: Container,
+    plans: Sequence[Plan],
+    output: Output | None,
+    *,
+    alone: bool = False,
+    hint: str = "Ctrl-C stops it",
+) -> Board:
+    """The board that fits where it is shown. One that is `alone` is shown at length, and its sub-plans below
+    it; `hint` says what Ctrl-C does then."""
+    if output is not None and output.format == "stream-json":
         return StreamBoard(plans)
     if not is_for_terminal(output):
-        return PlainBoard(plans)
+        return PlainBoard(plans, alone=alone)
     from cleveragents.interfaces.cli.plan_meter import PlanMeter
-    from cleveragents.interfaces.cli.rich_board import RichBoard
 
-    parts = container.plan_parts
-    board = RichBoard([PlanMeter(parts, plan) for plan in plans])
+    meters = [PlanMeter(container.plan_parts, plan) for plan in plans]
+    board: RichBoard | RichView
+    if alone:
+        from cleveragents.interfaces.cli.rich_view import RichView
+
+        board = RichView(meters[0], hint=hint)
+    else:
+        from cleveragents.interfaces.cli.rich_board import RichBoard
+
+        board = RichBoard(meters)
     board.start()
     return board

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from cleveragents.errors import CleverAgentsError, JobAlreadyEnded
+from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.errors import CleverAgentsError, JobAlreadyEnded, PlanError, UnknownJob
 from cleveragents.interfaces.cli.output import counted, progress
+from cleveragents.interfaces.cli.plan_family import below
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -58,26 +60,40 @@ def give_back(worker: AsyncWorker | None) -> None:
 
 
 def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> None:
+    """The plan and all below it; one that is done, or waits for a person, stays as it is."""
     parts = container.plan_parts
+    plan = parts.plans.get(plan.id)
+    if plan.state.running or waits_for_sub_plans(plan):
+        with suppress(PlanError):  # it ended at this moment
+            parts.lifecycle.cancel(plan, _REASON)
     if worker is None:
-        parts.lifecycle.cancel(plan, _REASON)
         return
-    with suppress(JobAlreadyEnded):
-        worker.cancel(str(parts.plans.get(plan.id).job_id), _REASON)
+    for one in (plan, *below(parts, plan)):
+        # At once, and not only when the worker looks next.
+        with suppress(JobAlreadyEnded, UnknownJob):
+            if one.state.running:
+                worker.cancel(str(one.job_id), _REASON)
 
 
 def _end_at_once(container: Container, plans: Sequence[Plan], view: Shown) -> NoReturn:
-    from cleveragents.application.services.job_attempt import marker_of
-
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one need not wait for this either
     view.close()
+    parts = container.plan_parts
     for plan in plans:
         with suppress(CleverAgentsError):
-            job = container.jobs.get(str(container.plan_parts.plans.get(plan.id).job_id))
-            container.processes.end(marker_of(job.id, job.fence), grace_seconds=0)
+            for one in (parts.plans.get(plan.id), *below(parts, plan)):
+                _end_processes(container, one)
     for plan in plans:
         progress(f"plan {plan.id} was ended at once and may still count as running")
     named = plans[0].id if len(plans) == 1 else "PLAN"
     progress(f"`agents plan cancel {named}` settles it, `agents doctor` finds whatever else is left")
     sys.stdout.flush()
     os._exit(_INTERRUPTED)  # nothing is closed: that would be the orderly way, which takes its time
+
+
+def _end_processes(container: Container, plan: Plan) -> None:
+    from cleveragents.application.services.job_attempt import marker_of
+
+    with suppress(CleverAgentsError):
+        job = container.jobs.get(str(plan.job_id))
+        container.processes.end(marker_of(job.id, job.fence), grace_seconds=0)

@@ -20,11 +20,9 @@ from cleveragents.interfaces.cli.live_output import LiveOutput
 from cleveragents.interfaces.cli.output import progress
 
 if TYPE_CHECKING:
-    from cleveragents.application.container import Container
-    from cleveragents.domain.plan import Plan
     from cleveragents.interfaces.cli.output import Output
 
-__all__ = ["LiveView", "PlainView", "is_for_terminal", "lines_of", "one_line", "view_for"]
+__all__ = ["LiveView", "PlainView", "is_for_terminal", "lines_of", "one_line"]
 
 _LONGEST = 160
 
@@ -105,24 +103,6 @@ def one_line(text: str) -> str:
     """The text without secrets on one line, of which it takes no more than two."""
     joined = " ".join(redact_text(text).split())
     return joined if len(joined) <= _LONGEST else f"{joined[: _LONGEST - 1]}…"
-
-
-def view_for(
-    container: Container, plan: Plan, output: Output | None, *, hint: str = "Ctrl-C stops it"
-) -> LiveView:
-    """The view that fits where it is shown. `hint` says what Ctrl-C does."""
-    if output is not None and output.format == "stream-json":
-        from cleveragents.interfaces.cli.stream_view import StreamView
-
-        return StreamView(plan.id)
-    if not is_for_terminal(output):
-        return PlainView()
-    from cleveragents.interfaces.cli.plan_meter import PlanMeter
-    from cleveragents.interfaces.cli.rich_view import RichView
-
-    view = RichView(PlanMeter(container.plan_parts, plan), hint=hint)
-    view.start()
-    return view
 
 
 def is_for_terminal(output: Output | None) -> bool:

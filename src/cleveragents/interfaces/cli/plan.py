@@ -11,7 +11,7 @@ __all__ = ["plan"]
 _HERE = "cleveragents.interfaces.cli"
 
 _COMMANDS = {
-    "list": (f"{_HERE}.plan_reading:list_plans", "List plans, the latest last."),
+    "list": (f"{_HERE}.plan_listing:list_plans", "List plans, the latest last."),
     "show": (f"{_HERE}.plan_reading:show_plan", "Show everything about one plan."),
     "watch": (f"{_HERE}.plan_watch:watch_plan", "Follow a plan that runs elsewhere."),
     "log": (f"{_HERE}.plan_reading:log_of_plan", "List a plan's tool calls: its checkpoints and results."),
@@ -28,8 +28,8 @@ _COMMANDS = {
     "deny": (f"{_HERE}.plan_decisions:deny_plan", "Refuse leave to what a plan waits for."),
     "answer": (f"{_HERE}.plan_thinking:answer_plan", "Answer what an actor of a plan asks."),
     "resume": (f"{_HERE}.plan_decisions:resume_plan", "Go on with a plan that failed or was interrupted."),
-    "cancel": (f"{_HERE}.plan_decisions:cancel_plan", "Stop a plan and all its processes."),
-    "delete": (f"{_HERE}.plan_decisions:delete_plan", "Remove a plan, its sandbox and its records."),
+    "cancel": (f"{_HERE}.plan_ending:cancel_plan", "Stop a plan and all its processes."),
+    "delete": (f"{_HERE}.plan_ending:delete_plan", "Remove a plan, its sandbox and its records."),
 }
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
-from cleveragents.domain.redaction import redact
+from cleveragents.domain.redaction import redact, redact_text
 from cleveragents.errors import CheckFailed, PlanError, SandboxMissing
 from cleveragents.interfaces.cli.budget_options import spending_of
 from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
+from cleveragents.interfaces.cli.plan_family import conflicts_of, parts_of
 from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, meaning_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ __all__ = [
     "call_fields",
     "changes_of",
     "checks_of",
+    "conflict_rows",
+    "correction_rows",
     "ensure_checked",
     "lines_of",
     "objection_to",
@@ -75,11 +78,46 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "left_out": [review.subject for review in reviews if not review.accepted],
         "checks": freeze(checks_of(parts, plan)),
         "spending": freeze(spending_of(parts, plan)),
+        "sub_plans": freeze(parts_of(parts, plan)),
+        "conflicts": freeze(conflict_rows(parts, plan)),
+        "corrections": freeze(correction_rows(parts, plan)),
         "calls": [
             {"number": call.number, "tool": call.tool, "state": call.state.value, "error": call.error}
             for call in parts.history.calls(plan.id)
         ],
     }
+
+
+def conflict_rows(parts: PlanParts, plan: Plan) -> list[Row]:
+    """What its sub-plans disagree about and nobody decided."""
+    return [
+        {
+            "path": conflict.path,
+            "kind": conflict.kind,
+            "sub_plan": conflict.plan_id,
+            "marked": conflict.marked,
+            "base": _state(conflict.base),
+            "ours": _state(conflict.ours),
+            "theirs": _state(conflict.theirs),
+        }
+        for conflict in conflicts_of(parts, plan)
+    ]
+
+
+def correction_rows(parts: PlanParts, plan: Plan) -> list[Row]:
+    """What was corrected in it, the oldest first."""
+    return [
+        {
+            "number": one.number,
+            "decision": one.made.decision,
+            "superseded": list(one.made.superseded),
+            "guidance": redact_text(one.made.guidance),
+            "by_itself": one.made.by_itself,
+            "outcome": one.made.outcome,
+            "created": timestamp(one.created_at),
+        }
+        for one in parts.thinking.corrections.of_plan(plan.id)
+    ]
 
 
 def objection_to(parts: PlanParts, plan: Plan) -> str | None:

@@ -1,8 +1,7 @@
-"""`agents plan apply|undo|reject|approve|deny|resume|cancel|delete`: what becomes of a plan."""
+"""`agents plan apply|undo|reject|approve|deny|resume`: what becomes of a plan."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,14 @@ from cleveragents.interfaces.cli.output import Output, counted, format_option, p
 from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_ignored, told_plan
 from cleveragents.interfaces.cli.plan_reach import ensure_reachable
 from cleveragents.interfaces.cli.plan_remains import applied_commit, ensure_undoable
-from cleveragents.interfaces.cli.plan_view import found_plan, on_one_line, plan_argument, what_it_waits_for
+from cleveragents.interfaces.cli.plan_view import (
+    found_plan,
+    meaning_of,
+    on_one_line,
+    plan_argument,
+    told_next,
+    what_it_waits_for,
+)
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -29,17 +35,13 @@ if TYPE_CHECKING:
 __all__ = [
     "apply_plan",
     "approve_plan",
-    "cancel_plan",
-    "delete_plan",
     "deny_plan",
     "reject_plan",
     "resume_plan",
+    "told_whole",
     "undo_plan",
     "worked_on",
 ]
-
-_LOOK_SECONDS = 0.1
-_PATIENCE_SECONDS = 10.0
 
 
 @click.command("apply")
@@ -183,8 +185,11 @@ def deny_plan(session: Session, plan_id: str, number: int | None, output: Output
     container = session.container()
     parts = container.plan_parts
     plan = work_on(container, _answered(parts, plan_id, number, granted=False), output)
-    progress(f"denied: {plan.error}")
+    if plan.error is not None:
+        progress(f"denied: {plan.error}")
     told_plan(output, parts, plan)
+    if plan.parent_id is not None:
+        told_whole(parts, plan)
 
 
 @click.command("resume")
@@ -231,90 +236,6 @@ def resume_plan(
     worked_on(container, parts.lifecycle.resume(plan, model=model), output, yes=yes, deeds=deeds)
 
 
-@click.command("cancel")
-@plan_argument
-@click.option("--reason", default="cancelled by the user", show_default=True, help="Why; kept with the plan.")
-@click.option("--remove-sandbox", is_flag=True, help="Do not keep its sandbox for inspection.")
-@format_option
-@pass_session
-def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: bool, output: Output) -> None:
-    """Stop a plan and all its processes, wherever it runs.
-
-    Returns when none of its processes is left. A second cancel says that it was cancelled already.
-
-    \b
-    Example:
-      agents plan cancel 7QX2 --reason "wrong branch"
-    """
-    from cleveragents.errors import DeadlineExceeded
-
-    container = session.container()
-    parts = container.plan_parts
-    parts.apply.settle()  # one whose applier died is not being applied any more
-    before = found_plan(parts, plan_id)
-    if before.state.running and before.phase is Phase.APPLY:
-        ensure_reachable(parts, before)
-    if before.state.running:
-        progress(f"stopping plan {before.id} and its processes …")
-    plan = parts.lifecycle.cancel(before, reason)
-    if before.state is PlanState.CANCELLED:
-        why = (plan.error or "").removeprefix("cancelled: ")
-        progress(f"plan {plan.id} was cancelled already ({why}); nothing was changed")
-    patience = container.settings.worker.cancel_grace_seconds + _PATIENCE_SECONDS
-    deadline = container.clock.monotonic() + patience
-    while plan.state is not PlanState.CANCELLED:  # guard: one seen between its end and that is not yet
-        if container.clock.monotonic() > deadline:
-            raise DeadlineExceeded(f"stopping plan {plan.id}", patience)
-        time.sleep(_LOOK_SECONDS)
-        plan = found_plan(parts, plan.id)
-        if not plan.state.running:
-            plan = parts.lifecycle.cancel(plan, reason)
-    if before.state.running:
-        progress(f"plan {plan.id} is cancelled, and none of its processes is left")
-    if remove_sandbox:
-        parts.sandboxes.remove(plan.id)
-    told_plan(output, parts, plan)
-
-
-@click.command("delete")
-@plan_argument
-@click.option("--yes", is_flag=True, help="Do not ask, whatever is lost with it.")
-@pass_session
-def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
-    """Remove a plan, its sandbox and its records. What the audit log says of it stays.
-
-    With --yes, an apply of it that was interrupted and cannot be ended is given up, too: the files stay as
-    it left them.
-
-    \b
-    Example:
-      agents plan delete 7QX2
-    """
-    from cleveragents.errors import NeedsHuman
-    from cleveragents.interfaces.cli.background import remove_log
-    from cleveragents.interfaces.cli.plan_work import interactive
-
-    container = session.container()
-    parts = container.plan_parts
-    parts.apply.settle()  # what is half applied is ended while its journal is there
-    plan = found_plan(parts, plan_id)
-    if plan.state.running and plan.phase is Phase.APPLY and not yes:
-        ensure_reachable(parts, plan)
-    loss = None if yes else parts.cleanup.loss_of(plan)
-    if loss is not None:
-        what = f"{loss}; deleting it loses that"
-        if not interactive():
-            raise NeedsHuman(plan.id, what, "say --yes to delete it")
-        click.confirm(f"plan {plan.id}: {what}. Delete it?", abort=True, err=True)
-    if yes:
-        plan, half_done = parts.apply.give_up(plan)
-        for resource in half_done:
-            progress(f"an interrupted apply to {resource} is given up; its files stay as they are")
-    parts.cleanup.delete(plan)
-    remove_log(container.state_directory, plan.id)
-    progress(f"plan {plan.id} is deleted")
-
-
 def _answered(parts: PlanParts, plan_id: str, number: int | None, *, granted: bool) -> Plan:
     """The plan, with the answer to the call that is shown, and to no other."""
     plan = found_plan(parts, plan_id)
@@ -332,6 +253,9 @@ def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
     """`PlanError`, with what can be done instead, unless there is a result to take or leave."""
     from cleveragents.errors import PlanError
 
+    if plan.parent_id is not None and not failed_too:
+        whole = f"`agents plan apply {plan.root}` applies that, with all of its parts"
+        raise PlanError(plan.id, f"it is a part of plan {plan.root}; {whole}")
     if plan.state is PlanState.APPLIED:
         raise PlanError(plan.id, f"it is applied already; `agents plan undo {plan.id}` takes it back")
     if plan.state.ended:
@@ -350,18 +274,32 @@ def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
 def worked_on(
     container: Container, plan: Plan, output: Output, *, yes: bool = False, deeds: int | None = None
 ) -> None:
-    """Works on the plan here and now, as far as it goes, and tells where it stands then. Of one that was done
-    before, and has still no more than those `deeds`, it says that there was nothing to do."""
+    """Works on the plan here and now, and on the whole that it is a part of, as far as that goes, and tells
+    where it stands then. Of one that was done before, and has still no more than those `deeds`, it says that
+    there was nothing to do."""
     from cleveragents.interfaces.cli.plan_work import decide, work_on
 
     parts = container.plan_parts
+    told = plan
+    before = parts.plans.get(plan.root).version
     try:
         worked = work_on(container, plan, output)
+        if plan.parent_id is not None:
+            whole = found_plan(parts, plan.root)
+            # One that failed, or is done with it, does not go on because a part of it does.
+            told = worked = worked if whole.version == before else whole
         if deeds is not None and deeds == _deeds(parts, worked):
             progress("it was done already, so there was nothing to do")
         decide(container, worked, yes=yes, commit=None, output=output)
     finally:
-        told_plan(output, parts, parts.plans.get(plan.id))
+        told_plan(output, parts, parts.plans.get(told.id))
+
+
+def told_whole(parts: PlanParts, plan: Plan) -> None:
+    """How the plan stands that this one is a part of, and what can be done with it."""
+    whole = found_plan(parts, plan.root)
+    progress(f"it is a part of plan {whole.id}, {meaning_of(parts, whole)}")
+    told_next(parts, whole)
 
 
 def _deeds(parts: PlanParts, plan: Plan) -> int:

@@ -1,13 +1,15 @@
-"""Where a plan stands and what it has spent, looked up while it runs, here or elsewhere."""
+"""Where plans stand and what they have spent, looked up while they run, here or elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.budget import Limits, Spend, dollars
 from cleveragents.errors import CleverAgentsError
+from cleveragents.interfaces.cli.plan_family import below
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -18,7 +20,7 @@ __all__ = ["PlanMeter", "Reading", "spending_words"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the records say."""
+    """What the records say. What was spent is, of a root, what its whole tree spent."""
 
     plan: Plan
     spent: Spend
@@ -26,19 +28,40 @@ class Reading:
 
 
 class PlanMeter:
-    """Reads the records of one plan. Not thread-safe: whoever draws reads it."""
+    """Reads the records of one plan and of those below it. Not thread-safe: whoever draws reads it."""
 
     def __init__(self, parts: PlanParts, plan: Plan) -> None:
         self._parts = parts
         self.last = Reading(plan, Spend(), Limits())
+        self.below: Sequence[Reading] = ()
 
     def read(self) -> Reading:
         """What holds now; what held before, when the store is not to be had just then."""
         plan = self.last.plan
         with suppress(CleverAgentsError):
-            budget = self._parts.thinking.budgets.view(plan.root_id or plan.id)
-            self.last = Reading(self._parts.plans.get(plan.id), budget.spent, budget.limits)
+            budget = self._parts.thinking.budgets.view(plan.root)
+            plan = self._parts.plans.get(plan.id)
+            self.last = Reading(plan, budget.spent, budget.limits)
+            known = {reading.plan.id: reading for reading in self.below}
+            self.below = [
+                self._part(child, known.get(child.id), budget.limits) for child in below(self._parts, plan)
+            ]
         return self.last
+
+    def _part(self, plan: Plan, known: Reading | None, limits: Limits) -> Reading:
+        """Of what has not moved, and does not run, nothing is read again."""
+        if known is not None and known.plan.version == plan.version and not plan.state.running:
+            return known
+        calls = self._parts.thinking.budgets.calls_of(plan.id)
+        return Reading(
+            plan,
+            Spend(
+                picodollars=sum(call.picodollars or 0 for call in calls),
+                tokens=sum(call.usage.total for call in calls if call.usage is not None),
+                steps=len(calls),
+            ),
+            limits,
+        )
 
 
 def spending_words(reading: Reading) -> list[str]:

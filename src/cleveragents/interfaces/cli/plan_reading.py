@@ -1,4 +1,4 @@
-"""`agents plan list|show|log`: what plans there are and what they did."""
+"""`agents plan show|log`: what a plan is and what it did."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import click
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.budget_options import spent_in_words
-from cleveragents.interfaces.cli.narrow import is_narrow, steps_in_lines
-from cleveragents.interfaces.cli.output import Output, ago, format_option, printable, progress
+from cleveragents.interfaces.cli.narrow import steps_in_lines
+from cleveragents.interfaces.cli.output import Output, ago, format_option, printable
 from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
-from cleveragents.interfaces.cli.plan_outcome import short_ids
+from cleveragents.interfaces.cli.plan_family import short_of, title_of
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
 from cleveragents.interfaces.cli.plan_remains import was_removed
 from cleveragents.interfaces.cli.plan_view import (
@@ -24,7 +24,6 @@ from cleveragents.interfaces.cli.plan_view import (
     meaning_of,
     on_one_line,
     plan_argument,
-    state_in_short,
     steps_from,
     what_it_waits_for,
 )
@@ -32,88 +31,14 @@ from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
-    from cleveragents.domain.plan import Plan, PlanState
+    from cleveragents.domain.plan import Plan
 
-__all__ = ["list_plans", "log_of_plan", "show_plan"]
+__all__ = ["log_of_plan", "show_plan"]
 
 Row = dict[str, JsonValue]
 
 _CALLS = ["number", "tool", "state", "changed", "what"]
-_PAGE = 1000
 _REMOVED = "removed, and with it what a diff and an undo need"
-_STATES = (
-    "queued",
-    "processing",
-    "waiting",
-    "complete",
-    "errored",
-    "cancelled",
-    "applied",
-    "constrained",
-    "rejected",
-    "undone",
-)
-
-
-@click.command("list")
-@click.option(
-    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated."
-)
-@click.option("--here", is_flag=True, help="Only plans of the repository or directory you are in.")
-@click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many."
-)
-@click.option("--after", metavar="ID", help="The first ones after this plan, instead of the latest.")
-@format_option
-@pass_session
-def list_plans(
-    session: Session, states: tuple[str, ...], here: bool, limit: int, after: str | None, output: Output
-) -> None:
-    """List plans, the latest last.
-
-    On a terminal each plan keeps to one line: what does not fit is shortened or left out.
-
-    \b
-    Example:
-      agents plan list --state complete --state constrained
-      agents plan list --here --format json
-    """
-    from pathlib import Path
-
-    from cleveragents.domain.plan import PlanState
-    from cleveragents.infrastructure.sandbox.resources import find_resource
-
-    container = session.container()
-    parts = container.plan_parts
-    resource = str(find_resource(Path.cwd())[0]) if here else None
-    wanted = [PlanState(state) for state in states]
-    found, more = _listed(parts, wanted, resource, limit, after)
-    rows = [fields_of(plan) for plan in found]
-    if not output.for_programs:
-        rows = [row | {"goal": goal_of(plan)} for plan, row in zip(found, rows, strict=True)]
-    if output.for_eyes:
-        now = container.clock.now()
-        rows = [
-            row | {"updated": ago(plan.updated_at, now), "state": state_in_short(parts, plan)}
-            for plan, row in zip(found, rows, strict=True)
-        ]
-    columns = ["id", "phase", "state", "updated", "goal"]
-    if output.for_eyes:
-        columns.remove("phase")  # an id and a goal need the room
-        if is_narrow():
-            shorts = short_ids(found)
-            rows = [row | {"id": shorts[plan.id]} for plan, row in zip(found, rows, strict=True)]
-    output.table(
-        rows,
-        columns,
-        empty="there are no such plans",
-        cut=["goal"],
-        spare=["updated"],
-    )
-    if more and after is None:
-        progress(f"these are the latest {limit}; --limit shows more")
-    elif more:
-        progress(f"there may be more: --after {found[-1].id}")
 
 
 @click.command("show")
@@ -138,6 +63,7 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
         output.record(account)
         return
     output.record(_heading(parts, plan, account, ago(plan.updated_at, container.clock.now())))
+    _show_sub_plans(output, account)
     _show_changes(output, account)
     calls = [_short(call_fields(parts, call)) for call in parts.history.calls(plan.id)]
     _section(output, "what it did", calls, _CALLS, cut="what", spare="changed")
@@ -187,22 +113,6 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
     )
 
 
-def _listed(
-    parts: PlanParts, wanted: Sequence[PlanState], resource: str | None, limit: int, after: str | None
-) -> tuple[list[Plan], bool]:
-    """The plans, and whether there are others: the first ones after a plan, or else the latest."""
-    found: list[Plan] = []
-    forward = after is not None
-    while page := parts.plans.list(states=wanted, resource=resource, limit=_PAGE, after=after):
-        after = page[-1].id
-        now = [parts.lifecycle.reconciled(plan) for plan in page]
-        found += [plan for plan in now if not wanted or plan.state in wanted]
-        if forward and len(found) > limit:
-            break
-    more = len(found) > limit
-    return (found[:limit] if forward else found[-limit:]), more
-
-
 def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], since: str) -> Row:
     """What people want to know first; what there is not is left out."""
     said: Row = {
@@ -211,6 +121,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "state": meaning_of(parts, plan),
         "waits for": on_one_line(what_it_waits_for(plan)) if plan.state.value == "waiting" else None,
         "error": account["error"] if plan.state.value != "applied" else None,
+        "part of": None if plan.parent_id is None else _whole(parts, plan),
         "works on": plan.resource,
         "profile": plan.request.get("profile"),
         "spent": spent_in_words(parts, plan),
@@ -221,6 +132,48 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "review": account["review_problem"],
     }
     return {name: value for name, value in said.items() if value}
+
+
+def _whole(parts: PlanParts, plan: Plan) -> str:
+    """The plan that it belongs to, as far as that is still known."""
+    from cleveragents.errors import UnknownPlan
+
+    try:
+        return f"{plan.parent_id}: {title_of(parts.plans.get(str(plan.parent_id)))}"
+    except UnknownPlan:
+        return f"{plan.parent_id}, which is deleted"
+
+
+def _show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
+    """Its parts, what they disagree about, and what was corrected."""
+    rows = [
+        row
+        | {
+            "sub-plan": None if row["id"] is None else short_of(str(row["id"])),
+            "state": _state_of_part(row),
+            "needs": ", ".join(str(need) for need in _items(row["needs"])),
+        }
+        for row in _rows(account["sub_plans"])
+    ]
+    _section(output, "sub-plans", rows, ["sub-plan", "state", "name", "needs"], cut="name", spare="needs")
+    open_ones = [
+        row | {"between": f"{short_of(str(account['id']))} and {short_of(str(row['sub_plan']))}"}
+        for row in _rows(account["conflicts"])
+    ]
+    _section(output, "open conflicts", open_ones, ["path", "kind", "between"], cut="path")
+    corrections = [
+        row | {"guidance": on_one_line(str(row["guidance"]))} for row in _rows(account["corrections"])
+    ]
+    _section(output, "corrections", corrections, ["number", "decision", "guidance"], cut="guidance")
+
+
+def _state_of_part(row: Row) -> str:
+    """One that is done is merged or not; one that is not made yet waits for others."""
+    if row["state"] is None:
+        return "to come"
+    if row["merged"]:
+        return "merged"
+    return "to merge" if row["state"] == "complete" else str(row["state"])
 
 
 def _show_without_files(output: Output, parts: PlanParts, plan: Plan) -> None:

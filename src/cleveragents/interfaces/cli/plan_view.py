@@ -13,8 +13,16 @@ import click
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact, redact_text
+from cleveragents.domain.sub_plan import SUB_PLANS, waits_for_sub_plans
 from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import colour, progress, timestamp
+from cleveragents.interfaces.cli.plan_family import (
+    count_of_parts,
+    has_parts,
+    is_merged,
+    short_of,
+    who_needs_somebody,
+)
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
 from cleveragents.interfaces.cli.plan_remains import is_kept
 
@@ -52,6 +60,8 @@ _WAITS = {
     "leave": "it needs your leave to go on",
     "question": "it asks you something",
     "budget": "it may not spend more",
+    "conflict": "its sub-plans disagree, and you are to decide",
+    "correction": "it is being corrected",
 }
 
 
@@ -76,6 +86,8 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "request": freeze(redact(plan.request)),
         "job": plan.job_id,
         "parent": plan.parent_id,
+        "root": plan.root,
+        "depth": plan.depth,
     }
 
 
@@ -121,17 +133,27 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
     meaning = _MEANINGS.get(plan.standing)
     if plan.state.running and is_out_of_reach(parts, plan):
         meaning = f"{plan.resource} is out of reach; `agents doctor` says more"
-    if plan.state is PlanState.WAITING:
+    if waits_for_sub_plans(plan):
+        meaning = _of_sub_plans(parts, plan)
+    elif plan.state is PlanState.WAITING:
         meaning = _WAITS.get(waited(plan), _WAITS["leave"])
+    elif plan.state is PlanState.COMPLETE and plan.parent_id is not None:
+        into = f"merged into {short_of(plan.parent_id)}" if is_merged(parts, plan) else "to be merged"
+        meaning = f"done, {into}"
     elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
         meaning = "done, nothing was changed"
     return spelt(plan.standing) + (f": {meaning}" if meaning else "")
 
 
 def state_in_short(parts: PlanParts, plan: Plan) -> str:
-    """As a row has room for it: a plan that is done is there to be applied, or changed nothing."""
+    """As a row has room for it: a plan that is done is there to be applied, or changed nothing; of one whose
+    sub-plans are under way, how many of them are done."""
+    if waits_for_sub_plans(plan) or (plan.state.running and has_parts(plan)):
+        return f"sub-plans {count_of_parts(parts, plan)}"
     if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE):
         return plan.state.value
+    if plan.parent_id is not None:
+        return "merged" if is_merged(parts, plan) else "to merge"
     return "to apply" if parts.history.changes(plan.id) else "no change"
 
 
@@ -145,17 +167,10 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     log, reject = ("log", "says what it did"), ("reject", "says that it is not wanted")
     resume, cancel = ("resume", "goes on with it"), ("cancel", "stops it")
     steps: list[tuple[str, str]] = []
-    if plan.state is PlanState.WAITING and waited(plan) == "question":
-        steps = [("answer TEXT", "answers, and goes on with it"), cancel]
-    elif plan.state is PlanState.WAITING and waited(plan) == "budget":
-        steps = [
-            (f"resume {_budget_option(parts, plan)}", "allows it so much in all, and goes on with it"),
-            cancel,
-        ]
-    elif plan.state is PlanState.WAITING:
-        call = parts.lifecycle.asking(plan)
-        number = "" if call is None else f" {call.number}"
-        steps = [(f"approve{number}", "allows it"), (f"deny{number}", "refuses it")]
+    if plan.state is PlanState.WAITING:
+        steps = _steps_of_waiting(parts, plan)
+    elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE) and plan.parent_id is not None:
+        return _steps_of_part(parts, plan)
     elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
         steps = [diff, apply, reject]
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
@@ -170,6 +185,41 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.state.running:
         steps = [cancel] if parts.lifecycle.is_worked_on(plan) else [resume, cancel]
     return [(_spelt_step(step, plan.id), what) for step, what in steps]
+
+
+def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
+    """How far they are, and which of them cannot go on without a person."""
+    needing = who_needs_somebody(parts, plan)
+    asks = f"; {', '.join(short_of(one.id) for one in needing)} needs you" if needing else ""
+    return f"{count_of_parts(parts, plan)} of its sub-plans are done{asks}"
+
+
+def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
+    resume, cancel = ("resume", "goes on with it"), ("cancel", "stops it")
+    waits = waited(plan)
+    if waits == SUB_PLANS:
+        return [("watch", "follows it"), resume, cancel]
+    if waits == "conflict":
+        take = "takes what was there; --theirs what the sub-plan made, --edited what you make of it"
+        return [("resolve PATH --ours", take), ("resume", "goes on when all are decided"), cancel]
+    if waits == "correction":
+        return [resume, cancel]
+    if waits == "question":
+        return [("answer TEXT", "answers, and goes on with it"), cancel]
+    if waits == "budget":
+        more = f"resume {_budget_option(parts, plan)}"
+        return [(more, "allows it so much in all, and goes on with it"), cancel]
+    call = parts.lifecycle.asking(plan)
+    number = "" if call is None else f" {call.number}"
+    return [(f"approve{number}", "allows it"), (f"deny{number}", "refuses it")]
+
+
+def _steps_of_part(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
+    """A sub-plan that is done is decided about with its parent."""
+    steps = [(_spelt_step("diff", plan.id), "shows what it changed")]
+    if not is_merged(parts, plan):
+        steps.append((_spelt_step("resume", plan.root), "goes on with the plan that it is a part of"))
+    return [*steps, (_spelt_step("show", plan.root), "says how the whole stands")]
 
 
 def told_next(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,11 +12,14 @@ import click
 
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.progress import Progress, ProgressKind
+from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.background import is_in_background
-from cleveragents.interfaces.cli.live_view import LiveView, view_for
+from cleveragents.interfaces.cli.board import Board, board_for
+from cleveragents.interfaces.cli.live_view import LiveView
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_changes, told_plan
-from cleveragents.interfaces.cli.plan_outcome import exit_code_of
+from cleveragents.interfaces.cli.plan_family import below, title_of, who_needs_somebody
+from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN, exit_code_of
 from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, plan_argument, told_next, told_reason
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -30,7 +33,6 @@ __all__ = ["watch_plan"]
 _News = tuple[datetime, Callable[[], None]]
 
 _LOOK_SECONDS = 0.3
-_TRY_AGAIN = 75
 
 
 @click.command("watch")
@@ -49,16 +51,17 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
     container = session.container()
     parts = container.plan_parts
     plan = found_plan(parts, plan_id)
-    view = view_for(container, plan, output, hint="Ctrl-C ends the watching, not the plan")
+    hint = "Ctrl-C ends the watching, not the plan"
+    board = board_for(container, [plan], output, alone=True, hint=hint)
     try:
-        view.say(f"plan {plan.id}: {goal_of(plan)}")
-        plan = _followed(container, plan, view)
+        board.view_of(plan).say(f"plan {plan.id}: {goal_of(plan)}")
+        plan = _followed(container, plan, board)
     except KeyboardInterrupt:
-        view.close()
+        board.close()
         progress(f"the plan goes on; `agents plan cancel {plan.id}` stops it")
         raise
     finally:
-        view.close()
+        board.close()
     if plan.state.running:
         progress("nobody works on it at present")
     elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
@@ -66,31 +69,48 @@ def watch_plan(session: Session, plan_id: str, output: Output) -> None:
     elif plan.state is not PlanState.APPLIED:
         told_reason(plan)
     told_next(parts, plan)
+    for one in who_needs_somebody(parts, plan):
+        if one.id != plan.id:
+            progress(f"sub-plan {one.id} needs you: {title_of(one)}")
+            told_reason(one)
+            told_next(parts, one)
     told_plan(output, parts, plan)
-    code = _TRY_AGAIN if plan.state.running else exit_code_of(parts, plan)
+    code = TRY_AGAIN if plan.state.running else exit_code_of(parts, plan)
     if code:
         raise click.exceptions.Exit(code)
 
 
-def _followed(container: Container, plan: Plan, view: LiveView) -> Plan:
+def _followed(container: Container, plan: Plan, board: Board) -> Plan:
     """The plan, when it has ended, needs a person, or nobody has worked on it for a while."""
     parts = container.plan_parts
-    seen = _Seen(parts, view)
+    seen: dict[str, _Seen] = {}
     alone_since: float | None = None
     while True:
-        in_background = is_in_background(container.state_directory, plan.id)
+        in_background = is_in_background(container.state_directory, plan.root)
         plan = found_plan(parts, plan.id)
-        seen.look(plan)
-        if not plan.state.running and not (plan.state is PlanState.COMPLETE and in_background):
+        tree = [plan, *(parts.lifecycle.reconciled(one) for one in below(parts, plan))]
+        for one in tree:
+            seen.setdefault(one.id, _Seen(parts, board.view_of(one))).look(one)
+        if not _goes_on(tree, in_background):
             return plan
         now = container.clock.monotonic()
-        if in_background or plan.phase is Phase.APPLY or parts.lifecycle.is_worked_on(plan):
+        at_work = any(one.phase is Phase.APPLY or parts.lifecycle.is_worked_on(one) for one in tree)
+        if in_background or at_work:
             alone_since = None
         elif alone_since is None:
             alone_since = now
         elif now - alone_since > container.settings.worker.lease_seconds:
             return plan
         time.sleep(_LOOK_SECONDS)
+
+
+def _goes_on(tree: Sequence[Plan], in_background: bool) -> bool:
+    """Whether the first of them will move by itself: one that waits for its sub-plans does while any of those
+    is under way, or has just come to rest and wakes it."""
+    plan = tree[0]
+    if waits_for_sub_plans(plan):
+        return in_background or any(one.state.running for one in tree[1:])
+    return plan.state.running or (plan.state is PlanState.COMPLETE and in_background)
 
 
 class _Seen:

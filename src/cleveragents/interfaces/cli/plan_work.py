@@ -20,8 +20,8 @@ from cleveragents.errors import (
     PlanError,
     PlanFailed,
 )
+from cleveragents.interfaces.cli.board import Board, PlainBoard, board_for
 from cleveragents.interfaces.cli.interruption import give_back, stop_plans
-from cleveragents.interfaces.cli.live_view import LiveView, PlainView, view_for
 from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import (
@@ -31,8 +31,11 @@ from cleveragents.interfaces.cli.plan_account import (
     spelt_arguments,
     told_changes,
 )
+from cleveragents.interfaces.cli.plan_family import title_of, who_needs_somebody
+from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import (
     diff_options,
+    found_plan,
     goal_of,
     shown_diff,
     told_next,
@@ -49,7 +52,15 @@ if TYPE_CHECKING:
     from cleveragents.domain.tool import ToolCall
     from cleveragents.interfaces.cli.output import Output
 
-__all__ = ["apply_now", "decide", "handler_of", "interactive", "is_to_be_applied", "work_on"]
+__all__ = [
+    "apply_now",
+    "asked_parallel",
+    "decide",
+    "handler_of",
+    "interactive",
+    "is_to_be_applied",
+    "work_on",
+]
 
 _FOREVER = 30 * 24 * 3600.0
 _NEEDS_HUMAN = 3
@@ -69,36 +80,50 @@ def interactive() -> bool:
 
 
 def work_on(
-    container: Container, plan: Plan, output: Output | None = None, *, answered: ToolCall | None = None
+    container: Container,
+    plan: Plan,
+    output: Output | None = None,
+    *,
+    answered: ToolCall | None = None,
+    parallel: int | None = None,
 ) -> Plan:
-    """The plan, once its job is over. Ctrl-C cancels it, and its processes are gone when this returns;
-    twice, and this process is gone as well.
+    """The plan, once no job of it or of the tree that it belongs to is left. Ctrl-C cancels the tree, and its
+    processes are gone when this returns; twice, and this process is gone as well.
 
     What was said when the call that is now `answered` was asked for is not said again.
     """
-    from cleveragents.application.services.plan_run import kind_of_plan
+    from cleveragents.application.services.plan_jobs import kind_of_plan
 
+    parts = container.plan_parts
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     worker: AsyncWorker | None = None
-    view: LiveView = PlainView()
+    board: Board = PlainBoard([root], alone=True)
     try:
-        view = view_for(container, plan, output)
-        if answered is None:
+        board = board_for(container, [root], output, alone=True)
+        view = board.view_of(plan)
+        if answered is None and plan.parent_id is None:
             view.say(f"plan {plan.id}: {goal_of(plan)}")
-        handlers = {kind_of_plan(plan.root): handler_of(container, view, answered)}
-        worker = container.worker(handlers, name=f"run-{os.getpid()}")
+        handlers = {kind_of_plan(root.id): handler_of(container, board, answered)}
+        at_once = parallel or asked_parallel(root) or container.settings.plan.max_parallel
+        worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
         worker.start()
         worker.run_until_idle(_FOREVER)
     except KeyboardInterrupt:
-        stop_plans(container, [plan], worker, view)
+        stop_plans(container, [root], worker, board)
     except SystemExit:
         give_back(worker)
-        view.close()
-        progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
+        board.close()
+        progress(f"stopped; `agents plan resume {root.id}` goes on with it")
         raise
     finally:
-        view.close()
-    parts = container.plan_parts
+        board.close()
     return parts.lifecycle.reconciled(parts.plans.get(plan.id))
+
+
+def asked_parallel(plan: Plan) -> int | None:
+    """How many plans of its tree may run at once, as its user said."""
+    asked = plan.request.get("max_parallel")
+    return asked if isinstance(asked, int) else None
 
 
 def decide(
@@ -132,7 +157,9 @@ def decide(
         return plan
     changed = told_changes(parts, plan)
     tell_of_network(parts, plan)
-    if changed and only_review:
+    if plan.parent_id is not None:
+        told_next(parts, plan)
+    elif changed and only_review:
         told_next(parts, plan, commit)
     elif changed:
         plan = _applied_or_not(parts, plan, yes=yes, commit=commit)
@@ -171,17 +198,24 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
     return plan
 
 
-def handler_of(container: Container, view: LiveView, answered: ToolCall | None = None) -> JobHandler:
-    """What runs a plan's job and shows it there."""
+def handler_of(container: Container, board: Board, answered: ToolCall | None = None) -> JobHandler:
+    """What runs the jobs of a tree of plans, and shows each plan there."""
     from cleveragents.application.services.job_handlers import JobHandler
+    from cleveragents.application.services.plan_watch import PlanWatch
 
     known = None if answered is None else f"step {answered.step} of "
 
-    def told(message: str) -> None:
-        if known is None or not message.startswith(known):
-            view.say(message)
+    def watch(plan: Plan) -> PlanWatch:
+        view = board.view_of(plan)
 
-    return JobHandler(run=container.plan_parts.run(progress=told, on_output=view.output, told=view.seen))
+        def told(message: str) -> None:
+            if known is None or plan.id != answered_plan or not message.startswith(known):
+                view.say(message)
+
+        return PlanWatch(told, view.output, view.seen)
+
+    answered_plan = None if answered is None else answered.plan_id
+    return JobHandler(run=container.plan_parts.run(watch=watch))
 
 
 def is_to_be_applied(
@@ -237,24 +271,35 @@ def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
 
 
 def _answered(container: Container, plan: Plan, commit: CommitRequest | None, output: Output | None) -> Plan:
+    """The plan, after whoever needs somebody was answered: the plan itself, or one below it."""
     parts = container.plan_parts
-    waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-    call = parts.lifecycle.asking(plan)
-    told_reason(plan)
+    needing = who_needs_somebody(parts, plan)
+    if not needing:
+        progress("its sub-plans run elsewhere; `agents plan watch` follows them")
+        raise click.exceptions.Exit(TRY_AGAIN)
+    asking = needing[0]
+    waiting = asking.waiting_for if isinstance(asking.waiting_for, Mapping) else {}
+    call = parts.lifecycle.asking(asking)
+    if asking.id != plan.id:
+        progress(f"sub-plan {asking.id} needs you: {title_of(asking)}")
+    told_reason(asking)
     if call is not None:
         progress(f"  {call.tool}: {spelt_arguments(call.arguments)}")
     if interactive() and call is not None:
-        granted = _answer(parts, plan, partial(click.confirm, "Allow it?", err=True))
+        granted = _answer(parts, asking, partial(click.confirm, "Allow it?", err=True))
         if granted is None:
             raise click.exceptions.Exit(_NEEDS_HUMAN)
-        plan = parts.lifecycle.answer(plan, granted, call.number)
-        return work_on(container, plan, output, answered=call)
-    if interactive() and waited(plan) == "question":
-        reply = _answer(parts, plan, partial(_asked_for, waiting))
+        work_on(container, parts.lifecycle.answer(asking, granted, call.number), output, answered=call)
+        return found_plan(parts, plan.id)
+    if interactive() and waited(asking) == "question":
+        reply = _answer(parts, asking, partial(_asked_for, waiting))
         if reply is None:
             raise click.exceptions.Exit(_NEEDS_HUMAN)
-        return work_on(container, parts.lifecycle.reply(plan, reply), output)
-    told_next(parts, plan)
+        work_on(container, parts.lifecycle.reply(asking, reply), output)
+        return found_plan(parts, plan.id)
+    told_next(parts, asking)
+    for other in needing[1:]:
+        progress(f"sub-plan {other.id} needs you as well: `agents plan show {other.id}` says what for")
     if commit is not None:
         progress("then it can be applied and committed; the message is to be given again")
     raise click.exceptions.Exit(_NEEDS_HUMAN)

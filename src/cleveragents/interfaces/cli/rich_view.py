@@ -1,4 +1,7 @@
-"""The view for terminals: finished lines scroll, and at the bottom a few say what happens at this moment."""
+"""The view for terminals: finished lines scroll, and at the bottom a few say what happens at this moment.
+
+A plan that has sub-plans has them listed there, each with what it does; what they say scrolls with the rest.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cleveragents.domain.plan import PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.interfaces.cli.board import announced
+from cleveragents.interfaces.cli.board_row import COLOURS, BoardRow, fitted, rank, said_state
 from cleveragents.interfaces.cli.footer import Footer, Size
 from cleveragents.interfaces.cli.interruption import STOPPING
 from cleveragents.interfaces.cli.live_output import PieceFlow
-from cleveragents.interfaces.cli.live_view import PlainView, one_line
+from cleveragents.interfaces.cli.live_view import LiveView, PlainView, one_line
 from cleveragents.interfaces.cli.log_lines import logs_to
 from cleveragents.interfaces.cli.output import printable
+from cleveragents.interfaces.cli.plan_family import short_of, title_of
 from cleveragents.interfaces.cli.plan_meter import spending_words
 
 if TYPE_CHECKING:
@@ -24,7 +32,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from cleveragents.interfaces.cli.plan_meter import PlanMeter
+    from cleveragents.domain.plan import Plan
+    from cleveragents.interfaces.cli.plan_meter import PlanMeter, Reading
 
 __all__ = ["RichView", "elapsed", "in_lines", "spinner", "styled"]
 
@@ -50,10 +59,10 @@ class _Now:
 
 
 class RichView:
-    """One plan, live. Any thread may tell it something: its lines are those of a plain view, which keeps them
-    apart, and what happens now is replaced in one step. The command that runs the plan starts and closes it;
-    what was told before `close` is on the screen when that returns, but for what is only worth seeing while
-    it happens."""
+    """One plan, live, and its sub-plans. Any thread may tell it something: its lines are those of a plain
+    view, which keeps them apart, and what happens now is replaced in one step. The command that runs the plan
+    starts and closes it; what was told before `close` is on the screen when that returns, but for what is
+    only worth seeing while it happens."""
 
     def __init__(
         self,
@@ -73,6 +82,7 @@ class RichView:
         self._now = _Now()
         self._stopping = False
         self._flows: dict[tuple[str, str], PieceFlow] = {}
+        self._rows: dict[str, BoardRow] = {}
         self._footer = Footer(self._lines, prepare=self._read, stream=stream, size=size)
         self._finished = PlainView(write=self._scroll)
         self._restore_logs: Callable[[], None] = _nothing
@@ -81,6 +91,13 @@ class RichView:
         """Takes the bottom of the terminal."""
         self._restore_logs = logs_to(self._footer.scroll)
         self._footer.start()
+
+    def view_of(self, plan: Plan) -> LiveView:
+        """Where that plan is shown: the one here, or a sub-plan in a row of its own."""
+        if plan.id == self._meter.last.plan.id:
+            return self
+        known = self._rows.get(plan.id)
+        return known or announced(self._rows, plan, BoardRow(self._scroll, short_of(plan.id)))
 
     def say(self, message: str) -> None:
         self._finished.say(message)
@@ -136,19 +153,52 @@ class RichView:
         now = self._clock()
         reading = self._meter.last
         shown = self._now
-        heading = " · ".join(filter(None, [reading.plan.phase.value, shown.step]))
+        heading = " · ".join(filter(None, [reading.plan.phase.value, shown.step, self._progress()]))
         spent = [*spending_words(reading), elapsed(now - self._started)]
         spent.append("Ctrl-C again ends it at once" if self._stopping else self._hint)
-        doing = "stopping …" if self._stopping else shown.doing or "working"
+        doing = "stopping …" if self._stopping else shown.doing or self._idle(reading.plan)
         answer = [line for line in shown.tail.splitlines() if line.strip()][-_TAIL_LINES:]
-        lines = [
+        above = [
             styled(printable(f"── {heading} ").ljust(width, "─"), "cyan"),
             styled(printable(f"{spinner(now)} {doing}"), ""),
             *(styled(printable(_end_of(f"  {line}", width)), "dim italic") for line in answer),
-            *(styled(line, "dim") for line in in_lines(spent, width)),
         ]
+        last = [styled(line, "dim") for line in in_lines(spent, width)]
+        # One line is for what scrolls.
+        lines = [*above, *self._parts(width, height - len(above) - len(last) - 1), *last]
         # On a terminal that is hardly one, what happens now counts.
         return lines if len(lines) <= height else lines[1:2]
+
+    def _idle(self, plan: Plan) -> str:
+        return "waits for its sub-plans" if waits_for_sub_plans(plan) else "working"
+
+    def _progress(self) -> str:
+        """How many of the sub-plans are done."""
+        plans = [reading.plan for reading in self._meter.below]
+        done = sum(plan.state is PlanState.COMPLETE for plan in plans)
+        return f"{done} of {len(plans)} sub-plans done" if plans else ""
+
+    def _parts(self, width: int, most: int) -> list[Text]:
+        """A line for each sub-plan, of too many for those that count most."""
+        readings = self._meter.below
+        room = most if len(readings) <= most else most - 1
+        first = sorted(readings, key=lambda reading: rank(reading.plan))[: max(room, 0)]
+        kept = {reading.plan.id for reading in first}
+        lines = [self._part(reading, width) for reading in readings if reading.plan.id in kept]
+        if lines and len(lines) < len(readings):
+            lines.append(styled(f"  … and {len(readings) - len(lines)} more", "dim"))
+        return lines
+
+    def _part(self, reading: Reading, width: int) -> Text:
+        plan = reading.plan
+        row = self._rows.get(plan.id)
+        running = plan.state is PlanState.PROCESSING and row is not None
+        doing = f"{spinner(self._clock())} {row.doing}" if running and row is not None else ""
+        # Those of sub-plans stand further in; the plan itself is the heading.
+        inset = "  " * max(1, plan.depth - self._meter.last.plan.depth)
+        cells = (short_of(plan.id), plan.phase.value, said_state(plan), f"{reading.spent.tokens:,}")
+        line = fitted(*cells, title_of(plan), doing, width - len(inset))
+        return styled(printable(f"{inset}{line}"), COLOURS.get(plan.state, ""))
 
 
 def styled(text: str, style: str) -> Text:

@@ -94,7 +94,6 @@ def _whole(parts: PlanParts, wanted: Wanted, goals: Goals, judged: Mapping[str, 
     root, prefix = find_resource(Path.cwd())
     if wanted.commit:
         ensure_can_commit(root)
-    invariants = [*goals.invariants, *wanted.invariants]
     thinking: dict[str, Any] = {}
     if wanted.model or parts.default_model:
         thinking = thinking_of(parts, named_action(parts, GOALS_ACTION, root), wanted, root)
@@ -110,10 +109,10 @@ def _whole(parts: PlanParts, wanted: Wanted, goals: Goals, judged: Mapping[str, 
             "from_head": wanted.from_head,
             "include": list(wanted.include),
             "directory": prefix,
-            "invariants": invariants,
+            "invariants": [*goals.invariants, *wanted.invariants],
             "max_parallel": wanted.parallel or goals.max_parallel,
             "fail_fast": goals.fail_fast,
-            "sub_goals": [_kept(one, judged[one.name], invariants) for one in goals.goals],
+            "sub_goals": [_kept(one, judged[one.name]) for one in goals.goals],
             **thinking,
         }
     )
@@ -121,7 +120,7 @@ def _whole(parts: PlanParts, wanted: Wanted, goals: Goals, judged: Mapping[str, 
     return NewPlan(goals.title, GOALS_ACTION, str(root), request)
 
 
-def _kept(one: SubGoal, new: NewPlan, invariants: list[str]) -> dict[str, Any]:
+def _kept(one: SubGoal, new: NewPlan) -> dict[str, Any]:
     """What its plan will ask for, where that differs from the whole."""
     asked = new.request
     return {
@@ -133,5 +132,5 @@ def _kept(one: SubGoal, new: NewPlan, invariants: list[str]) -> dict[str, Any]:
         "actor": asked.get("actor"),
         "model": asked.get("model"),
         "checks": list(one.checks),
-        "invariants": [*invariants, *one.invariants],
+        "invariants": list(one.invariants),
     }

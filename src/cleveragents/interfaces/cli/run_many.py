@@ -16,6 +16,7 @@ from cleveragents.interfaces.cli.budget_options import spending_of
 from cleveragents.interfaces.cli.interruption import give_back, stop_plans
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.plan_account import account_of, changes_of
+from cleveragents.interfaces.cli.plan_family import title_of, who_needs_somebody
 from cleveragents.interfaces.cli.plan_outcome import (
     INTERRUPTED,
     NEEDS_HUMAN,
@@ -68,13 +69,14 @@ def run_many(
 
 def _work_on_all(container: Container, plans: Sequence[Plan], board: Board, parallel: int | None) -> bool:
     """Whether it was interrupted; when it returns, none of them is worked on here any more."""
-    from cleveragents.application.services.plan_run import kind_of_plan
+    from cleveragents.application.services.plan_jobs import kind_of_plan
 
     worker: AsyncWorker | None = None
     try:
         for plan in plans:
             board.view_of(plan).say(f"plan {plan.id}: {goal_of(plan)}")
-        handlers = {kind_of_plan(plan.id): handler_of(container, board.view_of(plan)) for plan in plans}
+        handler = handler_of(container, board)
+        handlers = {kind_of_plan(plan.id): handler for plan in plans}
         worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=parallel)
         worker.start()
         worker.run_until_idle(_FOREVER)
@@ -149,8 +151,9 @@ def _tell(parts: PlanParts, plans: Sequence[Plan], output: Output) -> None:
 def _tell_what_next(parts: PlanParts, plans: Sequence[Plan], codes: Sequence[int]) -> None:
     for plan, code in zip(plans, codes, strict=True):
         if code == NEEDS_HUMAN:
-            progress(f"plan {plan.id} needs you: {goal_of(plan)}")
-            told_next(parts, plan)
+            for one in who_needs_somebody(parts, plan) or [plan]:
+                progress(f"plan {one.id} needs you: {title_of(one)}")
+                told_next(parts, one)
         elif code:
             progress(f"plan {plan.id}: {redact_text(plan.error or 'it failed')}")
             told_next(parts, plan)

@@ -18,7 +18,7 @@ __all__ = ["StreamView"]
 
 
 class StreamView:
-    """One line for each thing: `event`, `plan`, and what belongs to it.
+    """One line for each thing: `event`, `plan`, of a sub-plan its `parent`, and what belongs to it.
 
     Thread safety:
         Owner: the command that runs the plan.
@@ -29,9 +29,14 @@ class StreamView:
     """
 
     def __init__(
-        self, plan_id: str, stream: TextIO | None = None, *, lock: threading.Lock | None = None
+        self,
+        plan_id: str,
+        stream: TextIO | None = None,
+        *,
+        parent_id: str | None = None,
+        lock: threading.Lock | None = None,
     ) -> None:
-        self._plan_id = plan_id
+        self._about = {"plan": plan_id, **({} if parent_id is None else {"parent": parent_id})}
         self._stream = stream
         self._lock = lock or threading.Lock()
         self._gone = False
@@ -72,7 +77,7 @@ class StreamView:
     def _write(self, event: str, **facts: Any) -> None:
         if self._gone:
             return
-        line = json.dumps({"event": event, "plan": self._plan_id, **facts})
+        line = json.dumps({"event": event, **self._about, **facts})
         stream = self._stream or sys.stdout
         try:
             stream.write(f"{line}\n")

@@ -1,0 +1,141 @@
+"""Sub-plans as the command line sees them: who belongs to whom, what is merged, and who needs a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.merge_conflict import KeptConflict, open_conflicts, part_of_merge
+from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.domain.tool import CallState
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.plan import Plan
+
+__all__ = [
+    "below",
+    "conflicts_of",
+    "count_of_parts",
+    "has_parts",
+    "is_merged",
+    "parts_of",
+    "short_of",
+    "title_of",
+    "who_needs_somebody",
+]
+
+_SHORT = 6
+_DONE = (Phase.EXECUTE, PlanState.COMPLETE)
+
+
+def short_of(plan_id: str) -> str:
+    """The end of its id, which is enough to name it."""
+    return plan_id[-_SHORT:]
+
+
+def title_of(plan: Plan) -> str:
+    """What it is about, on one line; of a sub-plan, whose goal says all that it has to know, what it is
+    called."""
+    goal = redact_text(plan.goal).strip()
+    if plan.parent_id is not None:
+        goal = goal.partition("\n")[0]
+    return " ".join(goal.split())
+
+
+def has_parts(plan: Plan) -> bool:
+    """Whether its strategy has sub-plans, made already or not."""
+    return any(task.get("sub_plan") for task in _tasks(plan))
+
+
+def below(parts: PlanParts, plan: Plan) -> list[Plan]:
+    """All its sub-plans and theirs, each after its parent, in the order in which they were made."""
+    found: list[Plan] = []
+    for child in parts.plans.children(plan.id):
+        found += [child, *below(parts, child)]
+    return found
+
+
+def who_needs_somebody(parts: PlanParts, plan: Plan) -> list[Plan]:
+    """Those of the plan and of all below it that go on only when a person did something."""
+    tree = [plan, *below(parts, plan)]
+    return [one for one in tree if one.state is PlanState.WAITING and not waits_for_sub_plans(one)]
+
+
+def is_merged(parts: PlanParts, plan: Plan) -> bool:
+    """Whether what the sub-plan did is in its parent's sandbox."""
+    return plan.parent_id is not None and plan.key in _merged(parts, plan.parent_id)
+
+
+def conflicts_of(parts: PlanParts, plan: Plan) -> Sequence[KeptConflict]:
+    """What its sub-plans disagree about and nobody decided."""
+    return open_conflicts(parts.history.calls(plan.id))
+
+
+def count_of_parts(parts: PlanParts, plan: Plan) -> str:
+    """`3/5`: how many of its own sub-plans are done, of those that it is to have; empty if none."""
+    children = parts.plans.children(plan.id)
+    if not children and not has_parts(plan):
+        return ""
+    done = sum(child.standing == _DONE for child in children)
+    wanted = sum(bool(task.get("sub_plan")) for task in _tasks(plan))
+    return f"{done}/{max(wanted, len(children))}"
+
+
+def parts_of(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
+    """Its own sub-plans in the order of its strategy, those that are not begun included; then those that a
+    correction left behind."""
+    known = {child.key: child for child in parts.plans.children(plan.id)}
+    if not known and not has_parts(plan):
+        return []
+    merged = _merged(parts, plan.id)
+    names = {number: str(task["name"]) for number, task in enumerate(_tasks(plan), start=1)}
+    rows: list[dict[str, JsonValue]] = []
+    for number, task in enumerate(_tasks(plan), start=1):
+        if not task.get("sub_plan"):
+            continue
+        part = _part(number, task)
+        child = known.pop(part, None)
+        needs = [names[need] for need in _numbers(task.get("needs")) if need in names]
+        rows.append(_row(names[number], needs, part, child, part in merged))
+    # guard: what was done for a decision that was corrected is told, too
+    return [*rows, *(_row(title_of(child), [], key, child, key in merged) for key, child in known.items())]
+
+
+def _row(
+    name: str, needs: Sequence[str], part: str | None, child: Plan | None, merged: bool
+) -> dict[str, JsonValue]:
+    return {
+        "name": redact_text(name),
+        "part": part,
+        "id": None if child is None else child.id,
+        "phase": None if child is None else child.phase.value,
+        "state": None if child is None else child.state.value,
+        "needs": list(needs),
+        "merged": merged,
+        "error": None if child is None or child.error is None else redact_text(child.error),
+    }
+
+
+def _merged(parts: PlanParts, plan_id: str) -> frozenset[str]:
+    ended = [call for call in parts.history.calls(plan_id) if call.state is CallState.ENDED]
+    return frozenset(part for call in ended if (part := part_of_merge(call)) is not None)
+
+
+def _part(number: int, task: Mapping[str, JsonValue]) -> str:
+    """As `Task.part` names it."""
+    return f"{number}~{task['round']}" if task.get("round") else str(number)
+
+
+def _tasks(plan: Plan) -> list[Mapping[str, JsonValue]]:
+    kept = plan.strategy.get("tasks") if isinstance(plan.strategy, Mapping) else None
+    tasks = kept if isinstance(kept, Sequence) and not isinstance(kept, str) else ()
+    return [task for task in tasks if isinstance(task, Mapping)]
+
+
+def _numbers(value: JsonValue) -> list[int]:
+    items = value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+    return [item for item in items if isinstance(item, int)]

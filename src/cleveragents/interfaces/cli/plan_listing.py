@@ -1,0 +1,159 @@
+"""`agents plan list`: what plans there are, those that belong to others below them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import PlanState
+from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.interfaces.cli.narrow import is_narrow
+from cleveragents.interfaces.cli.output import Output, ago, format_option, progress
+from cleveragents.interfaces.cli.plan_family import has_parts, short_of, title_of
+from cleveragents.interfaces.cli.plan_outcome import short_ids
+from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, state_in_short
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["list_plans"]
+
+Row = dict[str, JsonValue]
+
+_PAGE = 1000
+_STATES = tuple(state.value for state in PlanState)
+
+
+@click.command("list")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated."
+)
+@click.option("--here", is_flag=True, help="Only plans of the repository or directory you are in.")
+@click.option("--all", "every", is_flag=True, help="Sub-plans, too, below the plans that they are parts of.")
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many."
+)
+@click.option("--after", metavar="ID", help="The first ones after this plan, instead of the latest.")
+@format_option
+@pass_session
+def list_plans(
+    session: Session,
+    states: tuple[str, ...],
+    here: bool,
+    every: bool,
+    limit: int,
+    after: str | None,
+    output: Output,
+) -> None:
+    """List plans, the latest last.
+
+    Of sub-plans only those that need somebody are listed, unless --all is said. On a terminal each plan keeps
+    to one line: what does not fit is shortened or left out.
+
+    \b
+    Example:
+      agents plan list --state complete --state constrained
+      agents plan list --here --all
+    """
+    from pathlib import Path
+
+    from cleveragents.infrastructure.sandbox.resources import find_resource
+
+    container = session.container()
+    parts = container.plan_parts
+    resource = str(find_resource(Path.cwd())[0]) if here else None
+    wanted = [PlanState(state) for state in states]
+    found, more = _listed(parts, wanted, resource, limit, after, every)
+    last = found[-1].id if found else ""
+    found = _in_families(found)
+    known, now = {plan.id for plan in found}, container.clock.now()
+    rows = [_row(parts, plan, output, now, below=plan.parent_id in known) for plan in found]
+    columns = ["id", "phase", "state", "updated", "goal"]
+    if output.for_eyes:
+        columns.remove("phase")  # an id and a goal need the room
+        if is_narrow():
+            shorts = short_ids(found)
+            rows = [row | {"id": shorts[plan.id]} for plan, row in zip(found, rows, strict=True)]
+    output.table(
+        rows,
+        columns,
+        empty="there are no such plans",
+        cut=["goal"],
+        spare=["updated"],
+    )
+    if more and after is None:
+        progress(f"these are the latest {limit}; --limit shows more")
+    elif more:
+        progress(f"there may be more: --after {last}")
+
+
+def _row(parts: PlanParts, plan: Plan, output: Output, now: datetime, *, below: bool) -> Row:
+    """One that is not `below` its parent in the list names it."""
+    row = fields_of(plan)
+    if output.for_programs:
+        done, of = _counted_parts(parts, plan)
+        return row | {"sub_plans": of, "sub_plans_done": done}
+    row |= {"goal": goal_of(plan)}
+    if plan.parent_id is not None:
+        whole = "" if below else f" (part of {short_of(plan.parent_id)})"
+        row |= {"goal": f"{'  ' * plan.depth * below}{title_of(plan)}{whole}"}
+    if output.for_eyes:
+        row |= {"updated": ago(plan.updated_at, now), "state": state_in_short(parts, plan)}
+    return row
+
+
+def _counted_parts(parts: PlanParts, plan: Plan) -> tuple[int, int]:
+    if not has_parts(plan):
+        return 0, 0
+    children = parts.plans.children(plan.id)
+    return sum(child.state is PlanState.COMPLETE for child in children), len(children)
+
+
+def _listed(
+    parts: PlanParts,
+    wanted: Sequence[PlanState],
+    resource: str | None,
+    limit: int,
+    after: str | None,
+    every: bool,
+) -> tuple[list[Plan], bool]:
+    """The plans, and whether there are others: the first ones after a plan, or else the latest."""
+    found: list[Plan] = []
+    forward = after is not None
+    while page := parts.plans.list(states=wanted, resource=resource, limit=_PAGE, after=after):
+        after = page[-1].id
+        now = [parts.lifecycle.reconciled(plan) for plan in page]
+        found += [
+            plan for plan in now if (not wanted or plan.state in wanted) and (every or _is_for_a_person(plan))
+        ]
+        if forward and len(found) > limit:
+            break
+    more = len(found) > limit
+    return (found[:limit] if forward else found[-limit:]), more
+
+
+def _is_for_a_person(plan: Plan) -> bool:
+    """Whether it is anything to a user by itself: a sub-plan is where it cannot go on without one."""
+    if plan.parent_id is None:
+        return True
+    return plan.state is PlanState.WAITING and not waits_for_sub_plans(plan)
+
+
+def _in_families(plans: Sequence[Plan]) -> list[Plan]:
+    """Sub-plans after their parents; those whose parent is not among them stay where they are."""
+    known = {plan.id for plan in plans}
+    children: dict[str | None, list[Plan]] = {}
+    for plan in plans:
+        children.setdefault(plan.parent_id if plan.parent_id in known else None, []).append(plan)
+
+    def family(parent: str | None) -> list[Plan]:
+        return [one for plan in children.get(parent, ()) for one in (plan, *family(plan.id))]
+
+    return family(None)
