@@ -19,7 +19,7 @@ from cleveragents.domain.strategy import Strategy, StrategyStep, Task
 from cleveragents.infrastructure.configuration.settings import Settings
 from tests.plan_bench import PlanBench
 
-__all__ = ["Part", "TreeBench", "part", "tree_bench"]
+__all__ = ["Part", "TreeBench", "name_of", "part", "tree_bench"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ def part(
     return Part(name, steps, tuple(needs), tuple(parts), facts)
 
 
+def name_of(plan: Plan) -> str:
+    """By which a test knows it; more of its goal says what it is a part of."""
+    return plan.goal.partition("\n")[0]
+
+
 class TreeBench(PlanBench):
     """Plans are known by what they are called, so that a test says what sub-plans do before they exist."""
 
@@ -52,7 +57,7 @@ class TreeBench(PlanBench):
     def tree(self, *parts: Part, request: Mapping[str, Any] | None = None, **facts: Any) -> Plan:
         """A parent of these parts, queued."""
         name = f"whole {len(self.named)}"
-        self._know(part(name, parts=parts, **facts))
+        self.know(part(name, parts=parts, **facts))
         kept = freeze(request or {})
         assert isinstance(kept, FrozenObject)
         return self.parts.lifecycle.create(NewPlan(name, GOALS_ACTION, str(self.repository), kept))
@@ -63,10 +68,15 @@ class TreeBench(PlanBench):
 
     def handler(self) -> PlanRun:
         run = self.parts.run(progress=self.said.append)
-        return self.adapt(replace(run, make_strategy=lambda plan: self.named[plan.goal]))
+        return self.adapt(replace(run, make_strategy=lambda plan: self.named[name_of(plan)]))
+
+    def made(self, name: str) -> Plan:
+        """A plan of what is known by that name, which nobody has queued."""
+        new = NewPlan(name, "tests/own", str(self.repository))
+        return self.parts.plans.create(new, now=self.container.clock.now())
 
     def child(self, plan: Plan, name: str) -> Plan:
-        return next(child for child in self.parts.plans.children(plan.id) if child.goal == name)
+        return next(child for child in self.parts.plans.children(plan.id) if name_of(child) == name)
 
     def file(self, plan: Plan, path: str) -> str:
         """A file in the plan's sandbox."""
@@ -76,15 +86,13 @@ class TreeBench(PlanBench):
         """The parts that were merged, in order; those that were taken back, too."""
         return [str(call.step) for call in self.calls(plan) if call.tool == "merge"]
 
-    def again(self, name: str, *steps: StrategyStep) -> None:
-        """From now on, the part of that name does that."""
-        self.named[name] = replace(self.named[name], steps=steps)
-
-    def _know(self, one: Part) -> None:
+    def know(self, one: Part, **facts: Any) -> None:
+        """From now on, a plan of that name does that."""
         tasks = tuple(Task(inner.name, needs=inner.needs, sub_plan=True) for inner in one.parts)
-        self.named[one.name] = Strategy(one.steps, tasks=tasks, **{"profile": "full-auto", **one.facts})
+        known = {"profile": "full-auto", **one.facts, **facts}
+        self.named[one.name] = Strategy(one.steps, tasks=tasks, **known)
         for inner in one.parts:
-            self._know(inner)
+            self.know(inner)
 
 
 @contextmanager

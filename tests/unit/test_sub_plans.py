@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.application.services.plan_jobs import key_of_job, kind_of_plan
+from cleveragents.application.services.plan_watch import PlanWatch
+from cleveragents.domain.job import JobState, NewJob, Outcome
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.errors import PlanError, SandboxMissing, UnknownPlan
 from tests.plan_bench import command, edit, write
 from tests.tree_bench import TreeBench, part, tree_bench
 
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
+ERRORED = (Phase.EXECUTE, PlanState.ERRORED)
+WAITING = (Phase.EXECUTE, PlanState.WAITING)
+FAILS = command("exit 3")
 
 
 @pytest.fixture
@@ -20,12 +30,31 @@ def trees(tmp_path: Path) -> Iterator[TreeBench]:
         yield bench
 
 
+def work_once(trees: TreeBench, plan: Plan) -> Plan:
+    """One job of the tree."""
+    job = trees.owned_job(plan)
+    trees.handler()(job)
+    now = trees.container.clock.now()
+    trees.container.jobs.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=now)
+    return trees.now(plan)
+
+
+def waited_for(plan: Plan) -> Any:
+    assert isinstance(plan.waiting_for, Mapping)
+    return plan.waiting_for
+
+
 def test_what_parts_did_is_merged_into_the_whole(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "x\n")), part("y", edit("a.txt", "one", "ONE")))
     assert plan.standing == COMPLETE, plan.error
     assert trees.file(plan, "x.txt") == "x\n"
     assert trees.file(plan, "a.txt").startswith("ONE\n")
     assert trees.merges(plan) == ["merge-1", "merge-2"]
+    assert [line for line in trees.said if "sub-plan" in line] == [
+        "sub-plan 1 of 2 begins: x",
+        "sub-plan 2 of 2 begins: y",
+    ]
+    assert "merged: x (1 file)" in trees.said
     trees.ensure_consistent(plan)
     trees.apply(plan)
     assert trees.text("x.txt") == "x\n"
@@ -39,3 +68,278 @@ def test_a_part_begins_with_the_merged_result_of_what_it_needs(trees: TreeBench)
     )
     assert plan.standing == COMPLETE, plan.error
     assert trees.file(plan, "x.txt") == "2\n"
+
+
+def test_parts_may_have_parts(trees: TreeBench) -> None:
+    inner = part("inner", parts=[part("deep", write("deep.txt", "1\n")), part("wide", write("wide.txt", ""))])
+    plan = trees.worked(inner, part("beside", write("beside.txt", "")))
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "deep.txt") == "1\n"
+    deep = trees.child(trees.child(plan, "inner"), "deep")
+    assert (deep.depth, deep.root) == (2, plan.id)
+
+
+def test_a_part_that_fails_is_named_and_what_needs_it_is_not_run(trees: TreeBench, tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    plan = trees.worked(
+        part("breaks", write("half.txt", ""), command(f"test -e {mended}")),
+        part("sound", write("sound.txt", "")),
+        part("later", write("later.txt", ""), needs=[1]),
+    )
+    assert plan.standing == ERRORED
+    broken = trees.child(plan, "breaks")
+    assert f"sub-plan 1 of 3 (breaks) failed: step 'command' ended with exit code 1 [{broken.id}]" in str(
+        plan.error
+    )
+    assert "not run, because it needs that: sub-plan 3 of 3 (later)" in str(plan.error)
+    assert f"`agents plan resume {plan.id}` tries again what failed" in str(plan.error)
+    assert trees.merges(plan) == ["merge-2"]
+    with pytest.raises(StopIteration):
+        trees.child(plan, "later")
+
+    mended.touch()
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.merges(plan) == ["merge-2", "merge-1", "merge-3"]
+    trees.ensure_consistent(plan)
+
+
+def test_with_fail_fast_the_first_failure_ends_the_others(trees: TreeBench) -> None:
+    plan = trees.worked(
+        part("breaks", FAILS),
+        part("waits", replace(command("true"), granted=False), profile="manual"),
+        part("later", write("later.txt", ""), needs=[2]),
+        fail_fast=True,
+    )
+    assert plan.standing == ERRORED
+    assert trees.child(plan, "waits").state is PlanState.CANCELLED
+    assert "sub-plan 2 of 3 is stopped, because another failed" in trees.said
+    assert "(breaks) failed" in str(plan.error)
+
+
+def test_a_cancelled_part_is_said_once_and_then_gone_on_without(trees: TreeBench) -> None:
+    plan = work_once(
+        trees, trees.tree(part("x", write("x.txt", "")), part("y", write("y.txt", ""), needs=[1]))
+    )
+    assert plan.standing == WAITING
+    child = trees.cancel(trees.child(plan, "x"))
+    assert child.state is PlanState.CANCELLED
+    plan = trees.work(plan)
+    assert plan.standing == ERRORED
+    assert f"sub-plan 1 of 2 (x) was cancelled [{child.id}]" in str(plan.error)
+    assert "goes on without it" in str(plan.error)
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.merges(plan) == []
+    assert [call.arguments["plan"] for call in trees.calls(plan) if call.tool == "leave_out"] == [child.id]
+
+
+def test_cancelling_the_whole_cancels_all_that_is_unfinished(trees: TreeBench) -> None:
+    plan = trees.tree(
+        part("inner", parts=[part("deep", write("deep.txt", ""))]),
+        part("y", write("y.txt", "")),
+    )
+    work_once(trees, plan)
+    work_once(trees, plan)  # the inner one spawns, too
+    inner = trees.child(plan, "inner")
+    below = [inner, trees.child(plan, "y"), trees.child(inner, "deep")]
+    assert trees.cancel(plan).state is PlanState.CANCELLED
+    assert {trees.now(one).state for one in below} == {PlanState.CANCELLED}
+    assert trees.work(plan).state is PlanState.CANCELLED
+    assert trees.calls(below[2]) == []
+
+
+def test_a_cancel_while_a_part_runs_ends_the_tree(trees: TreeBench) -> None:
+    cancelled: list[Plan] = []
+
+    def meanwhile(what: str) -> None:
+        if what.startswith("step 1 of 2"):
+            cancelled.append(trees.cancel(plan, "enough"))
+
+    trees.adapt = lambda run: replace(run, watch=lambda one: PlanWatch(meanwhile))
+    plan = trees.tree(part("x", write("x.txt", ""), write("y.txt", "")), part("z", write("z.txt", "")))
+    assert trees.work(plan).state is PlanState.CANCELLED
+    assert [child.error for child in trees.parts.plans.children(plan.id)] == ["cancelled: enough"] * 2
+
+
+def test_a_part_of_what_was_cancelled_does_not_begin(trees: TreeBench) -> None:
+    """Whoever cancelled the parent may have been killed before it came to the parts."""
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    trees.parts.plans.move(plan, (plan.phase, PlanState.CANCELLED), now=trees.container.clock.now())
+    trees.work(plan)
+    child = trees.child(plan, "x")
+    assert child.state is PlanState.CANCELLED
+    assert trees.calls(child) == []
+
+
+def test_what_a_part_waits_for_is_told_by_the_whole(trees: TreeBench) -> None:
+    asks = part("asks", replace(command("echo > made.txt"), granted=False), profile="manual")
+    plan = trees.worked(part("inner", parts=[asks]), part("y", write("y.txt", "")))
+    assert plan.standing == WAITING
+    child = trees.child(trees.child(plan, "inner"), "asks")
+    waited = waited_for(plan)
+    assert waited["for"] == "sub-plans"
+    assert "sub-plan 1 of 1 (asks) waits for you: call 1 (command) needs leave for command" in waited["what"]
+    assert waited["remedy"] == f"`agents plan approve {child.id} 1` or `agents plan deny {child.id} 1`"
+    assert [ask["plan"] for ask in waited["asks"]] == [child.id]
+    trees.parts.lifecycle.answer(child, True)
+    plan = trees.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "made.txt") == "\n"
+
+
+def test_a_strategy_that_is_too_large_starts_nothing(tmp_path: Path) -> None:
+    with tree_bench(tmp_path, settings={"max_fan_out": 2, "max_depth": 1}) as trees:
+        plan = trees.worked(*[part(name, write(name, "")) for name in "abc"])
+        assert plan.standing == ERRORED
+        assert "wants 3 sub-plans, and may have 2 (plan.max_fan_out)" in str(plan.error)
+        assert trees.parts.plans.children(plan.id) == []
+        plan = trees.worked(part("inner", parts=[part("deep", write("deep.txt", ""))]))
+        inner = trees.child(plan, "inner")
+        assert "it lies 1 deep, and sub-plans may lie 1 deep (plan.max_depth)" in str(inner.error)
+        assert trees.parts.plans.children(inner.id) == []
+
+
+def test_leave_for_parts_that_nobody_listed_is_asked_once(trees: TreeBench) -> None:
+    parts = [part("x", write("x.txt", "")), part("y", write("y.txt", ""))]
+    trees.know(part("whole", parts=parts), profile="review")
+    plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
+    assert plan.standing == WAITING
+    assert [(call.tool, call.state.value) for call in trees.calls(plan)] == [("spawn", "asked")]
+    assert trees.parts.plans.children(plan.id) == []
+    plan = trees.answer(plan, True)
+    assert plan.standing == COMPLETE, plan.error
+    assert [call.tool for call in trees.calls(plan)] == ["spawn", "merge", "merge"]
+
+
+def test_parts_that_may_not_be_are_refused(trees: TreeBench) -> None:
+    trees.know(part("whole", parts=[part("x", write("x.txt", ""))]), profile="review", action_profile="ci")
+    plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
+    assert plan.standing == ERRORED
+    assert "spawn" in str(plan.error)
+    assert trees.parts.plans.children(plan.id) == []
+
+
+def test_what_parts_disagree_about_waits_for_a_person_and_is_never_complete(trees: TreeBench) -> None:
+    plan = trees.worked(
+        part("x", edit("a.txt", "one", "ONE")),
+        part("y", edit("a.txt", "one", "Eins")),
+        part("after", write("after.txt", ""), needs=[2]),
+    )
+    assert plan.standing == WAITING
+    assert waited_for(plan)["for"] == "conflict"
+    assert waited_for(plan)["what"] == "sub-plans disagree about a.txt"
+    assert "ONE" in trees.file(plan, "a.txt")
+    assert "Eins" in trees.file(plan, "a.txt")
+    with pytest.raises(PlanError, match="nobody said who is right"):
+        trees.apply(plan)
+    assert trees.resume(plan).standing == WAITING
+    with pytest.raises(StopIteration):
+        trees.child(plan, "after")
+
+
+def test_a_part_is_not_applied_undone_or_deleted_alone(trees: TreeBench) -> None:
+    plan = trees.worked(part("x", write("x.txt", "")))
+    child = trees.child(plan, "x")
+    with pytest.raises(PlanError, match=f"part of plan {plan.id}, and applied with it.*apply {plan.id}"):
+        trees.apply(child)
+    with pytest.raises(PlanError, match=f"undone with it.*undo {plan.id}"):
+        trees.parts.apply.undo(child)
+    with pytest.raises(PlanError, match=f"plan delete {plan.id}"):
+        trees.parts.cleanup.delete(child)
+
+
+def test_deleting_the_whole_deletes_its_parts(trees: TreeBench) -> None:
+    plan = trees.worked(part("x", write("x.txt", "")), part("breaks", FAILS))
+    child = trees.child(plan, "x")
+    trees.parts.cleanup.delete(plan)
+    with pytest.raises(UnknownPlan):
+        trees.now(child)
+    with pytest.raises(SandboxMissing):
+        trees.sandbox(child)
+
+
+def test_a_whole_with_a_part_at_work_is_not_deleted(trees: TreeBench) -> None:
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    child = trees.child(plan, "x")
+    with pytest.raises(PlanError, match=f"its sub-plan {child.id} is running"):
+        trees.parts.cleanup.delete(plan)
+    assert trees.now(child).state is PlanState.QUEUED
+
+
+def test_cleaning_up_frees_merged_parts_and_keeps_the_others(trees: TreeBench) -> None:
+    plan = trees.tree(part("x", write("x.txt", "")), part("still", command("true")), part("breaks", FAILS))
+    trees.work(plan)
+    merged, still, broken = (trees.child(plan, name) for name in ("x", "still", "breaks"))
+    merge = next(call for call in trees.calls(plan) if call.step == "merge-2")
+    trees.parts.rewriting.rollback(trees.now(plan), merge.number)
+    freed = {one.plan_id for one in trees.parts.cleanup.collect(timedelta(0))}
+    assert freed == {merged.id}
+    assert trees.parts.cleanup.loss_of(trees.now(plan)) == "it holds changes that were never applied"
+    assert {trees.sandbox(one).plan_id for one in (still, broken)} == {still.id, broken.id}
+
+
+def test_what_is_lost_with_a_whole_is_what_its_parts_hold(trees: TreeBench) -> None:
+    plan = trees.worked(part("breaks", write("half.txt", ""), FAILS))
+    child = trees.child(plan, "breaks")
+    loss = f"its sub-plan {child.id}: it holds changes that were never applied"
+    assert trees.parts.cleanup.loss_of(plan) == loss
+
+
+def test_a_whole_hears_of_a_part_whose_worker_died_without_a_word(trees: TreeBench) -> None:
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    job = trees.owned_job(plan)
+    now = trees.container.clock.now()
+    failed = Outcome(JobState.FAILED, error="its worker died, and again")
+    trees.container.jobs.finish(job.id, job.fence, failed, now=now)
+    plan = trees.parts.lifecycle.reconciled(trees.now(plan))
+    assert plan.standing == (Phase.EXECUTE, PlanState.QUEUED)
+    plan = trees.work(plan)
+    assert plan.standing == ERRORED
+    assert "(x) failed: its worker died, and again" in str(plan.error)
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+
+
+def test_a_job_that_is_claimed_before_its_plan_was_moved_takes_it_up(trees: TreeBench) -> None:
+    """Or whose submitter was killed in between."""
+    trees.know(part("x", write("x.txt", "")))
+    plan = trees.made("x")
+    new = NewJob(kind_of_plan(plan.id), {"plan_id": plan.id}, key=key_of_job(plan), at_most=4)
+    trees.container.jobs.submit(new, now=trees.container.clock.now())
+    assert trees.work(plan).standing == COMPLETE
+    assert trees.parts.lifecycle.queueing.queue(plan).standing == COMPLETE
+
+
+def test_a_job_of_a_plan_that_was_decided_about_since_does_nothing(trees: TreeBench) -> None:
+    trees.know(part("x", write("x.txt", "")))
+    plan = trees.made("x")
+    new = NewJob(kind_of_plan(plan.id), {"plan_id": plan.id}, key=key_of_job(plan))
+    trees.container.jobs.submit(new, now=trees.container.clock.now())
+    trees.parts.lifecycle.cancel(plan, "not wanted")
+    assert trees.work(plan).state is PlanState.CANCELLED
+
+
+def test_a_part_may_do_no_more_than_the_whole(trees: TreeBench) -> None:
+    limits = {"cost_dollars": None, "tokens": 5, "calls": None, "seconds": None}
+    request = {"model": "scripted/x", "limits": limits, "max_parallel": 2, "sub_goals": ["x"]}
+    plan = trees.worked(
+        part("x", write("x.txt", "")),
+        request=request,
+        profile="trusted",
+        action_profile="ci",
+        invariants=("never touch a.txt",),
+        directory="folder",
+        include=("kept/*",),
+    )
+    child = trees.child(plan, "x")
+    assert child.request["profile"] == "trusted+ci"
+    assert child.request["invariants"] == ("never touch a.txt",)
+    assert child.request["directory"] == "folder"
+    assert child.request["include"] == ("kept/*",)
+    assert child.request["model"] == "scripted/x"
+    assert child.request["max_parallel"] == 2
+    assert "sub_goals" not in child.request
+    assert child.action == "builtin/goal"
+    assert child.request["arguments"] == {"goal": "x"}
+    assert trees.container.jobs.get(str(child.job_id)).at_most == 2
