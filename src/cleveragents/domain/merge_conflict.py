@@ -29,8 +29,8 @@ __all__ = [
     "merge_step",
     "open_conflicts",
     "part_of_merge",
+    "resolved_result",
     "shown",
-    "step_by_hand",
     "tree_left_by",
 ]
 
@@ -40,7 +40,6 @@ DIRECTORY = 0o040000
 """The mode of a state that is a whole directory: its content is the name of a tree."""
 
 _STEP = "merge-"
-_BY_HAND = "resolved-"
 
 
 class Take(str, Enum):
@@ -175,14 +174,24 @@ def part_of_merge(call: ToolCall) -> str | None:
     return call.step.removeprefix(_STEP)
 
 
-def step_by_hand(conflict: KeptConflict, attempt: int) -> str:
-    """The step of the call with which a person resolves it, for the so-manieth time."""
-    return f"{_BY_HAND}{conflict.merge}-{conflict.index}-{attempt}"
-
-
 def is_by_hand(call: ToolCall) -> bool:
-    """Whether a person, and no actor, resolves a conflict by it."""
-    return call.tool == RESOLVE and call.step is not None and call.step.startswith(_BY_HAND)
+    """Whether a person, and no actor, resolves a conflict by it: what a person does belongs to no step."""
+    return call.tool == RESOLVE and call.step is None
+
+
+def resolved_result(
+    path: str, take: Take, ended: Iterable[KeptConflict], tree: str, files: Iterable[str]
+) -> JsonValue:
+    """What a call `resolve` tells: which conflicts it ended, and the tree that it left."""
+    return freeze(
+        {
+            "path": path,
+            "take": take.value,
+            "ended": [{"merge": one.merge, "index": one.index} for one in ended],
+            "tree": tree,
+            "files": sorted(map(shown, files)),
+        }
+    )
 
 
 def tree_left_by(call: ToolCall) -> str | None:

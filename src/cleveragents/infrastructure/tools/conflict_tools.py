@@ -1,8 +1,8 @@
-"""The tool with which conflicts of merged sub-plans are resolved, by an actor or for a person."""
+"""The tool with which an actor resolves conflicts of merged sub-plans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +12,8 @@ from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.ports.tools import SandboxFiles, Tool, Workplace
 from cleveragents.application.services.conflict_resolution import resolution_of
 from cleveragents.application.services.plan_history import PlanHistory
-from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.merge_conflict import RESOLVE, Take, shown
+from cleveragents.domain.json_value import JsonValue, thaw
+from cleveragents.domain.merge_conflict import RESOLVE, Take, resolved_result
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import ToolRefused, UnknownTool
@@ -24,12 +24,10 @@ __all__ = ["ConflictGround", "ConflictTools"]
 
 @dataclass(frozen=True, slots=True)
 class ConflictGround:
-    """Whose conflicts they are, and where their files are. `admit` raises `ToolRefused` where it may not be
-    done just now; it is asked while nobody else can work in the sandbox."""
+    """Whose conflicts they are, and where their files are."""
 
     history: PlanHistory
     sandbox: Sandbox
-    admit: Callable[[], None] = lambda: None
 
 
 class ResolveArguments(Arguments):
@@ -68,15 +66,13 @@ class ResolveTool(TypedTool[ResolveArguments, ResolveResult]):
 
     def run(self, arguments: ResolveArguments, workplace: Workplace) -> ResolveResult:
         ground = self._ground
-        ground.admit()
         sandbox = ground.sandbox
         take = Take(arguments.take)
         found = resolution_of(ground.history, sandbox.plan_id, sandbox, arguments.path, take)
         workplace.stop.raise_if_cancelled()
         sandbox.restore(found.states)
-        ended = [EndedConflict(merge=one.merge, index=one.index) for one in found.ended]
-        files = sorted(map(shown, found.states))
-        return ResolveResult(path=arguments.path, take=take.value, ended=ended, tree=found.tree, files=files)
+        told = resolved_result(arguments.path, take, found.ended, found.tree, found.states)
+        return ResolveResult.model_validate(thaw(told))
 
 
 class ConflictTools:

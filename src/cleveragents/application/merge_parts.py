@@ -1,0 +1,44 @@
+"""Joins what a person needs to resolve conflicts of merged sub-plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.application.services.conflicts_by_hand import ConflictsByHand
+    from cleveragents.application.services.tool_execution import ToolExecution
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["conflicts_by_hand"]
+
+
+def conflicts_by_hand(container: Container) -> ConflictsByHand:
+    """Resolves conflicts of plans that nobody runs."""
+    from cleveragents.application.services.async_worker import CancellationToken
+    from cleveragents.application.services.conflicts_by_hand import ConflictsByHand
+    from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+    from cleveragents.application.services.tool_execution import ToolExecution
+    from cleveragents.domain.policy import READ_ONLY
+    from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
+
+    parts = container.plan_parts
+
+    def execution(plan: Plan, sandbox: Sandbox) -> ToolExecution:
+        return ToolExecution(
+            sandbox=sandbox,
+            policy=READ_ONLY,  # no tool is called: a person does it
+            stop=CancellationToken(),
+            calls=parts.calls,
+            context=PlanExecutionContext(plan.id, parts.changesets),
+            history=parts.history,
+            tools=parts.tools,
+            commands=parts.commands(Path(plan.resource)),
+            files_in=lambda root, before: ConfinedFiles(root, before_change=before),
+            clock=container.clock,
+            faults=container.faults,
+        )
+
+    return ConflictsByHand(parts.plans, parts.sandboxes, parts.history, execution)

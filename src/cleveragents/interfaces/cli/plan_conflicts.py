@@ -1,0 +1,122 @@
+"""`agents plan resolve`: what is to become of the conflicts that came of merging a plan's sub-plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.domain.merge_conflict import KeptConflict, Take
+from cleveragents.interfaces.cli.output import Output, Row, counted, format_option, printable, progress
+from cleveragents.interfaces.cli.plan_account import told_plan
+from cleveragents.interfaces.cli.plan_reach import ensure_reachable
+from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["resolve_conflicts"]
+
+
+@click.command("resolve")
+@plan_argument
+@click.argument("paths", nargs=-1)
+@click.option("--ours", "take", flag_value=Take.OURS.value, help="Take what the plan itself had.")
+@click.option("--theirs", "take", flag_value=Take.THEIRS.value, help="Take what the merged sub-plan had.")
+@click.option(
+    "--edited", "take", flag_value=Take.EDITED.value, help="Take what you made of it in the sandbox."
+)
+@format_option
+@pass_session
+def resolve_conflicts(
+    session: Session, plan_id: str, paths: tuple[str, ...], take: str | None, output: Output
+) -> None:
+    """Say what is to become of the conflicts in a plan whose sub-plans disagree.
+
+    Without PATHS it lists those that are open, with both sides. In text, both sides are marked in the file,
+    and --ours or --theirs takes a side in the marked places only; what else was changed in the file stays.
+    With --edited the file counts as it is in the sandbox, without marks; all that you edited there is taken
+    in. When none is left, `agents plan resume PLAN` goes on.
+
+    \b
+    Example:
+      agents plan resolve 7QX2
+      agents plan resolve 7QX2 src/shop.py --theirs
+      agents plan resolve 7QX2 README.md docs/index.md --edited
+    """
+    if bool(paths) != (take is not None):
+        raise click.UsageError("name PATHS together with one of --ours, --theirs and --edited")
+    container = session.container()
+    plan = found_plan(container.plan_parts, plan_id)
+    ensure_reachable(container.plan_parts, plan)
+    if take is None:
+        _told_conflicts(output, container, plan)
+        return
+    _resolve(container, plan, paths, Take(take))
+    left = container.plan_parts.merging.open_conflicts(plan.id)
+    progress(_what_is_left(plan, left))
+    told_plan(output, container.plan_parts, plan)
+
+
+def _resolve(container: Container, plan: Plan, paths: Sequence[str], take: Take) -> None:
+    from cleveragents.application.merge_parts import conflicts_by_hand
+    from cleveragents.domain.merge_conflict import shown
+
+    by_hand = conflicts_by_hand(container)
+    for path in dict.fromkeys(map(shown, paths)):
+        call = by_hand.resolve(plan, path, take)
+        progress(f"resolved, as call {call.number}: {printable(path)} ({take.value})")
+
+
+def _what_is_left(plan: Plan, left: Sequence[KeptConflict]) -> str:
+    if left:
+        return f"{counted(len(left), 'conflict')} left; `agents plan resolve {plan.id}` shows them"
+    return f"no conflict is left; `agents plan resume {plan.id}` goes on"
+
+
+def _told_conflicts(output: Output, container: Container, plan: Plan) -> None:
+    from cleveragents.application.services.conflict_words import conflict_in_words
+
+    found = container.plan_parts.merging.open_conflicts(plan.id)
+    sandbox = container.plan_parts.sandboxes.open(plan.id) if found else None
+    if output.for_programs or sandbox is None:
+        rows = [_row(conflict, sandbox) for conflict in found if sandbox is not None]
+        output.table(rows, [], empty=f"plan {plan.id} has no open conflict")
+        return
+    for conflict in found:
+        output.title(printable(f"{conflict.shown_path}, merging: {conflict.title}"))
+        click.echo(printable(conflict_in_words(conflict, sandbox.content).partition("\n")[2]))
+    progress(f"its files are in {sandbox.root}")
+    progress(
+        f"`agents plan resolve {plan.id} PATH --ours`, `--theirs`, or `--edited` after you edited it there"
+    )
+
+
+def _row(conflict: KeptConflict, sandbox: Sandbox) -> Row:
+    from cleveragents.application.services.conflict_words import side_in_short
+
+    def side(take: Take) -> Row:
+        from cleveragents.domain.merge_conflict import shown
+
+        path, state = conflict.side(take)
+        return {
+            "is": side_in_short(conflict, take),
+            "path": shown(path),
+            "mode": None if state is None else f"{state.mode:o}",
+            "content": None if state is None else state.content,
+        }
+
+    return {
+        "path": conflict.shown_path,
+        "kind": conflict.kind,
+        "marked": conflict.marked,
+        "sub_plan": conflict.plan_id,
+        "title": conflict.title,
+        "file": str(sandbox.root / conflict.path) if conflict.path == conflict.shown_path else None,
+        "ours": side(Take.OURS),
+        "theirs": side(Take.THEIRS),
+    }

@@ -1,0 +1,140 @@
+"""A stand for merges: a parent plan and sub-plans with real sandboxes and records, run by nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sqlalchemy import select
+
+from cleveragents.application.container import Container
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, StartTree
+from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
+from cleveragents.application.services.plan_history import bring_to
+from cleveragents.application.services.sub_plan_merge import SubPlanMerge
+from cleveragents.application.services.tool_execution import CallRequest, ToolExecution
+from cleveragents.domain.event import EventType
+from cleveragents.domain.merge_conflict import MergeOutcome
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.policy import profile
+from cleveragents.domain.tool import ToolCall
+from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
+from cleveragents.infrastructure.tools.conflict_tools import ConflictGround, ConflictTools
+from cleveragents.interfaces.demo.story import demo_settings
+
+__all__ = ["MergeStand", "Worker"]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A plan, its sandbox, and whoever makes its calls."""
+
+    plan: Plan
+    sandbox: Sandbox
+    execution: ToolExecution
+
+    @property
+    def tree(self) -> str:
+        """What its records come to."""
+        return self.sandbox.tree(self.execution.history.states(self.plan.id))
+
+    def does(self, change: Callable[[Path], None], step: str = "1") -> ToolCall:
+        """Changes files, as a command would, and records what a look at them finds."""
+        change(self.sandbox.root)
+        return self.execution.note(step, "command", {})
+
+    def becomes(self, tree: str, step: str = "1") -> ToolCall:
+        """The files become those of a tree that its repository has."""
+        wanted = {path: step.after for path, step in self.sandbox.changes_of(tree).items()}
+        return self.does(lambda root: bring_to(self.sandbox, wanted), step)
+
+    def writes(self, files: Mapping[str, str | bytes | None], step: str = "1") -> ToolCall:
+        """Writes these files; None deletes one."""
+
+        def change(root: Path) -> None:
+            for name, content in files.items():
+                path = root / name
+                if content is None:
+                    path.unlink()
+                    continue
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+        return self.does(change, step)
+
+    def text(self, path: str) -> str:
+        return (self.sandbox.root / path).read_text()
+
+
+class MergeStand:
+    """One process's parts, for plans on one resource."""
+
+    def __init__(self, home: Path, resource: Path, faults: FaultPoints | None = None) -> None:
+        state = home / "state"
+        state.mkdir(parents=True, exist_ok=True)
+        self.resource = resource
+        self.container = Container(demo_settings(state), faults=faults)
+        self.parts = self.container.plan_parts
+
+    @property
+    def merging(self) -> SubPlanMerge:
+        parts = self.parts
+        return SubPlanMerge(parts.sandboxes, parts.history, parts.result, self.container.faults)
+
+    def parent(self, goal: str = "the whole") -> Worker:
+        return self._made(goal, None)
+
+    def child(self, parent: Worker, goal: str = "a part", *, tree: str | None = None) -> Worker:
+        """A sub-plan that begins with what its parent has now."""
+        return self._made(goal, StartTree(parent.plan.id, tree or parent.tree))
+
+    def found(self, plan_id: str) -> Worker:
+        """The plan as another process finds it; what was left half done is settled."""
+        worker = self._worker(self.parts.plans.get(plan_id), self.parts.sandboxes.open(plan_id))
+        worker.execution.settle()
+        return worker
+
+    def merge(self, parent: Worker, child: Worker, part: str) -> MergeOutcome:
+        return self.merging.merge(parent.plan, child.plan, part, parent.execution)
+
+    def resolve(self, parent: Worker, path: str, take: str, step: str) -> ToolCall:
+        """As an actor does."""
+        tools = ConflictTools(ConflictGround(self.parts.history, parent.sandbox))
+        request = CallRequest(step, "resolve", {"path": path, "take": take})
+        return replace(parent.execution, tools=tools).call(request)
+
+    def told(self, *kinds: EventType) -> list[Mapping[str, object]]:
+        """What is told to all of these kinds, in order."""
+        query = select(outbox.c.payload).where(outbox.c.event_type.in_([kind.value for kind in kinds]))
+        with self.container.database.read() as connection:
+            found = connection.execute(query.order_by(outbox.c.number)).scalars().all()
+        return [json.loads(payload) for payload in found]
+
+    def _made(self, goal: str, start: StartTree | None) -> Worker:
+        new = NewPlan(goal, "tests/steps", str(self.resource))
+        plan = self.parts.plans.create(new, now=self.container.clock.now())
+        request = SandboxRequest(plan.id, self.resource, start=start)
+        return self._worker(plan, self.parts.sandboxes.create(request))
+
+    def _worker(self, plan: Plan, sandbox: Sandbox) -> Worker:
+        parts = self.parts
+        execution = ToolExecution(
+            sandbox=sandbox,
+            policy=profile("full-auto"),
+            stop=CancellationToken(),
+            calls=parts.calls,
+            context=PlanExecutionContext(plan.id, parts.changesets),
+            history=parts.history,
+            tools=parts.tools,
+            commands=parts.commands(self.resource),
+            files_in=lambda root, before: ConfinedFiles(root, before_change=before),
+            clock=self.container.clock,
+            faults=self.container.faults,
+        )
+        return Worker(plan, sandbox, execution)
