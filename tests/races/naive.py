@@ -15,7 +15,7 @@ from tests.races.naive_bridge import (
     PredecessorLedger,
     SemaphoreThreads,
 )
-from tests.races.naive_budget import LookThenReserveBudgetStore, SettledLaterBudgetStore
+from tests.races.naive_budget import LookThenReserveBudgetStore, OwnBudgetStore, SettledLaterBudgetStore
 from tests.races.naive_cancellation import EventToken, LockedEventToken
 from tests.races.naive_changesets import (
     LockOnlyContext,
@@ -38,6 +38,7 @@ from tests.races.naive_plan_store import (
     UnheldCheckStore,
     UnversionedPlanStore,
 )
+from tests.races.naive_tree import LookThenSpawnPlanStore
 from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
 
 __all__ = ["NAIVE", "REPORTED"]
@@ -65,10 +66,12 @@ NAIVE: tuple[type, ...] = (
     UncountedTable,
     LookThenReserveBudgetStore,
     SettledLaterBudgetStore,
+    OwnBudgetStore,
     UnversionedPlanStore,
     LookThenMovePlanStore,
     LookThenWriteCallStore,
     UnheldCheckStore,
+    LookThenSpawnPlanStore,
     NaivePart,
     LookThenBuildIndex,
 )

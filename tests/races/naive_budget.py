@@ -11,7 +11,7 @@ from cleveragents.domain.budget import Limits, Spend, exceeded
 from cleveragents.errors import BudgetExhausted
 from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
 
-__all__ = ["LookThenReserveBudgetStore", "SettledLaterBudgetStore"]
+__all__ = ["LookThenReserveBudgetStore", "OwnBudgetStore", "SettledLaterBudgetStore"]
 
 
 class LookThenReserveBudgetStore(SqlBudgetStore):
@@ -37,5 +37,15 @@ class SettledLaterBudgetStore(SqlBudgetStore):
             raise BudgetExhausted(plan_id, "", "")
         return replace(super().reserve(root_id, plan_id, Spend(), **call), worst=worst)
 
-    def settle(self, reservation: Reservation, spent: Spend, usage: Any, *, now: datetime) -> None:
-        super().settle(replace(reservation, worst=Spend()), spent, usage, now=now)
+    def settle(
+        self, reservation: Reservation, spent: Spend, usage: Any, *, now: datetime, priced: bool = True
+    ) -> None:
+        super().settle(replace(reservation, worst=Spend()), spent, usage, now=now, priced=priced)
+
+
+class OwnBudgetStore(SqlBudgetStore):
+    """Gives every plan a budget of its own, as large as the root's: what agents that start agents do."""
+
+    def reserve(self, root_id: str, plan_id: str, worst: Spend, **call: Any) -> Reservation:
+        self.open(plan_id, self.view(root_id).limits, now=call["now"])
+        return super().reserve(plan_id, plan_id, worst, **call)

@@ -1,0 +1,22 @@
+"""Trees of plans grow as far as they may and no further, over SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+from cleveragents.testing.identifiers import CountingIdentifiers
+from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
+from tests.races.plan_spawner import FULL, grow, parent_in, sizes
+
+
+@pytest.mark.parametrize("interval", SWITCH_INTERVALS)
+def test_eight_threads_that_spawn_at_once_fill_a_tree_exactly(database: Database, interval: float) -> None:
+    parent, job_id = parent_in(database)
+    plans = SqlPlanStore(database, CountingIdentifiers("new"))
+    refused: list[str] = []
+    with switch_interval(interval):
+        hammer(lambda number: grow(plans, parent, job_id, str(number), refused))
+    assert sizes(database, parent.id) == FULL
+    assert refused

@@ -1,0 +1,26 @@
+"""A store of plans that looks how large a tree is, and then lets it grow."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.plans import NewPlan, TreeLimits
+from cleveragents.domain.plan import Plan
+from cleveragents.errors import TreeTooLarge
+from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+
+__all__ = ["LookThenSpawnPlanStore"]
+
+
+class LookThenSpawnPlanStore(SqlPlanStore):
+    """Counts the sub-plans, and inserts one more in a transaction of its own."""
+
+    def spawn(
+        self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
+    ) -> Plan:
+        known = self.children(parent.id)
+        if len(known) >= limits.fan_out and all(child.key != key for child in known):
+            raise TreeTooLarge(parent.id, "")
+        wide = TreeLimits(limits.depth, 10**6)
+        return super().spawn(parent, new, key, wide, now=now, fence=fence)

@@ -1,0 +1,105 @@
+"""Processes of their own that let a tree grow: `python -m tests.races.plan_spawner URL PLAN_ID JOB_ID`.
+
+It says `ready`, begins when it is sent a line, and spawns from several threads: below that plan, and below
+what comes of it. Then it says how often it was refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import Counter
+from datetime import UTC, datetime
+
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.plans import NewPlan, PlanFacts, PlanStore, TreeLimits
+from cleveragents.domain.job import NewJob, WorkerIdentity
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.errors import StalePlan, TreeTooLarge
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+from cleveragents.testing.identifiers import CountingIdentifiers
+
+__all__ = ["FULL", "NOW", "grow", "parent_in", "sizes"]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LIMITS = TreeLimits(depth=2, fan_out=5)
+THREADS = 4
+EACH = 6
+FULL = (LIMITS.depth, LIMITS.fan_out, 1 + LIMITS.fan_out + LIMITS.fan_out**2)
+"""What that comes to: depth, fan-out, plans."""
+
+
+def begun(plans: PlanStore, plan: Plan, job_id: str) -> Plan:
+    """The plan, being worked on. Of many who begin it, all get it."""
+    while plan.state is not PlanState.PROCESSING:
+        strategized = plan.phase is Phase.STRATEGIZE
+        wanted = (Phase.STRATEGIZE, PlanState.PROCESSING if strategized else PlanState.QUEUED)
+        try:
+            plan = plans.move(plan, wanted, PlanFacts(job_id=job_id), now=NOW)
+        except StalePlan:
+            plan = plans.get(plan.id)
+    return plan
+
+
+def grow(plans: PlanStore, parent: Plan, job_id: str, name: str, refused: list[str]) -> None:
+    """Asks for more than fits, by names of its own and by names that all share."""
+    for number in range(EACH):
+        key = f"{name}-{number}" if number % 2 else f"shared-{number}"
+        try:
+            child = plans.spawn(
+                parent, NewPlan("part", "tests/any", "/repo"), key, LIMITS, now=NOW, fence=Fence(job_id, 1)
+            )
+        except TreeTooLarge:
+            refused.append(key)
+            continue
+        grow(plans, begun(plans, child, job_id), job_id, name, refused)
+
+
+def parent_in(database: Database) -> tuple[Plan, str]:
+    """A plan that is being worked on, and the job that does."""
+    names = CountingIdentifiers("old")
+    plans, jobs = SqlPlanStore(database, names), SqlJobStore(database, names)
+    jobs.submit(NewJob("tree"), now=NOW)
+    job = jobs.claim(WorkerIdentity("ann", "here", 1, 1), ["tree"], now=NOW)
+    assert job is not None
+    root = plans.create(NewPlan("goal", "tests/any", "/repo"), now=NOW)
+    return begun(plans, root, job.id), job.id
+
+
+def sizes(database: Database, root_id: str) -> tuple[int, int, int]:
+    """How deep the tree is, how many sub-plans a plan of it has at most, and how many plans it has."""
+    plans = SqlPlanStore(database, CountingIdentifiers("x"))
+    tree = [plan for plan in plans.list(limit=10_000) if plan.root == root_id]
+    parents = Counter(plan.parent_id for plan in tree if plan.parent_id is not None)
+    assert len({(plan.parent_id, plan.key) for plan in tree}) == len(tree)
+    return max(plan.depth for plan in tree), max(parents.values()), len(tree)
+
+
+def main(url: str, plan_id: str, job_id: str) -> None:
+    with open_database(url) as database:
+        plans = SqlPlanStore(database, UlidSource())
+        parent = plans.get(plan_id)
+        refused: list[str] = []
+        say("ready")
+        sys.stdin.readline()
+        threads = [
+            threading.Thread(target=grow, args=(plans, parent, job_id, f"{os.getpid()}-{n}", refused))
+            for n in range(THREADS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        say(str(len(refused)))
+
+
+def say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

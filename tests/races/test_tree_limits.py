@@ -1,0 +1,123 @@
+"""However many sub-plans are spawned at once, a tree grows no deeper and no wider than it may."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.plans import NewPlan, TreeLimits
+from cleveragents.domain.plan import Plan
+from cleveragents.errors import TreeTooLarge
+from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+from cleveragents.testing.identifiers import CountingIdentifiers
+from tests.races.explorers import Scenario, assert_caught, assert_holds
+from tests.races.naive_tree import LookThenSpawnPlanStore
+from tests.races.one_connection import content_of, in_memory_database
+from tests.races.plan_spawner import FULL, NOW, parent_in, sizes
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60.0
+
+
+@dataclass
+class Shared:
+    """A plan with room for one sub-plan, and what each worker was answered."""
+
+    store: type[SqlPlanStore]
+    answers: dict[int, Hashable] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        content, self.parent, self.job_id = _beginning()
+        self.database = in_memory_database(content)
+        self.plans = self.store(self.database, CountingIdentifiers("new"))
+
+    def spawn(self, who: int, key: str) -> None:
+        new = NewPlan("part", "tests/any", "/repo")
+        fence, limits = Fence(self.job_id, 1), TreeLimits(fan_out=1)
+        try:
+            self.plans.spawn(self.parent, new, key, limits, now=NOW, fence=fence)
+        except TreeTooLarge:
+            self.answers[who] = "refused"
+        else:
+            self.answers[who] = "spawned"
+
+    def outcome(self) -> Hashable:
+        children = len(self.plans.children(self.parent.id))
+        self.database.close()
+        return (self.answers[0], self.answers[1], children)
+
+
+@cache
+def _beginning() -> tuple[bytes, Plan, str]:
+    with in_memory_database() as database:
+        parent, job_id = parent_in(database)
+        return content_of(database), parent, job_id
+
+
+def the_last_place(store: type[SqlPlanStore]) -> Scenario[Shared]:
+    outcomes: set[Hashable] = {("spawned", "refused", 1), ("refused", "spawned", 1)}
+    return Scenario(
+        name="two spawn where there is room for one",
+        setup=lambda: Shared(store),
+        workers=[lambda shared: shared.spawn(0, "a"), lambda shared: shared.spawn(1, "b")],
+        outcome=Shared.outcome,
+        allowed=lambda outcome: outcome in outcomes,
+        reachable=frozenset(outcomes),
+    )
+
+
+def one_key(store: type[SqlPlanStore]) -> Scenario[Shared]:
+    only: Hashable = ("spawned", "spawned", 1)
+    return Scenario(
+        name="two spawn by one key",
+        setup=lambda: Shared(store),
+        workers=[lambda shared: shared.spawn(0, "a"), lambda shared: shared.spawn(1, "a")],
+        outcome=Shared.outcome,
+        allowed=lambda outcome: outcome == only,
+        reachable=frozenset({only}),
+    )
+
+
+def test_of_two_that_spawn_where_there_is_room_for_one_one_is_refused() -> None:
+    assert_holds(the_last_place(SqlPlanStore), effort=20)
+
+
+def test_two_that_spawn_by_one_key_get_the_same_sub_plan() -> None:
+    assert_holds(one_key(SqlPlanStore), effort=20)
+
+
+def test_a_store_that_looks_before_it_spawns_is_caught() -> None:
+    assert_caught(the_last_place(LookThenSpawnPlanStore), effort=120)
+
+
+def test_two_processes_let_it_grow_as_far_as_it_may_and_no_further(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/tree.db"
+    with open_database(url) as database:
+        parent, job_id = parent_in(database)
+        command = [sys.executable, "-m", "tests.races.plan_spawner", url, parent.id, job_id]
+        children = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+            for _ in range(2)
+        ]
+        try:
+            for child in children:
+                assert child.stdout is not None
+                assert child.stdout.readline() == "ready\n"
+            told = [child.stdin for child in children]
+            for pipe in told:
+                assert pipe is not None
+                pipe.write("go\n")
+                pipe.flush()
+            answers = [child.communicate(timeout=SECONDS)[0] for child in children]
+        finally:
+            for child in children:
+                child.kill()
+                child.communicate()
+        assert all(int(answer) > 0 for answer in answers)
+        assert sizes(database, parent.id) == FULL
