@@ -23,14 +23,26 @@ __all__ = ["diff_of_plan", "reread_plan", "review_plan", "rollback_plan"]
 
 
 @click.command("diff")
-@plan_argument
+@click.argument("plan_id", metavar="PLAN", required=False)
 @click.argument("paths", nargs=-1)
 @click.option("--stat", is_flag=True, help="Only how much changed in each file.")
 @click.option("--name-only", is_flag=True, help="Only the names of changed files.")
+@click.option(
+    "--between",
+    nargs=2,
+    metavar="A B",
+    help="Compare two outcomes: PLAN now, or PLAN@N before its N-th correction.",
+)
 @format_option
 @pass_session
 def diff_of_plan(
-    session: Session, plan_id: str, paths: tuple[str, ...], stat: bool, name_only: bool, output: Output
+    session: Session,
+    plan_id: str | None,
+    paths: tuple[str, ...],
+    stat: bool,
+    name_only: bool,
+    between: tuple[str, str] | None,
+    output: Output,
 ) -> None:
     """Show what a plan changed, as it would be applied.
 
@@ -43,10 +55,20 @@ def diff_of_plan(
       agents plan diff 7QX2
       agents plan diff 7QX2 --stat src/
       agents plan diff 7QX2 | git apply --check
+      agents plan diff --between 7QX2@1 7QX2
     """
     if stat and name_only:
         raise click.UsageError("--stat and --name-only exclude each other")
     parts = session.container().plan_parts
+    if between is not None:
+        from cleveragents.interfaces.cli.plan_between import show_between
+
+        # There is no plan to name, so whatever else is said is a path.
+        named = paths if plan_id is None else (plan_id, *paths)
+        show_between(parts, output, between, named, _options(stat, name_only))
+        return
+    if plan_id is None:
+        raise click.UsageError("name a PLAN, or two outcomes with --between")
     plan = found_plan(parts, plan_id)
     ensure_diffable(parts, plan)
     ensure_reachable(parts, plan)

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.domain.decision import Decision, DecisionState
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import spelt
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import PlanError
-from cleveragents.interfaces.cli.output import Output, format_option, printable, progress, timestamp
-from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, plan_argument
+from cleveragents.interfaces.cli.output import (
+    Output,
+    counted,
+    format_option,
+    printable,
+    progress,
+    timestamp,
+)
+from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, on_one_line, plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from rich.tree import Tree
+
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.correction import Correction
+    from cleveragents.domain.plan import Plan
 
 __all__ = ["answer_plan", "explain_decision", "tree_of_plan"]
 
@@ -27,7 +40,8 @@ __all__ = ["answer_plan", "explain_decision", "tree_of_plan"]
 @format_option
 @pass_session
 def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: Output) -> None:
-    """Show what was decided in a plan, as a tree: each decision below the one that led to it.
+    """Show what was decided in a plan, as a tree: each decision below the one that led to it, and after them
+    the plan's sub-plans. With --all, every branch that was ever there, and the correction that ended it.
 
     \b
     Example:
@@ -37,20 +51,24 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
     every = parts.thinking.decisions.of_plan(plan.id)
+    ended = _ended_by(parts.thinking.corrections.of_plan(plan.id))
     shown = [d for d in every if superseded_too or d.state is DecisionState.ACTIVE]
+    below = _below(parts, plan)
     if output.for_programs:
-        output.table([_fields(decision) for decision in shown], [], empty="")
+        rows = [{"kind": "decision", **_fields(decision, ended)} for decision in shown]
+        output.table([*rows, *(_sub_plan_fields(one) for one in below)], [], empty="")
         return
-    if not shown:
+    if not shown and not below:
         progress("nothing was decided in it: it has no strategist, or has not got that far")
         return
     from rich.console import Console
     from rich.tree import Tree
 
-    tree = Tree(printable(goal_of(plan)))
-    _grow(tree, shown, None)
+    tree = Tree(_plain(goal_of(plan)))
+    _grow(tree, shown, None, ended)
+    _grow_plans(tree, below, plan.id)
     Console(no_color=not output.for_eyes, highlight=False).print(tree)
-    progress(f"`agents plan explain {plan.id} NUMBER` says why")
+    _tell_more(plan, every, shown)
 
 
 @click.command("explain")
@@ -72,8 +90,9 @@ def explain_decision(session: Session, plan_id: str, number: int, output: Output
     if decision is None:
         known = f"there are {len(every)}: `agents plan tree {plan.id}`" if every else "there is none"
         raise PlanError(plan.id, f"it has no decision {number}; {known}")
+    ended = _ended_by(parts.thinking.corrections.of_plan(plan.id))
     if output.for_programs:
-        output.record(_fields(decision))
+        output.record({**_fields(decision, ended), "steps": _steps_of(plan, decision)})
         return
     made = decision.made
     fields: dict[str, JsonValue] = {"question": made.question, "choice": made.choice, "why": made.rationale}
@@ -85,8 +104,14 @@ def explain_decision(session: Session, plan_id: str, number: int, output: Output
     fields["follows from"] = made.parent
     fields["decided by"] = made.made_by
     fields["decided at"] = timestamp(decision.created_at)
+    fields["carried out by"] = ", ".join(_steps_of(plan, decision))
     fields["state"] = decision.state.value
+    correction = ended.get(number)
+    if correction is not None:
+        fields["superseded by"] = f"correction {correction.number}: {_said(correction)}"
     output.record({name: value for name, value in fields.items() if value not in (None, "")})
+    if decision.state is DecisionState.ACTIVE and not plan.state.ended:
+        progress(f'`agents plan correct {plan.id} {number} --guidance "…"` corrects it')
 
 
 @click.command("answer")
@@ -110,25 +135,89 @@ def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> No
     worked_on(container, plan, output)
 
 
-def _grow(tree: Tree, decisions: Sequence[Decision], parent: int | None) -> None:
+def _ended_by(corrections: Sequence[Correction]) -> Mapping[int, Correction]:
+    """The correction that ended each decision which no longer holds."""
+    return {number: one for one in corrections for number in one.made.superseded}
+
+
+def _below(parts: PlanParts, plan: Plan) -> list[Plan]:
+    """Its sub-plans and theirs, each after its parent."""
+    return [one for child in parts.plans.children(plan.id) for one in (child, *_below(parts, child))]
+
+
+def _steps_of(plan: Plan, decision: Decision) -> tuple[str, ...]:
+    """The steps that carry it out, as far as they say so."""
+    from cleveragents.domain.strategy import Strategy
+
+    tasks = () if plan.strategy is None else Strategy.from_json(plan.strategy).tasks
+    return tuple(task.name for task in tasks if decision.number in task.decisions)
+
+
+def _tell_more(plan: Plan, every: Sequence[Decision], shown: Sequence[Decision]) -> None:
+    if shown:
+        progress(f"`agents plan explain {plan.id} NUMBER` says why")
+    hidden = len(every) - len(shown)
+    if hidden:
+        progress(f"superseded: {counted(hidden, 'decision')}; --all shows them, and what ended them")
+
+
+def _grow(
+    tree: Tree, decisions: Sequence[Decision], parent: int | None, ended: Mapping[int, Correction]
+) -> None:
     numbers = {decision.number for decision in decisions}
     for decision in decisions:
         # One whose parent is not shown hangs where the parent would.
         above = decision.made.parent if decision.made.parent in numbers else None
         if above == parent:
-            _grow(tree.add(_line(decision)), decisions, decision.number)
+            _grow(tree.add(_line(decision, ended)), decisions, decision.number, ended)
 
 
-def _line(decision: Decision) -> str:
+def _grow_plans(tree: Tree, plans: Sequence[Plan], parent: str) -> None:
+    for plan in plans:
+        if plan.parent_id == parent:
+            line = _plain(f"sub-plan {plan.id}: {goal_of(plan)} ({spelt(plan.standing)})")
+            _grow_plans(tree.add(line), plans, plan.id)
+
+
+def _line(decision: Decision, ended: Mapping[int, Correction]) -> str:
     made = decision.made
     sure = "" if made.confidence is None else f" ({made.confidence:.0%})"
-    gone = "" if decision.state is DecisionState.ACTIVE else " [superseded]"
-    text = f"{decision.number}. {made.question} → {made.choice}{sure}{gone}"
+    gone = "" if decision.state is DecisionState.ACTIVE else f" [superseded{_by(decision, ended)}]"
+    return _plain(f"{decision.number}. {made.question} → {made.choice}{sure}{gone}")
+
+
+def _by(decision: Decision, ended: Mapping[int, Correction]) -> str:
+    """Which correction ended it; at the one that was wrong, in whose words."""
+    correction = ended.get(decision.number)
+    if correction is None:
+        return ""
+    said = f": {_said(correction)}" if correction.made.decision == decision.number else ""
+    return f" by correction {correction.number}{said}"
+
+
+def _said(correction: Correction) -> str:
+    return on_one_line(redact_text(correction.made.guidance))
+
+
+def _plain(text: str) -> str:
     return printable(text).replace("[", "\\[")
 
 
-def _fields(decision: Decision) -> dict[str, JsonValue]:
+def _sub_plan_fields(plan: Plan) -> dict[str, JsonValue]:
+    return {
+        "kind": "sub-plan",
+        "id": plan.id,
+        "parent_plan": plan.parent_id,
+        "key": plan.key,
+        "goal": redact_text(plan.goal),
+        "phase": plan.phase.value,
+        "state": plan.state.value,
+    }
+
+
+def _fields(decision: Decision, ended: Mapping[int, Correction]) -> dict[str, JsonValue]:
     made = decision.made
+    correction = ended.get(decision.number)
     return {
         "number": decision.number,
         "parent": made.parent,
@@ -138,6 +227,15 @@ def _fields(decision: Decision) -> dict[str, JsonValue]:
         "alternatives": tuple({"choice": a.choice, "reason": a.reason} for a in made.alternatives),
         "confidence": made.confidence,
         "made_by": made.made_by,
+        "checkpoint": made.checkpoint,
         "state": decision.state.value,
+        "superseded_by": None
+        if correction is None
+        else {
+            "correction": correction.number,
+            "decision": correction.made.decision,
+            "guidance": redact_text(correction.made.guidance),
+            "by_itself": correction.made.by_itself,
+        },
         "created_at": timestamp(decision.created_at),
     }
