@@ -80,11 +80,12 @@ def test_actors_are_listed_and_broken_ones_told(agents: Agents, tmp_path: Path) 
     assert listed.code == 0
     assert "bad.yaml: line 1: 'type' is missing" in listed.err
     rows = json.loads(agents("actor", "list", "--format", "json").out)
-    assert [(row["name"], row["origin"], row["description"]) for row in rows[3:]] == [
+    assert [(row["name"], row["origin"], row["description"]) for row in rows[-2:]] == [
         ("me/bad", "user", ""),
         ("team/one", "user", "Asks first."),
     ]
-    assert rows[3]["problem"] == "line 1: 'type' is missing; for example: type: llm"
+    assert {row["origin"] for row in rows[:-2]} == {"builtin"}
+    assert rows[-2]["problem"] == "line 1: 'type' is missing; for example: type: llm"
 
 
 def test_an_actor_is_shown_by_name_or_by_file(agents: Agents) -> None:

@@ -170,9 +170,10 @@ class CommandNode(AgentNode):
     """An agent that is run as a command: it is told once, works, and exits with one of `expect_exit`.
 
     It is told on its standard input, by an argument (`{prompt}` in `argv`, or the last one), or in a file
-    (`{prompt_file}` in `argv`).
+    (`{prompt_file}` in `argv`). `variables` are set for it.
     """
 
+    variables: Mapping[str, str] = field(default_factory=dict)
     prompt_by: PromptBy = "stdin"
     expect_exit: tuple[int, ...] = (0,)
 

@@ -34,6 +34,8 @@ def agent_problems(actor: Actor, node: AgentNode) -> Iterator[_Problem]:
             yield ("argv", number), "there is a NUL character in it; take it out"
     if isinstance(node, CommandNode):
         yield from _prompt_problems(node)
+        for name in node.variables:
+            yield from _variable_problem(("variables", name), name, 'NO_COLOR: "1"')
     yield from _environment_problems(node)
     yield from _home_problems(node)
 
@@ -51,13 +53,16 @@ def _prompt_problems(node: CommandNode) -> Iterator[_Problem]:
 def _environment_problems(node: AgentNode) -> Iterator[_Problem]:
     for number, name in enumerate(node.environment):
         place: Place = ("environment", number)
-        if not _VARIABLE.fullmatch(name):
-            remedy = "write the name alone, its value is the one that it has where the plan runs"
-            yield place, f"{name[:60]!r} is no variable's name; {remedy}"
-        elif name.startswith(_OWN_PREFIX):
-            yield place, f"{name[:60]!r} is ours, and no agent gets it; take it out"
-        elif name in node.environment[:number]:
+        yield from _variable_problem(place, name, "the name alone: it has the value that it has for you")
+        if name in node.environment[:number]:
             yield place, f"{name!r} is said twice; keep one"
+
+
+def _variable_problem(place: Place, name: str, example: str) -> Iterator[_Problem]:
+    if not _VARIABLE.fullmatch(name):
+        yield place, f"{name[:60]!r} is no variable's name; write {example}"
+    elif name.startswith(_OWN_PREFIX):
+        yield place, f"{name[:60]!r} is ours, and no agent gets it; take it out"
 
 
 def _home_problems(node: AgentNode) -> Iterator[_Problem]:

@@ -61,6 +61,7 @@ class CommandStep:
             "argv": list(node.argv),
             "prompt": prompt,
             "prompt_by": node.prompt_by,
+            "variables": dict(node.variables),
             "environment": list(node.environment),
             "home": list(node.home),
             "network": node.network,

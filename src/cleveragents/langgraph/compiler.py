@@ -8,7 +8,6 @@ branch with several ways to arrive gets a node of its own there, which they all 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from langgraph.constants import END as GRAPH_END
@@ -31,6 +30,7 @@ from cleveragents.domain.actor import (
     ToolNode,
 )
 from cleveragents.errors import InvalidActor
+from cleveragents.langgraph.acp_node import AcpStep
 from cleveragents.langgraph.command_node import CommandStep
 from cleveragents.langgraph.human_node import HumanStep
 from cleveragents.langgraph.joins import Edge, Meeting, meetings
@@ -130,10 +130,7 @@ class _Compilation:
         if isinstance(node, CommandNode):
             return CommandStep(self._actor, node).run
         if isinstance(node, AcpNode):
-            step: Callable[..., Any] = (
-                import_module("cleveragents.langgraph.acp_node").AcpStep(self._actor, node).run
-            )
-            return step
+            return AcpStep(self._actor, node).run
         inner = self._actors.get(node.actor)
         graph = compile_actor(inner, self._actors, above=(*self._above, self._actor.name))
         return SubgraphStep(self._actor, node, inner, graph).run

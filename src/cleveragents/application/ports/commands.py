@@ -51,10 +51,11 @@ class CommandHome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTerms:
-    """What one command has that others have not: an input, variables of ours by name, things in its home,
-    other places that it may read, the network; and how many processes it may have at once."""
+    """What one command has that others have not: an input, variables, ours by name, things in its home, other
+    places that it may read, the network; and how many processes it may have at once."""
 
     input: bytes = b""
+    environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     passed: tuple[str, ...] = ()
     home: CommandHome | None = None
     readable: tuple[Path, ...] = ()

@@ -55,7 +55,7 @@ class CallCommands:
             timeout_seconds=min(timeout_seconds, self.limit_seconds),
             network=self.network or terms.network,
             readable=(*self.sandbox.readable, *terms.readable),
-            environment=self.environment,
+            environment={**self.environment, **terms.environment},
             markers=self.markers,
             input=terms.input,
             output_limit_bytes=terms.output_limit_bytes,

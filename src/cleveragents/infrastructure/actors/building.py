@@ -121,9 +121,11 @@ def _llm(name: str, fields: _Fields, after: tuple[str, ...]) -> LlmNode:
 
 def _command(name: str, fields: _Fields, after: tuple[str, ...]) -> CommandNode:
     way = fields.get("prompt_by")
+    variables = mapping_of(fields.get("variables"))
     codes = tuple(code for code in items_of(fields.get("expect_exit")) if isinstance(code, int))
     return CommandNode(
         **_agent(name, fields, after),
+        variables={key: value for key, value in variables.items() if isinstance(value, str)},
         prompt_by=cast(PromptBy, way) if way in get_args(PromptBy) else "stdin",
         expect_exit=codes or (0,),
     )

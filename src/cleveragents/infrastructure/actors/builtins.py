@@ -1,20 +1,36 @@
-"""The actors that are shipped: YAML files beside this module, and their prompts, read like anybody's."""
+"""The actors that are shipped: YAML files beside this module, and their prompts, read like anybody's.
+
+Those for other agents are many, and are read when somebody asks for one of them, or for all.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from importlib.resources import files
 
+from cleveragents.domain.action import BUILTIN_NAMESPACE
 from cleveragents.domain.actor import Actor
 from cleveragents.infrastructure.actors.loading import load_actor
 
-__all__ = ["builtin_actors"]
+__all__ = ["EXTERNAL_NAMESPACE", "builtin_actors", "external_actors"]
+
+EXTERNAL_NAMESPACE = "external"
+"""Of the actors that are other agents."""
 
 
-@lru_cache(maxsize=1)
 def builtin_actors() -> tuple[Actor, ...]:
-    """All of them, by name."""
-    folder = files("cleveragents.infrastructure.actors") / "builtin"
+    """Our own, by name."""
+    return _actors_in(BUILTIN_NAMESPACE)
+
+
+def external_actors() -> tuple[Actor, ...]:
+    """Those that run other agents, by name."""
+    return _actors_in(EXTERNAL_NAMESPACE)
+
+
+@lru_cache(maxsize=2)
+def _actors_in(name: str) -> tuple[Actor, ...]:
+    folder = files("cleveragents.infrastructure.actors") / name
     found = [
         load_actor(entry.read_bytes(), entry.name, prompts=lambda path: folder.joinpath(path).read_bytes())
         for entry in folder.iterdir()

@@ -20,7 +20,7 @@ from cleveragents.application.ports.trust import TrustStore
 from cleveragents.domain.action import BUILTIN_NAMESPACE
 from cleveragents.domain.actor import Actor, is_actor_file
 from cleveragents.errors import ConfigurationError, InvalidActor, NotTrusted, UnknownActor
-from cleveragents.infrastructure.actors.builtins import builtin_actors
+from cleveragents.infrastructure.actors.builtins import EXTERNAL_NAMESPACE, builtin_actors, external_actors
 from cleveragents.infrastructure.actors.loading import load_actor
 from cleveragents.infrastructure.actors.prompt_files import PromptReader, prompts_beside
 from cleveragents.infrastructure.trust.repository_files import ACTORS_DIRECTORY, actor_paths
@@ -77,12 +77,11 @@ class ActorLibrary:
         """
         if is_actor_file(name):
             return self._given_out(self._of_user(Path(name)))
-        names: list[str] = []
-        for listing in self._found():
+        # Reading them takes a while, and all of them are in that namespace.
+        for listing in self._found(external=name.startswith(f"{EXTERNAL_NAMESPACE}/")):
             if listing.name == name:
                 return self._given_out(listing)
-            names.append(listing.name)
-        near = get_close_matches(name, names, n=1)
+        near = get_close_matches(name, [listing.name for listing in self._found()], n=1)
         raise UnknownActor(name, near[0] if near else None)
 
     def list(self) -> Sequence[ActorListing]:
@@ -97,8 +96,10 @@ class ActorLibrary:
             found.append(listing)
         return found
 
-    def _found(self) -> Iterator[ActorListing]:
+    def _found(self, *, external: bool = True) -> Iterator[ActorListing]:
         for actor in builtin_actors():
+            yield ActorListing(actor.name, "builtin", "shipped", True, actor)
+        for actor in external_actors() if external else ():
             yield ActorListing(actor.name, "builtin", "shipped", True, actor)
         for path in sorted(self._user_directory.rglob("*.yaml")):
             yield self._of_user(path)

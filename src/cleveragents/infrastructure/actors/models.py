@@ -102,6 +102,7 @@ class _Agent(_Model):
 
 class _Command(_Agent):
     type: Literal["command"]
+    variables: dict[str, str] = Field(default_factory=dict, description="Variables that are set for it.")
     prompt_by: Literal["stdin", "argument", "file"] = Field(
         default="stdin",
         description="How it is told: by its input, in place of {prompt} in argv (or as its last argument), "

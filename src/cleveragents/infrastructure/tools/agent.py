@@ -37,6 +37,7 @@ class AgentArguments(Arguments):
     argv: list[str] = Field(min_length=1, description="the program and its arguments; no shell is involved")
     prompt: str = Field(description="what it is told")
     prompt_by: Literal["stdin", "argument", "file"] = "stdin"
+    variables: dict[str, str] = Field(default={}, description="variables that are set for it")
     environment: list[str] = Field(default=[], description="names of the user's variables that it gets")
     home: list[str] = Field(default=[], description="paths below the user's home that it gets a copy of")
     network: bool = False
@@ -73,6 +74,7 @@ class AgentArguments(Arguments):
         files = {_PROMPT_NAME: told} if self.prompt_by == "file" else {}
         return CommandTerms(
             input=told if self.prompt_by == "stdin" else b"",
+            environment=self.variables,
             passed=tuple(self.environment),
             home=CommandHome(tuple(self.home), files),
             readable=tuple(_shown(self.argv)),
@@ -99,18 +101,15 @@ class AgentTool(TypedTool[AgentArguments, AgentOutcome]):
     result = AgentOutcome
 
     def needs(self, arguments: AgentArguments, files: SandboxFiles) -> Capability:
+        program = arguments.argv[0]
+        if "/" not in program and look_up(program, os.environ.get("PATH", os.defpath)) is None:
+            remedy = f"; to install it: {arguments.install}" if arguments.install else ""
+            raise ToolRefused(self.name, f"there is no program {program!r} on your PATH{remedy}")
         return Capability.NETWORK if arguments.network else Capability.COMMAND
 
     def run(self, arguments: AgentArguments, workplace: Workplace) -> AgentOutcome:
-        try:
-            done = workplace.run(
-                arguments.words,
-                directory="",
-                timeout_seconds=arguments.timeout_seconds,
-                terms=arguments.terms,
-            )
-        except ToolRefused as refused:
-            raise ToolRefused(self.name, f"{refused.reason}{_remedy(arguments)}") from refused
+        seconds = arguments.timeout_seconds
+        done = workplace.run(arguments.words, directory="", timeout_seconds=seconds, terms=arguments.terms)
         if done.cancelled:
             raise Cancelled(workplace.stop.reason)
         problem = _problem(arguments, done)
@@ -179,8 +178,3 @@ def _said(done: CommandResult) -> str:
         return "; it said nothing"
     cut = f"…{end[-_SHOWN_CHARACTERS:]}" if len(end) > _SHOWN_CHARACTERS else end
     return f"; the end of what it said:\n{cut}"
-
-
-def _remedy(arguments: AgentArguments) -> str:
-    missing = look_up(arguments.argv[0], os.environ.get("PATH", os.defpath)) is None
-    return f"; to install it: {arguments.install}" if missing and arguments.install else ""

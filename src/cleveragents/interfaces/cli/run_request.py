@@ -167,10 +167,8 @@ def _ensure_countable(parts: PlanParts, cast: Sequence[str], root: Path) -> None
 
     programs = programs_of_cast(parts.actors(root), cast)
     if programs:  # guard: a limit that nobody can keep is none
-        remedy = f"bound the time instead (--timeout), or tell {programs[0]} itself"
-        raise click.UsageError(
-            f"what {programs[0]} spends cannot be counted here, so no limit of money; {remedy}"
-        )
+        problem = f"a limit of money cannot be kept: what {programs[0]} spends is not counted here"
+        raise click.UsageError(f"{problem}; bound the time instead (--timeout), or tell {programs[0]} itself")
 
 
 def _joined(asked: Limits, budget: Budget) -> Limits:
