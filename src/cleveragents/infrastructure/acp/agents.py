@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 
 from cleveragents.application.ports.agents import AgentClient, AgentOutcome, AgentRequest
@@ -31,6 +32,7 @@ class AcpAgents:
         """As the port says."""
         if find_spec("acp") is None:
             raise ToolRefused(request.name, _EXTRA)
+        import_module("acp")  # here, because it takes its time, and the loop has none
         from cleveragents.infrastructure.acp.session import AcpSession
 
         session = AcpSession(request, client, self._place, self._bounds)

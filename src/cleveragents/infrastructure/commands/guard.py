@@ -108,6 +108,10 @@ class _Guard:
             refused = self._never_executed(status)
         return {"code": self._status, "cause": self.cause, "refused": refused}
 
+    @property
+    def _complaints(self) -> int:
+        return self.program.get("errors", self.program["output"])
+
     def _grace(self) -> float:
         if self.cause == "processes":  # guard: what multiplies is not given the time to
             return 0.0
@@ -132,7 +136,7 @@ class _Guard:
         except (OSError, ValueError) as error:
             return getattr(error, "strerror", None) or str(error), status
         finally:
-            for descriptor in {*passed, program["input"], program["output"]}:
+            for descriptor in {*passed, program["input"], program["output"], self._complaints}:
                 os.close(descriptor)
         return None, status
 
@@ -145,7 +149,7 @@ class _Guard:
                 executable=executable,
                 stdin=program["input"],
                 stdout=program["output"],
-                stderr=program["output"],
+                stderr=self._complaints,
                 env=program["environment"],
                 cwd=program["directory"],
                 pass_fds=passed,

@@ -12,7 +12,8 @@ class GuardProgram(TypedDict):
 
     `executable` is run with `argv`. `arguments`, if not None, are handed to it (to bubblewrap) in a file,
     since a command line can be read by everybody. `markers` are in the guard's own environment. `private` is
-    removed if the caller cannot do it. With more than `processes` at once, if it is said, the command is
+    removed if the caller cannot do it. What it complains of goes to `errors`, if that is said, and else to
+    `output`. With more than `processes` at once, if it is said, the command is
     ended.
     """
 
@@ -30,6 +31,7 @@ class GuardProgram(TypedDict):
     path: list[str]
     private: str | None
     processes: NotRequired[int | None]
+    errors: NotRequired[int]
 
 
 class GuardReport(TypedDict):

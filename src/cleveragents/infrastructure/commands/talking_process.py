@@ -48,18 +48,23 @@ class TalkingProcess:
         self._said = bytearray()
         self._watched: dict[int, Callable[[bytes], None]] = {}
         self._ending: asyncio.Task[None] | None = None
+        self._hearing: asyncio.ReadTransport | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.report: GuardReport | None = None
         self.over = asyncio.Event()
         with ExitStack() as theirs:
             self._socket, their_socket = socket.socketpair()
             theirs.callback(their_socket.close)
+            # Two ways: a program may take a socket that it reads from for closed when it writes to it, too.
+            self._heard, heard_in = os.pipe()
+            theirs.callback(os.close, heard_in)
             self._output, output_in = os.pipe()
             theirs.callback(os.close, output_in)
             program = {
                 **program,
                 "input": their_socket.fileno(),
-                "output": output_in,
+                "output": heard_in,
+                "errors": output_in,
                 "parent": os.getpid(),
                 "path": [str(_PACKAGES), *(entry for entry in sys.path if entry.startswith("/"))],
             }
@@ -68,7 +73,7 @@ class TalkingProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output_in,
-                pass_fds=(output_in, their_socket.fileno()),
+                pass_fds=(heard_in, output_in, their_socket.fileno()),
                 env={name: os.environ[name] for name in _GUARD_NEEDS if name in os.environ}
                 | program["markers"],
                 cwd="/",
@@ -86,7 +91,13 @@ class TalkingProcess:
     async def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """What it says and what it is told; a line is bounded."""
         if self._streams is None:
-            self._streams = await asyncio.open_unix_connection(sock=self._socket, limit=MESSAGE_BYTES)
+            loop = asyncio.get_running_loop()
+            reader = asyncio.StreamReader(limit=MESSAGE_BYTES)
+            self._hearing, _ = await loop.connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._heard, "rb", 0)
+            )
+            _, writer = await asyncio.open_unix_connection(sock=self._socket)
+            self._streams = reader, writer
         return self._streams
 
     @property
@@ -154,6 +165,10 @@ class TalkingProcess:
             self._socket.close()
         else:
             self._streams[1].transport.abort()
+        if self._hearing is None:
+            os.close(self._heard)
+        else:
+            self._hearing.close()
         self._control.close()
         self._reports.close()
         os.close(self._output)

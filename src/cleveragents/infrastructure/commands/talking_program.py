@@ -27,9 +27,6 @@ from cleveragents.infrastructure.commands.program_lookup import find_program
 
 __all__ = ["ProgramPlace", "bubblewrap_for", "talking_program"]
 
-# A guard gives a command one descriptor for all it says, and messages must not be mixed with complaints. So
-# its input is a socket, which goes both ways, and only what it complains of takes the pipe.
-_TALK_BACK = ("/bin/sh", "-c", 'exec "$@" >&0', "sh")
 _LONGEST_SECONDS = 30 * 24 * 3600.0
 
 
@@ -95,8 +92,8 @@ def talking_program(
     )
     found = find_program(command, environment["PATH"], os.environ.get("PATH", ""))
     program: GuardProgram = {
-        "executable": _TALK_BACK[0],
-        "argv": [*_TALK_BACK, *command.argv],
+        "executable": str(found),
+        "argv": [*command.argv],
         "arguments": None,
         "environment": environment,
         "markers": markers,
@@ -115,7 +112,7 @@ def talking_program(
         program["environment"] = markers
         program["directory"] = "/"
         program["executable"] = bubblewrap
-        program["argv"] = [bubblewrap, "--", *_TALK_BACK, *command.argv]
+        program["argv"] = [bubblewrap, "--", *command.argv]
         program["arguments"] = arguments_for(
             command,
             environment,
