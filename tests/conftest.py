@@ -37,6 +37,7 @@ ENGINE = (
     "unit/test_cli_narrow",
     "unit/test_cli_plans",
     "unit/test_cli_run_",
+    "unit/test_cli_trees",
     "unit/test_commands_",
     "unit/test_context_cli",
     "unit/test_guards_",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.plan import PlanState
@@ -14,9 +15,10 @@ from cleveragents.interfaces.cli.narrow import NARROW
 if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
 
-__all__ = ["COLOURS", "GAP", "BoardRow", "fitted", "rank", "said_state"]
+__all__ = ["COLOURS", "GAP", "BoardRow", "beside", "fitted", "rank", "said_state"]
 
 GAP = "  "
+_STEP = re.compile(r"^step (\d+) of (\d+): ")
 COLOURS = {
     PlanState.PROCESSING: "cyan",
     PlanState.COMPLETE: "green",
@@ -36,7 +38,7 @@ class BoardRow:
         self.doing = ""
 
     def say(self, message: str) -> None:
-        self.doing = one_line(message)
+        self.doing = _STEP.sub(r"\1/\2 ", one_line(message))
         for line in message.split("\n"):
             self._scroll(f"{self._short}{GAP}{line}")
 
@@ -73,6 +75,11 @@ def fitted(short: str, phase: str, state: str, tokens: str, goal: str, doing: st
     cells = [short.ljust(6), state.ljust(10)]
     if width >= 70:
         cells = [short.ljust(6), phase.ljust(10), state.ljust(10), tokens.rjust(8)]
+    return beside(cells, goal, doing, width)
+
+
+def beside(cells: Sequence[str], goal: str, doing: str, width: int) -> str:
+    """The cells, and in the rest of the room what it is about and what it does; both, if that is enough."""
     rest = width - sum(len(cell) + len(GAP) for cell in cells)
     if width < NARROW:
         return GAP.join([*cells, _cut(goal, rest)])

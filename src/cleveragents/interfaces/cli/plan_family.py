@@ -20,11 +20,11 @@ __all__ = [
     "below",
     "conflicts_of",
     "count_of_parts",
-    "has_parts",
     "is_merged",
     "parts_of",
     "short_of",
     "title_of",
+    "wanted_parts",
     "who_needs_somebody",
 ]
 
@@ -46,9 +46,9 @@ def title_of(plan: Plan) -> str:
     return " ".join(goal.split())
 
 
-def has_parts(plan: Plan) -> bool:
-    """Whether its strategy has sub-plans, made already or not."""
-    return any(task.get("sub_plan") for task in _tasks(plan))
+def wanted_parts(plan: Plan) -> int:
+    """How many sub-plans its strategy has, made already or not."""
+    return sum(bool(task.get("sub_plan")) for task in _tasks(plan))
 
 
 def below(parts: PlanParts, plan: Plan) -> list[Plan]:
@@ -78,19 +78,15 @@ def conflicts_of(parts: PlanParts, plan: Plan) -> Sequence[KeptConflict]:
 def count_of_parts(parts: PlanParts, plan: Plan) -> str:
     """`3/5`: how many of its own sub-plans are done, of those that it is to have; empty if none."""
     children = parts.plans.children(plan.id)
-    if not children and not has_parts(plan):
-        return ""
+    wanted = max(wanted_parts(plan), len(children))
     done = sum(child.standing == _DONE for child in children)
-    wanted = sum(bool(task.get("sub_plan")) for task in _tasks(plan))
-    return f"{done}/{max(wanted, len(children))}"
+    return f"{done}/{wanted}" if wanted else ""
 
 
 def parts_of(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
     """Its own sub-plans in the order of its strategy, those that are not begun included; then those that a
     correction left behind."""
     known = {child.key: child for child in parts.plans.children(plan.id)}
-    if not known and not has_parts(plan):
-        return []
     merged = _merged(parts, plan.id)
     names = {number: str(task["name"]) for number, task in enumerate(_tasks(plan), start=1)}
     rows: list[dict[str, JsonValue]] = []

@@ -12,7 +12,7 @@ from cleveragents.domain.plan import PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.narrow import is_narrow
 from cleveragents.interfaces.cli.output import Output, ago, format_option, progress
-from cleveragents.interfaces.cli.plan_family import has_parts, short_of, title_of
+from cleveragents.interfaces.cli.plan_family import short_of, title_of, wanted_parts
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, state_in_short
 from cleveragents.interfaces.cli.session import Session, pass_session
@@ -110,10 +110,9 @@ def _row(parts: PlanParts, plan: Plan, output: Output, now: datetime, *, below: 
 
 
 def _counted_parts(parts: PlanParts, plan: Plan) -> tuple[int, int]:
-    if not has_parts(plan):
-        return 0, 0
-    children = parts.plans.children(plan.id)
-    return sum(child.state is PlanState.COMPLETE for child in children), len(children)
+    wanted = wanted_parts(plan)
+    children = parts.plans.children(plan.id) if wanted else ()
+    return sum(child.state is PlanState.COMPLETE for child in children), max(wanted, len(children))
 
 
 def _listed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -18,9 +18,10 @@ from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import colour, progress, timestamp
 from cleveragents.interfaces.cli.plan_family import (
     count_of_parts,
-    has_parts,
     is_merged,
     short_of,
+    title_of,
+    wanted_parts,
     who_needs_somebody,
 )
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
@@ -47,6 +48,8 @@ __all__ = [
     "waited",
     "what_it_waits_for",
 ]
+
+_FEW = 3
 
 plan_argument = click.argument("plan_id", metavar="PLAN")
 
@@ -148,7 +151,7 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
 def state_in_short(parts: PlanParts, plan: Plan) -> str:
     """As a row has room for it: a plan that is done is there to be applied, or changed nothing; of one whose
     sub-plans are under way, how many of them are done."""
-    if waits_for_sub_plans(plan) or (plan.state.running and has_parts(plan)):
+    if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
         return f"sub-plans {count_of_parts(parts, plan)}"
     if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE):
         return plan.state.value
@@ -178,13 +181,14 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.state is PlanState.ERRORED:
         more = log if parts.history.calls(plan.id) else ("show", "says what is known of it")
         steps = [more, (resume[0], "tries again, from the step that failed"), reject]
+        return [*_logs_of_failed(parts, plan), *_spelt_steps(steps, plan)]
     elif plan.state is PlanState.APPLIED:
         steps = [diff, ("undo", "takes it out of your files again")] if is_kept(parts, plan) else []
     elif parts.lifecycle.is_to_be_cancelled(plan):
         steps = [(cancel[0], "settles that it is cancelled")]
     elif plan.state.running:
         steps = [cancel] if parts.lifecycle.is_worked_on(plan) else [resume, cancel]
-    return [(_spelt_step(step, plan.id), what) for step, what in steps]
+    return _spelt_steps(steps, plan)
 
 
 def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
@@ -200,8 +204,8 @@ def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
     if waits == SUB_PLANS:
         return [("watch", "follows it"), resume, cancel]
     if waits == "conflict":
-        take = "takes what was there; --theirs what the sub-plan made, --edited what you make of it"
-        return [("resolve PATH --ours", take), ("resume", "goes on when all are decided"), cancel]
+        resolve = ("resolve", "shows what they disagree about; --ours, --theirs or --edited decides it")
+        return [resolve, ("resume", "goes on with it then"), cancel]
     if waits == "correction":
         return [resume, cancel]
     if waits == "question":
@@ -256,6 +260,16 @@ def _budget_option(parts: PlanParts, plan: Plan) -> str:
     found = re.search(r"--[a-z-]+ [^`\s]+", str(waiting.get("remedy")))
     option = found[0] if found else "--max-tokens N"
     return f"--timeout {more_time(parts, plan)}" if option.startswith("--timeout") else option
+
+
+def _logs_of_failed(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
+    """Where it says why, if it failed because its sub-plans did."""
+    failed = [child for child in parts.plans.children(plan.id) if child.state is PlanState.ERRORED]
+    return [(_spelt_step("log", one.id), f"says what {title_of(one)!r} did") for one in failed[:_FEW]]
+
+
+def _spelt_steps(steps: Sequence[tuple[str, str]], plan: Plan) -> list[tuple[str, str]]:
+    return [(_spelt_step(step, plan.id), what) for step, what in steps]
 
 
 def _spelt_step(step: str, plan_id: str) -> str:

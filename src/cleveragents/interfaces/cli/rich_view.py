@@ -17,14 +17,14 @@ from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.board import announced
-from cleveragents.interfaces.cli.board_row import COLOURS, BoardRow, fitted, rank, said_state
+from cleveragents.interfaces.cli.board_row import COLOURS, BoardRow, beside, rank, said_state
 from cleveragents.interfaces.cli.footer import Footer, Size
 from cleveragents.interfaces.cli.interruption import STOPPING
 from cleveragents.interfaces.cli.live_output import PieceFlow
 from cleveragents.interfaces.cli.live_view import LiveView, PlainView, one_line
 from cleveragents.interfaces.cli.log_lines import logs_to
 from cleveragents.interfaces.cli.output import printable
-from cleveragents.interfaces.cli.plan_family import short_of, title_of
+from cleveragents.interfaces.cli.plan_family import short_of, title_of, wanted_parts
 from cleveragents.interfaces.cli.plan_meter import spending_words
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ __all__ = ["RichView", "elapsed", "in_lines", "spinner", "styled"]
 _READ_SECONDS = 0.5
 _TAIL = 2_000
 _TAIL_LINES = 2
+_WIDE = 70
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _STEP = re.compile(r"step \d+ of \d+|check |mending|\S+ reads the changes")
 _STYLES = (
@@ -173,10 +174,11 @@ class RichView:
         return "waits for its sub-plans" if waits_for_sub_plans(plan) else "working"
 
     def _progress(self) -> str:
-        """How many of the sub-plans are done."""
-        plans = [reading.plan for reading in self._meter.below]
-        done = sum(plan.state is PlanState.COMPLETE for plan in plans)
-        return f"{done} of {len(plans)} sub-plans done" if plans else ""
+        """How many of its own sub-plans are done, of those that it is to have."""
+        plan = self._meter.last.plan
+        own = [reading.plan for reading in self._meter.below if reading.plan.parent_id == plan.id]
+        done = sum(child.state is PlanState.COMPLETE for child in own)
+        return f"{done} of {max(len(own), wanted_parts(plan))} sub-plans done" if own else ""
 
     def _parts(self, width: int, most: int) -> list[Text]:
         """A line for each sub-plan, of too many for those that count most."""
@@ -196,8 +198,10 @@ class RichView:
         doing = f"{spinner(self._clock())} {row.doing}" if running and row is not None else ""
         # Those of sub-plans stand further in; the plan itself is the heading.
         inset = "  " * max(1, plan.depth - self._meter.last.plan.depth)
-        cells = (short_of(plan.id), plan.phase.value, said_state(plan), f"{reading.spent.tokens:,}")
-        line = fitted(*cells, title_of(plan), doing, width - len(inset))
+        spent = any(one.spent.tokens for one in self._meter.below)
+        cells = [short_of(plan.id), said_state(plan).ljust(10)]
+        cells += [f"{reading.spent.tokens:,}".rjust(7)] if spent and width >= _WIDE else []
+        line = beside(cells, title_of(plan), doing, width - len(inset))
         return styled(printable(f"{inset}{line}"), COLOURS.get(plan.state, ""))
 
 

@@ -16,9 +16,10 @@ import click
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.goals import GOALS_ACTION, Goals, SubGoal
 from cleveragents.domain.json_value import freeze, thaw
-from cleveragents.errors import CleverAgentsError
+from cleveragents.errors import CleverAgentsError, InvalidGoals
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
 from cleveragents.interfaces.cli.goals_file import content_of
+from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.run_request import Wanted, named_action, requested_plan, thinking_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,14 @@ def requested_goals(container: Container, wanted: Wanted, name: str) -> NewPlan:
             return f"{one.name}: {error.format_message()}"
         return None
 
-    goals = load_goals(content_of(name), name, most=bounds.max_fan_out, judge=judge)
+    try:
+        goals = load_goals(content_of(name), name, most=bounds.max_fan_out, judge=judge)
+    except InvalidGoals as error:
+        if len(error.problems) == 1:
+            raise
+        for problem in error.problems:
+            progress(f"{name}, {problem}")
+        raise InvalidGoals(name, (f"{len(error.problems)} mistakes, as told above",)) from None
     return _whole(parts, wanted, goals, judged)
 
 
