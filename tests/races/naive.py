@@ -39,6 +39,7 @@ from tests.races.naive_plan_store import (
     UnversionedPlanStore,
 )
 from tests.races.naive_tree import LookThenSpawnPlanStore
+from tests.races.naive_wake_up import LookThenWaitQueue, MovedLaterQueue
 from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
 
 __all__ = ["NAIVE", "REPORTED"]
@@ -72,6 +73,8 @@ NAIVE: tuple[type, ...] = (
     LookThenWriteCallStore,
     UnheldCheckStore,
     LookThenSpawnPlanStore,
+    LookThenWaitQueue,
+    MovedLaterQueue,
     NaivePart,
     LookThenBuildIndex,
 )

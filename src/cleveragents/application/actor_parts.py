@@ -320,6 +320,7 @@ class ActorParts:
                 skills,
                 ContextTools(context),
                 self._deciding(ground, context),
+                *self._resolving(ground),
             )
             yield JoinedTools(*own, servers)
 
@@ -340,6 +341,14 @@ class ActorParts:
             hidden=(resource, self._container.state_directory),
             allowed_names=tuple(name.strip() for name in names if name.strip()),
         )
+
+    def _resolving(self, ground: ActorGround) -> tuple[ToolSource, ...]:
+        """For a plan that merges others; there is nothing to resolve in any other."""
+        from cleveragents.infrastructure.tools.conflict_tools import ConflictGround, ConflictTools
+
+        if not any(task.sub_plan for task in ground.strategy.tasks) or ground.execution is None:
+            return ()
+        return (ConflictTools(ConflictGround(ground.execution.history, ground.sandbox)),)
 
     def _deciding(self, ground: ActorGround, context: PlanContext) -> ToolSource:
         from cleveragents.infrastructure.tools.decide import DecideTools, DecisionPlace

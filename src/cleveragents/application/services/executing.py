@@ -17,6 +17,7 @@ from cleveragents.application.ports.models import ModelRequest
 from cleveragents.application.ports.plans import CheckStore
 from cleveragents.application.services.actor_stage import ActorGround, OpenStage, Stage
 from cleveragents.application.services.actor_turn import ActorTurn
+from cleveragents.application.services.conflict_words import conflict_task
 from cleveragents.application.services.sub_plans import SubPlans
 from cleveragents.application.services.tool_answers import cut
 from cleveragents.domain.actor import Actor, LlmNode
@@ -151,7 +152,7 @@ class _Hands:
         for merge in dict.fromkeys(conflict.merge for conflict in conflicts):
             of_merge = [conflict for conflict in conflicts if conflict.merge == merge]
             self._executing.say(redact_text(f"resolving what came of merging {of_merge[0].title}"))
-            self._run(f"resolve-{merge}", _conflict_words(of_merge))
+            self._run(f"resolve-{merge}", conflict_task(of_merge, self._ground.sandbox.content))
 
     def _run(self, part: str, words: str) -> None:
         actor = self._ground.casting.execute
@@ -161,24 +162,6 @@ class _Hands:
 def _may_go_back(strategy: Strategy) -> bool:
     casting = strategy.casting
     return strategy.returns < MOST_RETURNS and casting is not None and casting.strategize is not None
-
-
-def _conflict_words(conflicts: Sequence[KeptConflict]) -> str:
-    """What is to be resolved, and how."""
-    lines = [
-        f"Resolve the conflicts that came of merging another part of this plan: {conflicts[0].title}",
-        "",
-    ]
-    for conflict in conflicts:
-        how = "both sides are marked in the file" if conflict.marked else "the file holds one of the sides"
-        lines.append(f"- {conflict.path} ({conflict.kind}): {how}")
-    lines += [
-        "",
-        "Read each file, and make it what both sides wanted; leave no conflict markers.",
-        "Then call `resolve` for it: `edited` if you edited it, else `ours` or `theirs`.",
-        "Leave open what you cannot decide: a person will be asked.",
-    ]
-    return "\n".join(lines)
 
 
 def _only_a_person_mends(run: CheckRun) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
@@ -88,11 +89,17 @@ class PlanQueue:
         with suppress(UnknownPlan):
             self.woken(self.plans.get(plan.parent_id), [plan])
 
-    def look_again(self, plan: Plan) -> Plan:
-        """A plan that has just begun to wait for its sub-plans; queued, if one came to rest meanwhile."""
-        return self.woken(plan, self.plans.children(plan.id))
+    def put_down(self, plan: Plan, waiting_for: JsonValue, fence: Fence | None = None) -> Plan:
+        """The plan, waiting; queued, if a sub-plan that it waits for came to rest meanwhile. `StalePlan`,
+        `StaleFence`."""
+        standing = plan.phase, PlanState.WAITING
+        facts = PlanFacts(waiting_for=waiting_for)
+        waits = self.plans.move(plan, standing, facts, now=self.clock.now(), fence=fence)
+        # guard: who came to rest before this found it busy, and woke nobody
+        return self.woken(waits, self.plans.children(plan.id) if waits_for_sub_plans(waits) else ())
 
     def woken(self, parent: Plan, children: Sequence[Plan]) -> Plan:
+        """The parent; queued, if it waits for its sub-plans and one of these came to rest since it looked."""
         if not waits_for_sub_plans(parent) or not has_news(parent, children):
             return parent
         try:

@@ -235,8 +235,7 @@ class PlanRun:
         # guard: both sides of a conflict are in the files of one that was never settled
         waiting = waiting or self.sub_plans.has_open_conflict(plan)
         if waiting is not None:
-            held.wait(waiting)
-            self.lifecycle.queueing.look_again(held.plan)  # guard: what came to rest meanwhile found it busy
+            held.plan = self.lifecycle.queueing.put_down(plan, waiting, held.fence)
             return False
         broken = broken_by(strategy.invariants, execution.history.states(plan.id))
         if broken is not None:  # guard: whatever way it came about

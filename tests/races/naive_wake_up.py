@@ -1,0 +1,30 @@
+"""Parents that wait for their sub-plans as it is usually written first."""
+
+from __future__ import annotations
+
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.plans import PlanFacts
+from cleveragents.application.services.plan_queue import PlanQueue
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import Plan, PlanState
+from cleveragents.domain.sub_plan import is_at_rest
+
+__all__ = ["LookThenWaitQueue", "MovedLaterQueue"]
+
+
+class LookThenWaitQueue(PlanQueue):
+    """Looks whether there is anything to wait for, and then waits."""
+
+    def put_down(self, plan: Plan, waiting_for: JsonValue, fence: Fence | None = None) -> Plan:
+        if any(is_at_rest(child) for child in self.plans.children(plan.id)):
+            return plan
+        standing = plan.phase, PlanState.WAITING
+        facts = PlanFacts(waiting_for=waiting_for)
+        return self.plans.move(plan, standing, facts, now=self.clock.now(), fence=fence)
+
+
+class MovedLaterQueue(PlanQueue):
+    """A job that comes before its plan was moved finds that it is not its plan's, and lets it be."""
+
+    def taken_up_by(self, job_id: str, plan: Plan) -> Plan:
+        return plan

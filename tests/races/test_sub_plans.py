@@ -1,0 +1,145 @@
+"""A parent and its sub-plans come to rest at the same moment, and nobody is left waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cleveragents.application.services.plan_jobs import kind_of_plan
+from cleveragents.application.services.plan_queue import PlanQueue
+from cleveragents.domain.job import WorkerIdentity
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.sub_plan import SUB_PLANS, has_news, seen, waits_for_sub_plans
+from cleveragents.errors import CleverAgentsError
+from cleveragents.testing.clock import FakeClock
+from tests.races.explorers import Scenario, assert_caught, assert_holds
+from tests.races.naive_wake_up import LookThenWaitQueue, MovedLaterQueue
+from tests.races.plans_in_memory import JobsInMemory, PlansInMemory
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OWNER = WorkerIdentity("w", "here", 1, 1)
+Act = Callable[["Family"], Hashable]
+
+
+def plan_of(plan_id: str, parent_id: str | None = None) -> Plan:
+    return Plan(
+        plan_id,
+        "g",
+        "a/b",
+        "/r",
+        Phase.EXECUTE,
+        PlanState.PROCESSING,
+        version=6,
+        created_at=NOW,
+        updated_at=NOW,
+        parent_id=parent_id,
+        root_id="parent",
+    )
+
+
+@dataclass
+class Family:
+    """A parent that is being executed, and two sub-plans that are, too; the parent has looked at them."""
+
+    queue_class: type[PlanQueue]
+    answers: dict[int, Hashable] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.parent = plan_of("parent")
+        self.children = plan_of("1", "parent"), plan_of("2", "parent")
+        self.plans: Any = PlansInMemory([self.parent, *self.children])
+        self.jobs: Any = JobsInMemory()
+        self.queue = self.queue_class(self.plans, self.jobs, FakeClock())
+
+    def note(self, who: int, act: Act) -> None:
+        try:
+            self.answers[who] = act(self)
+        except CleverAgentsError as error:
+            self.answers[who] = type(error).__name__
+
+    def waits_in_vain(self) -> Hashable:
+        """Whether the parent waits though there is something to look at; where it stands; its jobs."""
+        parent = self.plans.get("parent")
+        in_vain = waits_for_sub_plans(parent) and has_news(parent, self.plans.children("parent"))
+        return in_vain, parent.state.value, len(self.jobs.kept)
+
+
+def parent_waits(family: Family) -> Hashable:
+    waiting = {"for": SUB_PLANS, "seen": seen(family.children)}
+    return family.queue.put_down(family.parent, waiting).state.value
+
+
+def child_rests(number: int, state: PlanState = PlanState.COMPLETE) -> Act:
+    def act(family: Family) -> Hashable:
+        child = family.children[number]
+        family.queue.wake(family.plans.move(child, (Phase.EXECUTE, state), now=NOW))
+        return None
+
+    return act
+
+
+def scenario(name: str, queue_class: type[PlanQueue], *acts: Act) -> Scenario[Family]:
+    return Scenario(
+        name=name,
+        setup=lambda: Family(queue_class),
+        workers=[(lambda family, who=who, act=act: family.note(who, act)) for who, act in enumerate(acts)],
+        outcome=Family.waits_in_vain,
+        # Still processing: it saw what there was before it began to wait, and goes on.
+        allowed=lambda outcome: outcome in {(False, "queued", 1), (False, "processing", 0)},
+        reachable=frozenset({(False, "queued", 1)}),
+    )
+
+
+@pytest.mark.parametrize("state", [PlanState.COMPLETE, PlanState.ERRORED, PlanState.CANCELLED])
+def test_a_sub_plan_that_rests_while_its_parent_begins_to_wait_is_looked_at(state: PlanState) -> None:
+    assert_holds(scenario("one rests", PlanQueue, parent_waits, child_rests(0, state)), effort=40)
+
+
+def test_two_that_rest_at_once_have_their_parent_look_once() -> None:
+    acts = parent_waits, child_rests(0), child_rests(1, PlanState.ERRORED)
+    assert_holds(scenario("two rest", PlanQueue, *acts), effort=60)
+
+
+def test_a_parent_that_looks_and_then_waits_is_caught() -> None:
+    assert_caught(scenario("one rests", LookThenWaitQueue, parent_waits, child_rests(0)), effort=120)
+
+
+def begun(queue_class: type[PlanQueue]) -> Scenario[Family]:
+    """A sub-plan is queued while a worker already claims what there is to do."""
+
+    def queue(family: Family) -> Hashable:
+        return family.queue.queue(family.plans.get(family.parent.id)).state.value
+
+    def claim(family: Family) -> Hashable:
+        job = family.jobs.claim(OWNER, [kind_of_plan(family.parent.id)], now=NOW)
+        if job is None:
+            return "nothing to do"
+        plan = family.queue.taken_up_by(job.id, family.plans.get(family.parent.id))
+        return "runs" if plan.job_id == job.id else "not its plan's"
+
+    def outcome(family: Family) -> Hashable:
+        plan = family.plans.get(family.parent.id)
+        return family.answers[0], family.answers[1], plan.job_id is not None
+
+    return Scenario(
+        name="claimed at once",
+        setup=lambda: Family(queue_class),
+        workers=[lambda family: family.note(0, queue), lambda family: family.note(1, claim)],
+        outcome=outcome,
+        allowed=lambda outcome: (
+            outcome in {("processing", "runs", True), ("processing", "nothing to do", True)}
+        ),
+        reachable=frozenset({("processing", "runs", True)}),
+    )
+
+
+def test_a_job_that_is_claimed_at_once_runs_its_plan() -> None:
+    assert_holds(begun(PlanQueue), effort=60)
+
+
+def test_a_job_that_lets_a_plan_be_that_is_moved_later_is_caught() -> None:
+    assert_caught(begun(MovedLaterQueue), effort=120)
