@@ -25,11 +25,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
+    "unit/test_acp_",
     "unit/test_action_render",
     "unit/test_actor_plans",
     "unit/test_actor_shutdown",
     "unit/test_actor_tools",
     "unit/test_actor_wire",
+    "unit/test_agent_desk",
     "unit/test_apply_",
     "unit/test_cli_demo",
     "unit/test_cli_doctor_leftovers",
