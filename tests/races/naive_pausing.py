@@ -1,0 +1,27 @@
+"""Stopping a plan as it is usually written first: its job is told, and then the plan is moved."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from cleveragents.application.services.plan_pausing import PlanPausing
+from cleveragents.domain.plan import Plan
+from cleveragents.errors import JobAlreadyEnded
+
+__all__ = ["TellsFirst", "TellsInAnyCase"]
+
+
+class TellsFirst(PlanPausing):
+    """A run that hears of it before the plan is moved takes it for a cancel of the plan."""
+
+    def pause(self, plan: Plan, *, sub_plans: bool = True) -> Plan:
+        with suppress(JobAlreadyEnded):
+            self.jobs.request_cancel(str(plan.job_id), "stop", now=self.clock.now())
+        return super().pause(plan, sub_plans=sub_plans)
+
+
+class TellsInAnyCase(PlanPausing):
+    """A run that has just completed the plan is told to stop, too."""
+
+    def _end_job(self, plan: Plan, *, told: bool) -> None:
+        super()._end_job(plan, told=True)
