@@ -42,7 +42,6 @@ __all__ = ["ACP", "AgentDesk", "has_leave"]
 ACP = "acp"
 """The tool that calls name which an agent made by itself."""
 
-_PATIENCE_SECONDS = 10.0
 _SHOWN = 200
 
 
@@ -69,6 +68,7 @@ class AgentDesk:
         answered: Iterable[ToolCall] = (),
         seconds_left: Callable[[], float] | None = None,
         told: Callable[[AgentUpdate], None] | None = None,
+        patience_seconds: float = 10.0,
     ) -> None:
         self._tools = tools
         self._agent = agent
@@ -76,6 +76,7 @@ class AgentDesk:
         self._session = f"{step}.s{session}"
         self._seconds_left = seconds_left
         self._told = told
+        self._patience_seconds = patience_seconds
         self._turn = threading.Lock()
         self._numbers = count(1)
         self._asked: Counter[str] = Counter()
@@ -219,7 +220,7 @@ class AgentDesk:
 
     @contextmanager
     def _taking_turn(self) -> Iterator[None]:
-        if not self._turn.acquire(timeout=_PATIENCE_SECONDS):
+        if not self._turn.acquire(timeout=self._patience_seconds):
             raise ToolRefused(ACP, "a command is still running in a terminal; wait for its end, or kill it")
         try:
             yield

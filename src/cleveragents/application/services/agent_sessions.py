@@ -48,10 +48,12 @@ _STOPS: Mapping[StopReason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AgentSessions:
-    """Has sessions for one run of an actor. Stateless but for its parts."""
+    """Has sessions for one run of an actor. Stateless but for its parts. An agent that asks for something
+    while a command of its own runs waits for `patience_seconds`, and is told then to end that first."""
 
     agents: Agents
     tools: ActorTools
+    patience_seconds: float = 10.0
 
     def converse(
         self,
@@ -79,6 +81,7 @@ class AgentSessions:
             answered=past.answered,
             seconds_left=left,
             told=told,
+            patience_seconds=self.patience_seconds,
         )
         prompt = f"{_INTERRUPTED}{request.prompt}" if past.begun else request.prompt
         return self._had(replace(request, prompt=prompt, network=network), desk, call, left)

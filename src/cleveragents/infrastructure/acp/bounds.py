@@ -15,7 +15,7 @@ class SessionBounds:
 
     start_seconds: float = 60.0
     cancel_seconds: float = 0.5
-    messages: int = 200_000
+    messages: int = 100_000
     bytes_: int = 256 << 20
     requests: int = 64
     terminals: int = 32

@@ -183,10 +183,11 @@ class AcpSession:
             what = f"it cannot be run: {report['refused']}"
         elif report is not None and report["cause"] == "processes":
             what = f"it had more than {self._request.processes} processes at once, and was ended"
+        elif self._faults.found:
+            what = f"{self._faults.found}, so it was ended"
         complaint = process.complaint or redact_text(self._faults.printed)[-_PRINTED:]
         said = f"; it said: {complaint}" if complaint else ""
-        fault = f"; {self._faults.found}" if self._faults.found else ""
-        return ToolRefused(name, redact_text(f"{what[: 2 * _SAID]}{fault}{said}"))
+        return ToolRefused(name, redact_text(f"{what[: 2 * _SAID]}{said}"))
 
 
 async def _told_to_stop(stop: StopSignal) -> None:
