@@ -42,6 +42,15 @@ class Merged:
     stages: Mapping[str, Mapping[int, FileState]]
     messages: tuple[Message, ...]
 
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Paths that git tells a side of, and not what it is."""
+        return tuple(
+            path
+            for path, states in self.stages.items()
+            if any(not state.mode or not state.content.strip("0") for state in states.values())
+        )
+
     def named(self, path: str) -> str:
         """The path as it was before it had to make way."""
         return re.sub(f"~({'|'.join(self.sides)})(_[0-9]+)?$", "", path)

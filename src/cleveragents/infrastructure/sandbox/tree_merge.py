@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cleveragents.domain.file_state import EXECUTABLE, REGULAR, FileState
 from cleveragents.domain.merge_conflict import DIRECTORY, KeptConflict, TreeMerge
+from cleveragents.errors import GitFailed
 from cleveragents.infrastructure.git.merge_tree import Merged, Message, merged_trees
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, index_line
 
@@ -42,18 +43,29 @@ def merge_of(place: MergePlace, base: str, ours: str, theirs: str, labels: tuple
         return TreeMerge(ours)
     if ours == base:
         return TreeMerge(theirs)
-    said = merged_trees(
-        place.engine,
-        base,
-        ours,
-        theirs,
-        directory_renames="conflict",  # guard: git's own default
-        work_tree=place.work_tree,
-        index=place.index,
-    )
+    trees = (base, ours, theirs)
+    try:
+        said = _said(place, trees, directory_renames="conflict")  # guard: git's own default
+    except GitFailed:
+        # Seldom, where a renamed directory and a file in its place meet, git 2.39 loses a file in its own
+        # answer, or gives none. It does if it leaves directories alone.
+        said = _said(place, trees, directory_renames="false")
     if not said.stages and not said.messages:
         return TreeMerge(said.tree)
     return _Keeping(place, said, (ours, theirs), labels).run()
+
+
+def _said(place: MergePlace, trees: tuple[str, str, str], *, directory_renames: str) -> Merged:
+    said = merged_trees(
+        place.engine,
+        *trees,
+        directory_renames=directory_renames,
+        work_tree=place.work_tree,
+        index=place.index,
+    )
+    if said.lost:  # guard: what git lost is not taken for what nobody has
+        raise GitFailed("merge-tree", f"its answer has no content for {', '.join(said.lost)}")
+    return said
 
 
 @dataclass
