@@ -20,6 +20,7 @@ import pytest
 
 from cleveragents.interfaces.cli.background import is_in_background, log_of, remove_log
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.processes import lives
 
 Start = Callable[..., Any]
 
@@ -201,3 +202,37 @@ def test_several_goals_run_in_one_process_with_one_log(
     log = Path(told[0]["log"]).read_text()
     assert all(f"{row['plan'][-6:]}  plan {row['plan']}: {row['goal']}" in log for row in told)
     assert log_of(Path(told[0]["log"]).parents[1], told[1]["plan"]).samefile(told[0]["log"])
+
+
+def test_a_tree_is_followed_and_cancelled_with_all_its_processes(
+    agents: Agents, start: Start, tmp_path: Path
+) -> None:
+    goals = tmp_path / "goals.yaml"
+    stubborn = "trap '' TERM; echo $$ > {}; sleep 600 & wait; wait"
+    marks = [tmp_path / f"{number}.pid" for number in range(2)]
+    entries = [
+        {
+            "name": f"part {number}",
+            "action": "builtin/command",
+            "arguments": {"argv": ["sh", "-c", stubborn.format(mark)]},
+        }
+        for number, mark in enumerate(marks)
+    ]
+    quick = {"name": "quick", "action": "builtin/command", "arguments": {"argv": ["touch", "quick"]}}
+    goals.write_text(json.dumps({"goals": [*entries, quick]}))
+    settings = ("--set", "sandbox.isolation=off", "--set", "worker.cancel_grace_seconds=0.2")
+    told = start(*settings, *in_background("run", "-f", str(goals), "--parallel", "3"))
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not all(mark.exists() and mark.read_text() for mark in marks):
+        time.sleep(0.05)
+    pids = [int(mark.read_text()) for mark in marks]
+    cancelled = agents("plan", "cancel", told["plan"])
+    assert cancelled.code == 0, cancelled.err
+    assert "is cancelled with its sub-plans, and none of its processes is left" in cancelled.err
+    assert not any(lives(pid) for pid in pids)
+    watched = agents("plan", "watch", told["plan"])
+    assert watched.code == 130, watched.err
+    rows = json.loads(agents("plan", "show", told["plan"], "--format", "json").out)["sub_plans"]
+    for part in rows:
+        assert f"{part['id'][-6:]}  plan {part['id']}: {part['name']}" in watched.err
+    assert [part["state"] for part in rows][:2] == ["cancelled", "cancelled"]

@@ -318,3 +318,73 @@ def test_cancelling_a_part_says_what_that_means_for_the_whole(agents: Agents) ->
     without = agents("plan", "resume", ran.id)
     assert without.code == 3, without.err
     assert f"agents plan apply {ran.id}" in without.err
+
+
+# ── Models ────────────────────────────────────────────────────────────────────────────────────────
+
+SCRIPT = """\
+version: 1
+facts: {input_price: 1.0, output_price: 4.0}
+rules:
+  - when: {system: "You plan changes", first_user: "part of a larger goal"}
+    turns:
+      - text: '{"summary": "s", "steps": [{"title": "Do it", "instructions": "Do it."}], "decisions": []}'
+  - when: {system: "You plan changes"}
+    turns:
+      - text: |
+          {"summary": "In two parts.", "decisions": [],
+           "steps": [{"title": "Rename in the readme", "instructions": "colour to color, README.md only",
+                      "sub_plan": true},
+                     {"title": "Rename in the code", "instructions": "colour to color, paint.py only",
+                      "sub_plan": true}]}
+  - when: {system: "You change files", first_user: "README.md only"}
+    turns:
+      - calls: [{tool: edit, arguments: {path: README.md, old: colour, new: color}}]
+      - text: "I renamed it."
+  - when: {system: "You change files"}
+    turns:
+      - calls: [{tool: edit, arguments: {path: src/paint.py, old: colour, new: color}}]
+      - text: "I renamed it."
+  - when: {system: "You review a change"}
+    turns:
+      - text: '{"verdict": "accept", "findings": [], "summary": "Right."}'
+  - reply: {text: "Nobody asked."}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "script.yaml").write_text(SCRIPT)
+    return f"scripted/{tmp_path}/script.yaml"
+
+
+def test_a_goal_that_is_split_spends_one_budget_and_its_parts_say_their_share(
+    agents: Agents, repository: Path, model: str
+) -> None:
+    ran = agents("run", "Say color", "--model", model, "--max-usd", "1", "--parallel", "2", "--yes")
+    assert ran.code == 0, ran.err
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+    assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+    whole = shown(agents, ran.id)
+    parts = [shown(agents, part["id"])["spending"] for part in whole["sub_plans"]]
+    assert [part["model_calls"] for part in parts] == [4, 4]
+    assert whole["spending"]["model_calls"] == 10
+    assert 0 < parts[0]["tokens"] < whole["spending"]["tokens"]
+    assert sum(part["usd"] for part in parts) < whole["spending"]["usd"] < 1
+    assert parts[0]["limits"]["usd"] == 1.0
+    text = agents("plan", "show", ran.id).out
+    assert "10 model calls" in text
+    assert f"Rename in the code ({whole['sub_plans'][1]['id'][-6:]})" in text
+
+
+def test_a_tree_that_has_spent_its_budget_goes_on_with_a_larger_one(
+    agents: Agents, repository: Path, model: str
+) -> None:
+    text = "goals: [{name: readme, goal: 'Rename, README.md only'}, {name: code, goal: Rename in paint.py}]"
+    ran = run(agents, text, "--model", model, "--max-steps", "3", "--yes")
+    assert ran.code == 3, ran.err
+    assert "needs you" in ran.err
+    again = agents("plan", "resume", ran.id, "--max-steps", "99", "--yes")
+    assert again.code == 0, again.err
+    assert (repository / "README.md").read_text() == "The color of it.\n"
+    assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"

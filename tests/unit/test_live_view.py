@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import threading
+from dataclasses import replace
+from datetime import UTC, datetime
 from io import StringIO
 from itertools import pairwise
 
@@ -12,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
+from cleveragents.interfaces.cli.board import PlainBoard, StreamBoard, announced
 from cleveragents.interfaces.cli.live_output import PieceFlow
 from cleveragents.interfaces.cli.live_view import PlainView, is_for_terminal, lines_of
 from cleveragents.interfaces.cli.output import Output
@@ -220,3 +224,67 @@ def test_what_one_thread_tells_is_not_cut_into_by_another(kind: str, what: str) 
     words = [re.findall("one|two|three|said|used", line) for line in meeting.lines]
     after = {"say": [["said"]], "close": [], "seen": [["used"]]}[what]
     assert words == [["one"], ["two"], ["three"], *after]
+
+
+# ── Sub-plans ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def tree() -> tuple[Plan, Plan]:
+    now = datetime(2026, 11, 15, tzinfo=UTC)
+    root = Plan("01ROOT111111", "All", "a", "/r", Phase.EXECUTE, PlanState.PROCESSING, 1, now, now)
+    part = replace(root, id="01PART222222", goal="Part\n\nMore", parent_id=root.id, root_id=root.id, depth=1)
+    return root, part
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_lines_of_sub_plans_begin_with_their_names(alone: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    root, part = tree()
+    board = PlainBoard([root], alone=alone)
+    board.view_of(root).say("begun")
+    board.view_of(part).say("step")
+    assert board.view_of(part) is board.view_of(part)
+    board.say("all")
+    board.close()
+    first = "" if alone else "111111  "
+    assert capsys.readouterr().err.splitlines() == [
+        f"{first}begun",
+        "222222  plan 01PART222222: Part",
+        "222222  step",
+        "all",
+    ]
+
+
+def test_what_is_seen_of_a_sub_plan_names_its_parent(capsys: pytest.CaptureFixture[str]) -> None:
+    root, part = tree()
+    board = StreamBoard([root])
+    board.view_of(root).say("begun")
+    board.view_of(part).say("step")
+    board.say("all")
+    board.close()
+    told = capsys.readouterr()
+    assert [json.loads(line) for line in told.out.splitlines()] == [
+        {"event": "say", "plan": root.id, "text": "begun"},
+        {"event": "say", "plan": part.id, "parent": root.id, "text": f"plan {part.id}: Part"},
+        {"event": "say", "plan": part.id, "parent": root.id, "text": "step"},
+    ]
+    assert told.err == "all\n"
+
+
+def test_threads_that_ask_for_a_view_at_once_get_the_same_and_it_is_announced_once() -> None:
+    _, part = tree()
+    views: dict[str, PlainView] = {}
+    lines: list[str] = []
+    got: list[PlainView] = []
+    start = threading.Barrier(8)
+
+    def ask() -> None:
+        start.wait(30)
+        got.append(announced(views, part, PlainView(write=lines.append)))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len({id(view) for view in got}) == 1
+    assert lines == [f"plan {part.id}: Part"]

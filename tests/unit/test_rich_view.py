@@ -455,6 +455,82 @@ def test_what_has_ended_is_not_read_again() -> None:
     board.close()
 
 
+def sub_plan(state: PlanState, number: int, *, depth: int = 1, parent: Plan | None = None) -> Plan:
+    return replace(
+        plan(state, number=number, goal=f"Part {number}\n\nAll that it has to know."),
+        parent_id=(parent or plan()).id,
+        root_id=plan().id,
+        depth=depth,
+    )
+
+
+def test_sub_plans_stand_below_their_plan_with_what_they_do() -> None:
+    screen, meter = Screen(), Meter(replace(plan(PlanState.WAITING), waiting_for={"for": "sub-plans"}))
+    view = live(screen, meter)
+    first, second = sub_plan(PlanState.COMPLETE, 1), sub_plan(PlanState.PROCESSING, 2)
+    third = sub_plan(PlanState.QUEUED, 3, depth=2, parent=second)
+    meter.below = [Reading(one, Spend(0, 1200, 1), Limits()) for one in (first, second, third)]
+    assert view.view_of(meter.last.plan) is view
+    row = view.view_of(second)
+    assert view.view_of(second) is row
+    row.say("step 1 of 2: look\nand see")
+    row.output(b"nobody could read it")
+    view.draw()
+    lines = screen.text.splitlines()
+    assert lines[:3] == [
+        f"P37002  plan {second.id}: Part 2",
+        "P37002  step 1 of 2: look",
+        "P37002  and see",
+    ]
+    assert lines[3].startswith("── execute · 1 of 2 sub-plans done ──")
+    assert lines[4].endswith("waits for its sub-plans")
+    assert [line.split()[:3] for line in lines[5:8]] == [
+        ["P37001", "complete", "1,200"],
+        ["P37002", "processing", "1,200"],
+        ["P37003", "queued", "1,200"],
+    ]
+    assert lines[6].endswith("1/2 look and see")
+    assert lines[7].startswith("    P37003")
+    view.close()
+    assert screen.text.splitlines() == lines[:3]
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(40, 10), (59, 12), (80, 8)])
+def test_of_more_sub_plans_than_fit_those_that_run_are_seen(columns: int, lines: int) -> None:
+    screen, meter = Screen(columns, lines), Meter(plan())
+    states = [PlanState.COMPLETE] * 20 + [PlanState.PROCESSING]
+    meter.below = [
+        Reading(sub_plan(state, number), Spend(), Limits()) for number, state in enumerate(states, start=1)
+    ]
+    view = live(screen, meter)
+    view.draw()
+    shown = screen.text.splitlines()
+    assert len(shown) < lines
+    assert all(len(line) < columns for line in shown)
+    assert any("P37021  processing" in line for line in shown)
+    assert any("more" in line for line in shown)
+
+
+def test_a_table_of_plans_has_their_sub_plans_below_them() -> None:
+    screen = Screen(100)
+    waits = replace(plan(PlanState.WAITING, number=1, goal="First"), waiting_for={"for": "sub-plans"})
+    meters = [Meter(plan(PlanState.QUEUED, number=9, goal="Second")), Meter(waits)]
+    part = sub_plan(PlanState.PROCESSING, 2, parent=waits)
+    meters[1].below = [Reading(part, Spend(0, 7, 1), Limits())]
+    board = RichBoard(meters, stream=screen, size=screen.size, clock=Clock())
+    board.view_of(part).say("look")
+    assert board.view_of(part) is board.view_of(part)
+    board.draw()
+    lines = screen.text.splitlines()
+    assert lines[:2] == [f"P37002  plan {part.id}: Part 2", "P37002  look"]
+    assert [line.split()[0] for line in lines[2:6]] == ["plan", "P37001", "P37002", "P37009"]
+    assert "sub-plans" in lines[3]
+    assert lines[4].startswith("  P37002")
+    assert lines[4].rstrip().endswith("look")
+    assert lines[6].startswith("0 of 2 done")
+    board.close()
+
+
 # ── A real terminal ───────────────────────────────────────────────────────────────────────────────
 
 

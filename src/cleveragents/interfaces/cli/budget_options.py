@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cleveragents.domain.budget import PICODOLLARS, Limits, dollars
+from cleveragents.domain.budget import PICODOLLARS, Limits, Spend, dollars
 from cleveragents.interfaces.cli.duration import Duration, spelt_duration
 from cleveragents.interfaces.cli.output import counted
+from cleveragents.interfaces.cli.plan_family import below, spend_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.ports.budgets import BudgetView, ModelCall
     from cleveragents.domain.json_value import JsonValue
     from cleveragents.domain.plan import Plan
     from cleveragents.domain.strategy import Casting
@@ -67,10 +69,10 @@ def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None
     plan = parts.lifecycle.reconciled(plan)
     if not _is_resumable(parts, plan):  # guard: a command that fails has changed nothing
         return
-    casting = _casting(parts, plan)
-    if casting is None:
+    castings = _castings(parts, plan)
+    if not castings and plan.request.get("limits") is None:
         raise click.UsageError(f"--max-… is for plans with actors, and plan {plan.id} has none")
-    if limits.picodollars is not None:
+    for casting in castings if limits.picodollars is not None else ():
         cast = filter(None, (casting.strategize, casting.execute, casting.review))
         parts.thinking.ensure_priced(Path(plan.resource), cast, model or casting.model)
     _ensure_raised(parts, plan, limits)
@@ -89,7 +91,7 @@ def more_time(parts: PlanParts, plan: Plan) -> str:
 
 
 def _present_limits(parts: PlanParts, plan: Plan) -> Limits:
-    present = parts.thinking.budgets.view(plan.root_id or plan.id).limits
+    present = parts.thinking.budgets.view(plan.root).limits
     asked = plan.request.get("limits")
     if present == Limits() and isinstance(asked, Mapping):  # no model was asked yet
         return Limits.from_json(asked)
@@ -122,6 +124,12 @@ def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
     return True
 
 
+def _castings(parts: PlanParts, plan: Plan) -> list[Casting]:
+    """Of the plan and of all below it that have actors."""
+    every = (_casting(parts, one) for one in (plan, *below(parts, plan)))
+    return [casting for casting in every if casting is not None]
+
+
 def _casting(parts: PlanParts, plan: Plan) -> Casting | None:
     """Who does it: as its strategy says, or as it will."""
     from cleveragents.application.services.plan_strategy import ActionStrategist
@@ -133,35 +141,47 @@ def _casting(parts: PlanParts, plan: Plan) -> Casting | None:
 
 
 def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
-    """What the plan's models took, and what they may take; nothing for a plan that asked none."""
-    budgets = parts.thinking.budgets
-    calls = budgets.calls_of(plan.id)
+    """What the models of the plan and of all below it took, and what they may take; nothing where none was
+    asked. The limits are those of the whole tree."""
+    calls = _calls(parts, plan)
     if not calls:
         return {}
-    view = budgets.view(plan.root_id or plan.id)
+    view = parts.thinking.budgets.view(plan.root)
+    spent = _spent(view, plan, calls)
     # Of a call under way nobody knows yet; what it takes is not among what is spent.
     known = all(call.picodollars is not None for call in calls if call.ended_at is not None)
     return {
         "model_calls": len(calls),
-        "tokens": view.spent.tokens,
+        "tokens": spent.tokens,
         "reserved_tokens": view.reserved.tokens,
-        "usd": view.spent.picodollars / PICODOLLARS if known else None,
+        "usd": spent.picodollars / PICODOLLARS if known else None,
         "models": tuple(sorted({call.model for call in calls})),
         "limits": _limits_in_usd(view.limits),
     }
 
 
 def spent_in_words(parts: PlanParts, plan: Plan) -> str | None:
-    """`12 model calls, 34,567 tokens, $0.0123`; None for a plan that asked no model."""
+    """`12 model calls, 34,567 tokens, $0.0123`; None where no model was asked."""
     facts = spending_of(parts, plan)
     if not facts:
         return None
-    view = parts.thinking.budgets.view(plan.root_id or plan.id)
-    price = dollars(view.spent.picodollars) if facts["usd"] is not None else "price not known"
-    calls = parts.thinking.budgets.calls_of(plan.id)
-    told = f"{counted(len(calls), 'model call')}, {counted(view.spent.tokens, 'token')}, {price}"
+    calls = _calls(parts, plan)
+    spent = _spent(parts.thinking.budgets.view(plan.root), plan, calls)
+    price = dollars(spent.picodollars) if facts["usd"] is not None else "price not known"
+    told = f"{counted(len(calls), 'model call')}, {counted(spent.tokens, 'token')}, {price}"
     unsaid = any(call.state == "forfeited" or (call.state == "settled" and not call.usage) for call in calls)
     return f"{told} at most: a call that was cut off counts in full" if unsaid else told
+
+
+def _calls(parts: PlanParts, plan: Plan) -> list[ModelCall]:
+    """Those of the plan and of all its sub-plans."""
+    budgets = parts.thinking.budgets
+    return [call for one in (plan, *below(parts, plan)) for call in budgets.calls_of(one.id)]
+
+
+def _spent(view: BudgetView, plan: Plan, calls: Sequence[ModelCall]) -> Spend:
+    """Of a root what its budget says; of a part of it, its share."""
+    return view.spent if plan.parent_id is None else spend_of(calls)
 
 
 def _limits_in_usd(limits: Limits) -> dict[str, JsonValue]:

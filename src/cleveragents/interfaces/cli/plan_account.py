@@ -14,7 +14,7 @@ from cleveragents.domain.redaction import redact, redact_text
 from cleveragents.errors import CheckFailed, PlanError, SandboxMissing
 from cleveragents.interfaces.cli.budget_options import spending_of
 from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
-from cleveragents.interfaces.cli.plan_family import conflicts_of, parts_of
+from cleveragents.interfaces.cli.plan_family import conflicts_of, parts_of, short_of
 from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, meaning_of
 
 if TYPE_CHECKING:
@@ -253,6 +253,9 @@ def spelt_arguments(arguments: JsonValue) -> str:
     """What a call was given, as a person would write it."""
     if not isinstance(arguments, Mapping):
         return str(arguments)
+    if arguments.keys() == {"plan", "title"}:
+        title, _, _ = str(arguments["title"]).partition("\n")
+        return f"{title} ({short_of(str(arguments['plan']))})"
     argv = arguments.get("argv")
     if isinstance(argv, Sequence) and not isinstance(argv, str):
         return shlex.join(str(word) for word in argv)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cleveragents.domain.budget import Spend
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.merge_conflict import KeptConflict, open_conflicts, part_of_merge
 from cleveragents.domain.plan import Phase, PlanState
@@ -14,6 +15,7 @@ from cleveragents.domain.tool import CallState
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.ports.budgets import ModelCall
     from cleveragents.domain.plan import Plan
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "is_merged",
     "parts_of",
     "short_of",
+    "spend_of",
     "title_of",
     "wanted_parts",
     "who_needs_somebody",
@@ -57,6 +60,15 @@ def below(parts: PlanParts, plan: Plan) -> list[Plan]:
     for child in parts.plans.children(plan.id):
         found += [child, *below(parts, child)]
     return found
+
+
+def spend_of(calls: Sequence[ModelCall]) -> Spend:
+    """What these calls took, as far as they have ended."""
+    return Spend(
+        picodollars=sum(call.picodollars or 0 for call in calls),
+        tokens=sum(call.usage.total for call in calls if call.usage is not None),
+        steps=len(calls),
+    )
 
 
 def who_needs_somebody(parts: PlanParts, plan: Plan) -> list[Plan]:

@@ -70,7 +70,8 @@ def _interrupted(container: Container, plan: Plan) -> Iterator[Leftover]:
         job = container.jobs.get(plan.job_id)
     except UnknownJob:
         job = None
-    resume = f"`agents plan resume {plan.id}` goes on with it"
+    # A sub-plan goes on with all that it is a part of.
+    resume = f"`agents plan resume {plan.root}` goes on with it"
     standing = spelt(plan.standing)
     if job is None:
         yield Leftover(f"plan {plan.id} is {standing}, and its job is gone", advice=resume)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.domain.budget import Limits, Spend, dollars
 from cleveragents.errors import CleverAgentsError
-from cleveragents.interfaces.cli.plan_family import below
+from cleveragents.interfaces.cli.plan_family import below, spend_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -52,16 +52,7 @@ class PlanMeter:
         """Of what has not moved, and does not run, nothing is read again."""
         if known is not None and known.plan.version == plan.version and not plan.state.running:
             return known
-        calls = self._parts.thinking.budgets.calls_of(plan.id)
-        return Reading(
-            plan,
-            Spend(
-                picodollars=sum(call.picodollars or 0 for call in calls),
-                tokens=sum(call.usage.total for call in calls if call.usage is not None),
-                steps=len(calls),
-            ),
-            limits,
-        )
+        return Reading(plan, spend_of(self._parts.thinking.budgets.calls_of(plan.id)), limits)
 
 
 def spending_words(reading: Reading) -> list[str]:
