@@ -1,0 +1,114 @@
+"""Whoever corrects a plan is killed at each of its steps, by kill -9.
+
+Whatever comes next, the plan is never complete with what was superseded; it can be corrected again or
+resumed, and comes to what it would have come to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.strategy import Strategy
+from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench
+from tests.crash.programs.corrector import GUIDANCE, RULES, at_work, known
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.corrector"]
+COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
+POINTS = ["correct.paused", "correct.rolled_back", "correct.kept"]
+
+
+class Corrector:
+    """Processes that correct and are killed, each in a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self._empty = home / "empty"
+        with actor_plan_bench(self._empty) as bench:
+            bench.script(*RULES)
+            assert bench.parts.plans.list() == []
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        self._process = subprocess.Popen(
+            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def home(self, path: Path) -> Path:
+        shutil.copytree(self._empty, path, symlinks=True)
+        return path
+
+    def kill(self, home: Path, do: str, point: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"home": str(home), "do": do, "point": point}) + "\n")
+        self._process.stdin.flush()
+        assert int(self._process.stdout.readline()) == -signal.SIGKILL
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def corrector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corrector]:
+    made = Corrector(tmp_path_factory.mktemp("corrector"))
+    yield made
+    made.close()
+
+
+def ensure_sound(bench: ActorPlanBench, plan: Plan, *, superseded: int) -> None:
+    """It came to the new decisions' result, and to nothing of the old ones'."""
+    assert plan.standing == COMPLETE, plan.error
+    bench.ensure_consistent(plan)
+    assert "settings.json" not in bench.diff(plan)
+    assert "settings.yaml" in bench.diff(plan)
+    states = [one.state.value for one in bench.parts.thinking.decisions.of_plan(plan.id)]
+    assert states == ["active"] * (2 - superseded) + ["superseded"] * superseded + ["active"]
+    assert len(bench.parts.thinking.corrections.of_plan(plan.id)) == 1
+    assert Strategy.from_json(plan.strategy).round == 1
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_plan_whose_corrector_is_killed_is_corrected_again_or_resumed(
+    corrector: Corrector, tmp_path: Path, point: str
+) -> None:
+    home = corrector.home(tmp_path / "home")
+    with actor_plan_bench(home) as bench:
+        at_work(bench, home, reviewed=False)
+    corrector.kill(home, "correct", point)
+    with actor_plan_bench(home) as bench:
+        known(bench, home, reviewed=False)
+        (plan,) = bench.parts.plans.list()
+        plan = bench.parts.lifecycle.reconciled(plan)
+        bench.ensure_consistent(plan)
+        kept = bench.parts.thinking.corrections.of_plan(plan.id)
+        assert len(kept) == (point == "correct.kept")
+        if kept:
+            assert plan.standing != COMPLETE
+            plan = bench.parts.lifecycle.resume(plan)
+        else:
+            _, plan = bench.parts.correction.correct(plan, 2, GUIDANCE)
+        ensure_sound(bench, bench.work(plan), superseded=1)
+
+
+def test_a_plan_that_is_killed_while_it_sends_itself_back_thinks_again(
+    corrector: Corrector, tmp_path: Path
+) -> None:
+    home = corrector.home(tmp_path / "home")
+    corrector.kill(home, "think again", "correct.rolled_back")
+    with actor_plan_bench(home) as bench:
+        known(bench, home, reviewed=True)
+        (plan,) = bench.parts.plans.list()
+        assert plan.state is PlanState.PROCESSING
+        bench.ensure_consistent(plan)
+        plan = bench.work(bench.parts.lifecycle.resume(plan))
+        ensure_sound(bench, plan, superseded=2)
+        (kept,) = bench.parts.thinking.corrections.of_plan(plan.id)
+        assert kept.made.by_itself
