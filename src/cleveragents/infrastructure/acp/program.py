@@ -6,6 +6,7 @@ from cleveragents.application.ports.agents import AgentRequest
 from cleveragents.application.ports.commands import Command, CommandHome
 from cleveragents.errors import InvalidToolCall, OutsideSandbox, ToolRefused
 from cleveragents.infrastructure.commands.guard_protocol import GuardProgram
+from cleveragents.infrastructure.commands.lent import shown_by
 from cleveragents.infrastructure.commands.private_directory import make_directory, remove_directory
 from cleveragents.infrastructure.commands.program_lookup import check_command
 from cleveragents.infrastructure.commands.talking_program import (
@@ -28,7 +29,7 @@ def agent_program(request: AgentRequest, place: ProgramPlace) -> GuardProgram:
         root=place.root,
         directory=place.directory,
         network=request.network,
-        readable=place.readable,
+        readable=(*place.readable, *shown_by(request.argv)),
         passed=request.environment,
         home=CommandHome(request.home),
         processes=request.processes,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cleveragents.application.ports.commands import CommandHome
@@ -17,7 +17,7 @@ from cleveragents.domain.redaction import MASK, keep_secret, redact
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.program_lookup import TOOL
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "furnish", "keep_passed"]
+__all__ = ["MOST_BYTES", "MOST_FILES", "furnish", "keep_passed", "shown_by"]
 
 MOST_BYTES = 64 << 20
 MOST_FILES = 5_000
@@ -44,6 +44,17 @@ def keep_passed(names: Iterable[str], inherited: Mapping[str, str]) -> None:
         value = inherited.get(name, "")
         if redact({name: value}) == {name: MASK}:
             keep_secret(value)
+
+
+def shown_by(argv: Sequence[str]) -> Iterator[Path]:
+    """What the author names by its whole path: a program with what lies beside it, and other files."""
+    home = Path(os.path.realpath(Path.home()))
+    for number, word in enumerate(argv):
+        path = Path(word)
+        if path.is_absolute() and os.access(path, os.R_OK) and path.is_file():
+            around = Path(os.path.realpath(path)).parent
+            # guard: a home is never shown as a whole, nor what holds it
+            yield path if number or home.is_relative_to(around) else path.parent
 
 
 class _Copying:

@@ -6,8 +6,7 @@ That it failed is an error of the call, unlike with `command`: there is nobody w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -21,6 +20,7 @@ from cleveragents.domain.policy import Capability
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.tool import AGENT_TOOL, ToolSpec
 from cleveragents.errors import Cancelled, ToolRefused, UnknownTool
+from cleveragents.infrastructure.commands.lent import shown_by
 from cleveragents.infrastructure.commands.program_lookup import look_up
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
 
@@ -77,7 +77,7 @@ class AgentArguments(Arguments):
             environment=self.variables,
             passed=tuple(self.environment),
             home=CommandHome(tuple(self.home), files),
-            readable=tuple(_shown(self.argv)),
+            readable=tuple(shown_by(self.argv)),
             network=self.network,
             processes=self.processes,
             output_limit_bytes=_OUTPUT_BYTES,
@@ -159,17 +159,6 @@ def _problem(arguments: AgentArguments, done: CommandResult) -> str | None:
     if done.exit_code not in arguments.expect_exit:
         return f"it ended with exit code {done.exit_code}"
     return None
-
-
-def _shown(argv: Sequence[str]) -> Iterator[Path]:
-    """What the author names by its whole path: a program with what lies beside it, and other files."""
-    home = Path(os.path.realpath(Path.home()))
-    for number, word in enumerate(argv):
-        path = Path(word)
-        if path.is_absolute() and os.access(path, os.R_OK) and path.is_file():
-            around = Path(os.path.realpath(path)).parent
-            # guard: a home is never shown as a whole, nor what holds it
-            yield path if number or home.is_relative_to(around) else path.parent
 
 
 def _said(done: CommandResult) -> str:
