@@ -1,0 +1,200 @@
+"""`agents plan correct`, what `plan tree` and `explain` tell of corrections, and `plan diff --between`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, strategizes
+from tests.cli_bench import COMMAND, Agents, Ended, command_line, paint_shop, use_home
+
+DONE = says("done")
+
+
+def _decided(question: str, choice: str, **more: Any) -> dict[str, Any]:
+    return {"question": question, "choice": choice, "rationale": "it fits", **more}
+
+
+def _writes(words: str, path: str) -> dict[str, Any]:
+    turn = answer(call("write", path=path, content=f"{path}\n"))
+    return executes(turn, DONE, when={"first_user": words})
+
+
+RULES = [
+    strategizes(
+        says(
+            {
+                "summary": "s",
+                "decisions": [_decided("Which format?", "YAML [a.yaml]", parent=1)],
+                "steps": [{"title": "YAML", "instructions": "do it as YAML", "decisions": [4]}],
+            }
+        ),
+        when={"first_user": "This was planned before"},
+    ),
+    strategizes(
+        says(
+            {
+                "summary": "s",
+                "decisions": [
+                    _decided("Where?", "in a file"),
+                    _decided("Which format?", "JSON", confidence=0.5),
+                    _decided("How deep?", "flat", parent=2),
+                ],
+                "steps": [
+                    {"title": "notes", "instructions": "do the notes", "decisions": [1]},
+                    {"title": "JSON", "instructions": "do it as JSON", "decisions": [2, 3]},
+                ],
+            }
+        )
+    ),
+    _writes("do the notes", "notes.txt"),
+    _writes("do it as JSON", "a.json"),
+    _writes("do it as YAML", "a.yaml"),
+    _writes("mention it", "mention.txt"),
+    reviews(accept()),
+]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "script.yaml"
+    path.write_text(json.dumps({"version": 1, "rules": RULES}))
+    return f"scripted/{path}"
+
+
+@pytest.fixture
+def agents(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path / "home", tmp_path / "state")
+    monkeypatch.setenv("CLEVERAGENTS_SANDBOX_ISOLATION", "off")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(paint_shop(tmp_path / "repository"))
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def goal(agents: Agents, model: str) -> str:
+    """A plan that is done and not applied."""
+    ended = agents("run", "Keep settings", "--model", model, "--profile", "trusted")
+    assert ended.code == 3, ended.err
+    return ended.id
+
+
+def shown(ended: Ended) -> Any:
+    assert ended.code == 0, ended.err
+    return json.loads(ended.out)
+
+
+def test_a_decision_is_corrected_and_every_branch_stays(agents: Agents, model: str) -> None:
+    plan = goal(agents, model)
+    explained = agents("plan", "explain", plan, "2")
+    assert "carried out by  JSON" in explained.out
+    assert f"agents plan correct {plan} 2 --guidance" in explained.err
+
+    tried = agents("plan", "correct", plan, "2", "--dry-run")
+    assert tried.code == 0, tried.err
+    assert tried.out.splitlines() == [
+        "superseded:",
+        "  2. Which format? → JSON",
+        "  3. How deep? → flat",
+        "undone: 1 call, from checkpoint 2 on",
+        "  step: JSON",
+        "  file: a.json",
+    ]
+    facts = shown(agents("plan", "correct", f"{plan}.2", "--dry-run", "--format", "json"))
+    assert [one["number"] for one in facts["superseded"]] == [2, 3]
+    assert (facts["checkpoint"], facts["calls"], facts["files"], facts["steps"]) == (
+        2,
+        1,
+        ["a.json"],
+        ["JSON"],
+    )
+    assert facts["sub_plans"] == []
+
+    corrected = agents("plan", "correct", f"{plan}.2", "--guidance", "people want comments")
+    assert corrected.code == 3, corrected.err
+    told = "decision 2 no longer holds, nor does 1 that followed from it; back at checkpoint 2"
+    assert told in corrected.err
+    assert "kept: 1. notes" in corrected.err
+    assert sorted(agents("plan", "diff", plan, "--name-only").out.split()) == ["a.yaml", "notes.txt"]
+
+    tree = agents("plan", "tree", plan)
+    assert "JSON" not in tree.out
+    assert "4. Which format? → YAML [a.yaml]" in tree.out
+    assert "superseded: 2 decisions; --all shows them" in tree.err
+    every = agents("plan", "tree", plan, "--all").out
+    assert "2. Which format? → JSON (50%) [superseded by correction 1: people want comments]" in every
+    assert "3. How deep? → flat [superseded by correction 1]" in every
+    rows = shown(agents("plan", "tree", plan, "--all", "--format", "json"))
+    assert [row["state"] for row in rows] == ["active", "superseded", "superseded", "active"]
+    assert rows[2]["superseded_by"]["correction"] == 1
+    assert rows[3]["superseded_by"] is None
+    explained = agents("plan", "explain", plan, "3")
+    assert "superseded by  correction 1: people want comments" in explained.out
+    assert "corrects it" not in explained.err
+    assert shown(agents("plan", "explain", plan, "4", "--format", "json"))["steps"] == ["YAML"]
+
+    between = agents("plan", "diff", "--between", f"{plan}@1", plan, "--name-only")
+    assert between.out.split() == ["a.json", "a.yaml"]
+    assert "a.yaml" not in agents("plan", "diff", "--between", f"{plan}@1", plan, "a.json", "--stat").out
+    files = shown(agents("plan", "diff", "--between", f"{plan}@1", plan, "--format", "json"))
+    assert [(file["path"], file["change"], file["added"]) for file in files] == [
+        ("a.json", "deleted", 0),
+        ("a.yaml", "created", 1),
+    ]
+    same = agents("plan", "diff", "--between", plan, plan)
+    assert (same.out, same.err.strip()) == ("", "they came to the same")
+
+
+def test_guidance_is_added_from_stdin_without_undoing_anything(agents: Agents, model: str) -> None:
+    plan = goal(agents, model)
+    ended = agents("plan", "correct", plan, "--append", "--guidance", "-", "--yes", typed="mention it\n")
+    assert ended.code == 0, ended.err
+    assert "heeded from now on, nothing is undone" in ended.err
+    assert {path.name for path in Path.cwd().iterdir()} >= {"notes.txt", "a.json", "mention.txt"}
+
+
+def test_two_plans_are_compared_though_each_has_a_sandbox_of_its_own(agents: Agents, model: str) -> None:
+    one, other = goal(agents, model), goal(agents, model)
+    assert agents("plan", "correct", other, "2", "--guidance", "no JSON", "--model", model).code == 3
+    ended = agents("plan", "diff", "--between", f"{other}@2", one)
+    assert "it has no correction 2; it has 1" in ended.err
+    between = agents("plan", "diff", "--between", one, other)
+    assert "-a.json" in between.out
+    assert "+a.yaml" in between.out
+
+
+def test_what_cannot_be_corrected_or_compared_says_why(agents: Agents, model: str) -> None:
+    plan = goal(agents, model)
+    wrong: dict[tuple[str, ...], str] = {
+        ("correct", plan, "9", "--guidance", "x"): "it has no decision 9; there are 3",
+        ("correct", plan, "1", "--guidance", " "): "the guidance is empty",
+        ("correct", plan, "1"): "say with --guidance",
+        ("correct", plan, "--guidance", "x"): "which DECISION?",
+        ("correct", f"{plan}.x", "--guidance", "x"): "is no PLAN.DECISION",
+        ("correct", f"{plan}.1", "2", "--guidance", "x"): "is no PLAN.DECISION",
+        ("correct", plan, "1", "--append", "--guidance", "x"): "goes with neither",
+        ("diff", "--between", f"{plan}@1", plan): "it has no correction 1; it was never corrected",
+        ("diff", "--between", f"{plan}@", plan): "is neither PLAN nor PLAN@NUMBER",
+        ("diff",): "name a PLAN",
+        ("diff", "--between", plan, plan, "--stat", "--name-only"): "exclude each other",
+    }
+    for words, why in wrong.items():
+        ended = agents("plan", *words)
+        assert ended.code == 2 or ended.code == 1, (words, ended)
+        assert why in " ".join(ended.err.split()), (words, ended.err)
+    assert agents("plan", "reject", plan).code == 0
+    ended = agents("plan", "correct", plan, "1", "--guidance", "x")
+    assert "it is rejected, which is final; start a new one" in ended.err
+
+
+def test_a_plan_of_plain_steps_says_that_nobody_decided_anything(agents: Agents) -> None:
+    plan = agents(*COMMAND, "true").id
+    ended = agents("plan", "correct", plan, "1", "--guidance", "x")
+    assert "it does plain steps" in ended.err
+    assert "nothing was decided in it" in agents("plan", "tree", plan).err
