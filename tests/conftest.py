@@ -58,6 +58,7 @@ ENGINE = (
     "unit/test_plan_rewriting",
     "unit/test_plan_running",
     "unit/test_rich_view",
+    "unit/test_sub_plans",
     "unit/test_sandbox_",
     "unit/test_tools_command",
     "unit/test_tools_search",

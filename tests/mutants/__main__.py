@@ -74,7 +74,11 @@ RUNNING = [
     f"{UNIT}plan_rewriting.py",
     f"{UNIT}plan_checking.py",
 ]
-PLANS = [f"{CONTRACTS}plan_records.py", f"{CONTRACTS}plan_store.py", f"{RACES}plan_store.py"]
+PLANS = [
+    *(f"{CONTRACTS}plan_{part}.py" for part in ("records", "store", "spawning")),
+    f"{RACES}plan_store.py",
+]
+TREES = [f"{UNIT}sub_plans.py", f"{RACES}sub_plans.py"]
 
 ACTIONS = [f"{UNIT}action_{part}.py" for part in ("arguments", "render", "loading", "cli")]
 TRUST = [f"{UNIT}trust.py", f"{CONTRACTS}action_store.py"]
@@ -168,9 +172,9 @@ TESTS: dict[str, list[str]] = {
     "application/services/model_calls.py": [f"{UNIT}model_calls.py"],
     "application/services/actor_naming.py": [f"{UNIT}actor_plans.py"],
     "application/services/open_calls.py": [f"{UNIT}model_calls.py", f"{UNIT}actor_plans.py"],
-    "application/services/plan_apply.py": [*GUARDS, f"{UNIT}plan_decisions.py", *reversed(RUNNING)],
+    "application/services/plan_apply.py": [*GUARDS, *TREES, f"{UNIT}plan_decisions.py", *reversed(RUNNING)],
     "application/services/plan_checks.py": [f"{UNIT}plan_checking.py"],
-    "application/services/plan_cleanup.py": [f"{UNIT}plan_decisions.py"],
+    "application/services/plan_cleanup.py": [f"{UNIT}plan_decisions.py", *TREES],
     "application/services/plan_execution_context.py": CHANGESETS,
     "application/services/plan_lifecycle.py": [
         f"{UNIT}guards_actors.py",
@@ -179,11 +183,14 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}plan_decisions.py",
         *RUNNING,
     ],
+    "application/services/plan_queue.py": TREES,
     "application/services/plan_rewriting.py": [f"{UNIT}plan_edits_by_hand.py", f"{UNIT}plan_rewriting.py"],
     "application/services/plan_run.py": [*GUARDS, f"{UNIT}plan_checking.py", *RUNNING],
     "application/services/service_thread.py": WORKER,
     "application/services/strategy_execution.py": PIPELINE,
     "application/services/strategy_threads.py": PIPELINE,
+    "application/services/sub_plan_spawn.py": TREES,
+    "application/services/sub_plans.py": TREES,
     "application/services/timed_tool.py": [f"{UNIT}timed_tool.py"],
     "application/services/tree_time.py": [f"{UNIT}tree_time.py"],
     "application/services/tool_execution.py": [
@@ -196,6 +203,7 @@ TESTS: dict[str, list[str]] = {
     "domain/code_terms.py": [f"{UNIT}code_terms.py"],
     "domain/job_moves.py": STORE,
     "domain/policy.py": [f"{UNIT}policy.py"],
+    "domain/sub_plan.py": [f"{UNIT}sub_plan_view.py"],
     "infrastructure/actions/loading.py": [f"{UNIT}action_loading.py"],
     "infrastructure/actions/library.py": [*ACTIONS, *TRUST],
     "infrastructure/actions/sql_action_store.py": TRUST,

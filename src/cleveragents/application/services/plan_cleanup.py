@@ -165,8 +165,10 @@ class PlanCleanup:
             parent = self.plans.get(plan.parent_id)
         except UnknownPlan:
             return False
-        # guard: what is not merged is nowhere else, even where it changed nothing
-        return not parent.state.ended and plan.key not in self.merged_parts(parent.id)
+        if parent.state.ended:
+            return False
+        # What is not merged is nowhere else, and is to be merged even where it changed nothing.
+        return plan.key not in self.merged_parts(parent.id)
 
     def _edited(self, plan: Plan) -> str | None:
         """What its sandbox holds that is in no record, in words."""

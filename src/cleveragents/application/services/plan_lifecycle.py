@@ -223,9 +223,9 @@ class PlanLifecycle:
         if plan.phase is Phase.APPLY:
             return plan
         if waits_for_sub_plans(plan):
-            return self.queueing.woken(
-                plan, [self.reconciled(child) for child in self.plans.children(plan.id)]
-            )
+            self._let_go(self.queueing.job_of(plan))
+            children = [self.reconciled(child) for child in self.plans.children(plan.id)]
+            return self.queueing.woken(plan, children)
         job = self.queueing.job_of(plan)
         if not is_to_be_run(plan):
             self._let_go(job)

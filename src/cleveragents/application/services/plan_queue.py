@@ -95,8 +95,9 @@ class PlanQueue:
         standing = plan.phase, PlanState.WAITING
         facts = PlanFacts(waiting_for=waiting_for)
         waits = self.plans.move(plan, standing, facts, now=self.clock.now(), fence=fence)
-        # guard: who came to rest before this found it busy, and woke nobody
-        return self.woken(waits, self.plans.children(plan.id) if waits_for_sub_plans(waits) else ())
+        if waits_for_sub_plans(waits):  # guard: who came to rest before this found it busy
+            waits = self.woken(waits, self.plans.children(plan.id))
+        return waits
 
     def woken(self, parent: Plan, children: Sequence[Plan]) -> Plan:
         """The parent; queued, if it waits for its sub-plans and one of these came to rest since it looked."""

@@ -1,0 +1,144 @@
+"""Sub-plans in the `PlanStore` contract, over SQLite and PostgreSQL: made once, gone with their parent."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.plans import NewPlan, TreeLimits
+from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.json_value import FrozenObject
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.errors import PlanError, StaleFence, StalePlan, TreeTooLarge, UnknownPlan
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+from cleveragents.testing.identifiers import CountingIdentifiers
+from tests.contracts.plan_stand import LATER, NOW, PlanStand
+
+NEW = NewPlan("a part", "a/b", "/r", FrozenObject({"start": "there"}))
+LIMITS = TreeLimits(depth=2, fan_out=2)
+
+
+class Family(PlanStand):
+    """A parent that is worked on by whoever has a job."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.jobs = SqlJobStore(database, CountingIdentifiers("JOB"))
+        self.jobs.submit(NewJob("any"), now=NOW)
+        job = self.jobs.claim(WorkerIdentity("w", "h", 1, 1), ["any"], now=NOW)
+        assert job is not None
+        self.fence = Fence(job.id, job.fence)
+        self.parent = self.begun(self.plan())
+
+    def begun(self, plan: Plan) -> Plan:
+        for state in (PlanState.QUEUED, PlanState.PROCESSING):
+            plan = self.plans.move(plan, (Phase.STRATEGIZE, state), now=NOW)
+        return plan
+
+    def ended(self, plan: Plan) -> Plan:
+        return self.plans.move(plan, (plan.phase, PlanState.CANCELLED), now=LATER)
+
+    def spawn(self, key: str, parent: Plan | None = None) -> Plan:
+        return self.plans.spawn(parent or self.parent, NEW, key, LIMITS, now=NOW, fence=self.fence)
+
+
+@pytest.fixture
+def family(database: Database) -> Family:
+    return Family(database)
+
+
+def test_a_sub_plan_knows_where_it_belongs_and_is_found_below_its_parent(family: Family) -> None:
+    made: list[Plan] = []
+    told = family.told(lambda: made.append(family.spawn("1")))
+    [child] = made
+    assert [(kind, subject) for kind, subject, _ in told] == [
+        ("plan.created", child.id),
+        ("plan.spawned", family.parent.id),
+    ]
+    assert child.standing == (Phase.ACTION, PlanState.QUEUED)
+    assert (child.parent_id, child.root, child.depth, child.key) == (
+        family.parent.id,
+        family.parent.id,
+        1,
+        "1",
+    )
+    assert child.request == NEW.request
+    other = family.spawn("2")
+    below = family.spawn("1", family.begun(child))
+    assert (below.depth, below.root) == (2, family.parent.id)
+    assert [one.id for one in family.plans.children(family.parent.id)] == [child.id, other.id]
+    assert family.plans.children(other.id) == []
+
+
+def test_the_same_key_is_the_same_sub_plan_and_tells_nothing_twice(family: Family) -> None:
+    child = family.spawn("1")
+    again: list[Plan] = []
+    assert family.told(lambda: again.append(family.spawn("1"))) == []
+    assert again == [child]
+    moved = family.begun(child)
+    assert family.spawn("1") == moved
+
+
+def test_a_tree_grows_no_further_than_it_may(family: Family) -> None:
+    first = family.begun(family.spawn("1"))
+    family.spawn("2")
+    before = family.rows()
+    with pytest.raises(TreeTooLarge, match=r"has 2 sub-plans, and may have 2 \(plan.max_fan_out\)"):
+        family.spawn("3")
+    assert family.rows() == before
+    assert family.spawn("2").key == "2"
+    deep = family.begun(family.spawn("1", first))
+    with pytest.raises(TreeTooLarge, match=r"lies 2 deep, and sub-plans may lie 2 deep \(plan.max_depth\)"):
+        family.spawn("1", deep)
+
+
+def test_only_a_parent_that_is_worked_on_gets_sub_plans(family: Family) -> None:
+    family.spawn("1")
+    before = family.parent
+    stopped = family.ended(before)
+    with pytest.raises(StalePlan):
+        family.spawn("2")
+    with pytest.raises(StalePlan):
+        family.spawn("2", stopped)
+    assert len(family.plans.children(stopped.id)) == 1
+
+
+def test_only_whoever_has_the_job_makes_sub_plans(family: Family) -> None:
+    family.jobs.finish(family.fence.job_id, 1, Outcome(JobState.SUCCEEDED), now=NOW)
+    with pytest.raises(StaleFence):
+        family.spawn("1")
+    assert family.plans.children(family.parent.id) == []
+
+
+def test_a_parent_is_deleted_with_all_that_is_below_it(family: Family) -> None:
+    kept = family.plan()
+    before = family.rows()
+    child = family.begun(family.spawn("1"))
+    below = family.begun(family.spawn("1", child))
+    family.fill(below)
+    for one in (below, child):
+        family.ended(one)
+    parent = family.ended(family.parent)
+    told = family.told(lambda: family.plans.delete(parent, now=LATER))
+    assert [(kind, subject) for kind, subject, _ in told] == [
+        ("plan.deleted", one.id) for one in (parent, child, below)
+    ]
+    for one in (parent, child, below):
+        with pytest.raises(UnknownPlan):
+            family.plans.get(one.id)
+    rows = family.rows()
+    assert family.plans.get(kept.id) == kept
+    unchanged = set(before) - {"outbox", "plans", "jobs"}
+    assert {name: rows[name] for name in unchanged} == {name: before[name] for name in unchanged}
+
+
+def test_a_parent_is_not_deleted_while_something_below_it_runs(family: Family) -> None:
+    child = family.begun(family.spawn("1"))
+    below = family.begun(family.spawn("1", child))
+    family.ended(child)
+    parent = family.ended(family.parent)
+    before = family.rows()
+    with pytest.raises(PlanError, match=f"sub-plan {below.id} is running; cancel it first"):
+        family.plans.delete(parent, now=LATER)
+    assert family.rows() == before

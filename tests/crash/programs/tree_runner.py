@@ -1,0 +1,77 @@
+"""`python -m tests.crash.programs.tree_runner`: a tree in a process of its own, which dies where told.
+
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
+forks, so that the imports are paid for once, and answers with the child's exit status. Without a `point` it
+leaves the names of all fault points that were reached in the home.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from tests.plan_bench import command, edit, write
+from tests.tree_bench import TreeBench, part, tree_bench
+
+PARTS = (
+    part("first", write("made.txt", "made\n"), command("echo ran >> first.log")),
+    part("other", edit("a.txt", "one", "ONE")),
+    part("then", edit("made.txt", "made", "made, and more"), needs=[1, 2]),
+)
+"""Two at once, and one that needs both."""
+
+
+def carried_through(home: Path, faults: FaultPoints | None = None) -> Plan:
+    """A tree as far as it goes, however often it was begun and killed before."""
+    with tree_bench(home, faults=faults) as bench:
+        root = next((plan for plan in bench.parts.plans.list() if plan.parent_id is None), None)
+        if root is None:
+            return bench.worked(*PARTS)
+        bench.know(part(root.goal, parts=PARTS))
+        return bench.work(taken_up(bench, root))
+
+
+def taken_up(bench: TreeBench, root: Plan) -> Plan:
+    """As `agents plan resume` does it."""
+    root = bench.parts.lifecycle.reconciled(root)
+    if root.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+        return root
+    return bench.parts.lifecycle.resume(root)
+
+
+def _child(order: Mapping[str, Any]) -> None:
+    home = Path(order["home"])
+    recorded = RecordFaultPoints()
+    carried_through(home, CrashAt(order["point"], order["nth"]) if "point" in order else recorded)
+    (home / "points.json").write_text(json.dumps(recorded.reached))
+
+
+def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _child(json.loads(line))
+            except BaseException as error:
+                sys.stderr.write(f"{type(error).__name__}: {error}\n")
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
