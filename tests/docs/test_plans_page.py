@@ -15,7 +15,17 @@ from cleveragents.errors import IllegalPlanMove
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "plans.md"
 STANDINGS = list(product(Phase, PlanState))
-TOLD = ("plan.", "approval.", "tool_call.", "check.", "review.", "decision.", "model_call.", "budget.")
+TOLD = (
+    "plan.",
+    "conflict.",
+    "approval.",
+    "tool_call.",
+    "check.",
+    "review.",
+    "decision.",
+    "model_call.",
+    "budget.",
+)
 
 
 def moves() -> Iterator[str]:
