@@ -1,0 +1,170 @@
+"""What is made of a strategist's answer, and what it is told: models miscount, and nothing may come of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cleveragents.application.services.strategist_answer import StepTerms, decisions_in, tasks_in
+from cleveragents.application.services.strategist_words import Past, words_for
+from cleveragents.domain.correction import Correction, NewCorrection
+from cleveragents.domain.decision import Decision, DecisionState, NewDecision
+from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.undoing import checkpoint_for, kept_tasks, part_of, tasks_since
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FREE = StepTerms(kept=0, round=0, decisions=frozenset({1, 2}), sub_plans=9)
+
+
+def decision(number: int, *, checkpoint: int | None = None, held: bool = True) -> Decision:
+    state = DecisionState.ACTIVE if held else DecisionState.SUPERSEDED
+    return Decision("p", number, NewDecision(f"{number}?", "so", checkpoint=checkpoint), state, NOW)
+
+
+def made(number: int, step: str | None, state: CallState = CallState.ENDED) -> ToolCall:
+    return ToolCall("p", number, f"c{number}", "write", {}, state, NOW, step=step)
+
+
+@pytest.mark.parametrize(
+    ("said", "parents"),
+    [
+        ([{}, {}, {}], [2, 5, 5]),
+        ([{"parent": 3}, {"parent": 6}, {"parent": 6}], [3, 5, 6]),
+        ([{"parent": 5}, {"parent": 4}, {"parent": 99}], [2, 5, 5]),
+        ([{"parent": True}, {"parent": "3"}, {"parent": None}, 7, "no object"], [2, 5, 5]),
+        ("nothing", []),
+        (None, []),
+    ],
+)
+def test_a_decision_follows_from_one_that_holds_or_came_before_it(
+    said: object, parents: list[int | None]
+) -> None:
+    found = decisions_in(freeze(said), "me", first=5, held=[2, 3], parent=2)
+    assert [one.parent for one in found] == parents
+
+
+def test_what_a_decision_says_of_itself_is_kept_as_far_as_it_makes_sense() -> None:
+    said: JsonValue = freeze(
+        [
+            {
+                "question": "How?",
+                "choice": "so",
+                "rationale": "it fits",
+                "confidence": 7,
+                "alternatives": [{"choice": "else", "reason": "no"}, "what?"],
+            },
+            {"confidence": "very", "alternatives": "none"},
+        ]
+    )
+    one, other = decisions_in(said, "me", first=1, held=[], parent=None)
+    assert (one.question, one.choice, one.rationale, one.confidence) == ("How?", "so", "it fits", 1.0)
+    assert [(a.choice, a.reason) for a in one.alternatives] == [("else", "no")]
+    assert (one.parent, other.parent, other.confidence, other.alternatives) == (None, 1, None, ())
+    assert one.made_by == "me"
+
+
+def test_steps_come_in_the_order_in_which_they_are_done_after_those_that_stay() -> None:
+    said = freeze(
+        [
+            {
+                "title": "last",
+                "instructions": "x",
+                "needs": [3, 3, 1, 9, True, "2"],
+                "decisions": [2, 2, 7, "1"],
+            },
+            {"title": "second", "needs": [3]},
+            {"title": "first", "sub_plan": True},
+        ]
+    )
+    tasks = tasks_in(said, StepTerms(kept=2, round=1, decisions=frozenset({1, 2}), sub_plans=1))
+    assert [(task.name, task.needs, task.round) for task in tasks] == [
+        ("first", (), 1),
+        ("last", (3,), 1),
+        ("second", (3,), 1),
+    ]
+    assert (tasks[0].sub_plan, tasks[1].decisions) == (True, (2,))
+
+
+def test_no_more_steps_are_sub_plans_than_may_be() -> None:
+    said = freeze([{"sub_plan": True}, {"sub_plan": "yes"}, {"sub_plan": True}, {"sub_plan": True}])
+    for most, expected in ((2, [True, False, True, False]), (0, [False] * 4)):
+        tasks = tasks_in(said, StepTerms(0, 0, frozenset(), most))
+        assert [task.sub_plan for task in tasks] == expected
+    assert tasks_in(None, FREE) == ()
+    assert tasks_in(freeze([{}]), FREE)[0].name == "step 1"
+
+
+def test_a_first_strategist_is_told_only_how_it_may_cut_the_work() -> None:
+    assert words_for(Past((), (), (), ()), 0) == "No step may be a sub-plan."
+    assert words_for(Past((), (), (), ()), 3).startswith("At most 3 steps may be sub-plans")
+
+
+def test_a_strategist_whose_decisions_are_all_gone_is_told_what_the_review_found() -> None:
+    correction = Correction("p", 1, NewCorrection("too slow", superseded=(1,), by_itself=True), NOW)
+    nameless = Correction("p", 2, NewCorrection("still too slow", by_itself=True), NOW)
+    told = words_for(Past([decision(1, held=False)], [correction, nameless], (), ()), 0)
+    assert "1. 1? -> so\nThe review of the result says:\ntoo slow" in told
+    assert "\n\nThe review of the result says:\nstill too slow" in told
+    assert "hold." not in told
+    assert "Done already" not in told
+    assert "Planned before, " not in told
+
+
+# ── What belongs to a decision ────────────────────────────────────────────────────────────────────
+
+TASKS = (Task("a", decisions=(1,)), Task("b", decisions=(2,)), Task("c", round=1, decisions=(3,)))
+CALLS = [
+    made(1, "setup"),
+    made(2, "1.x"),
+    made(3, "1+1.x"),
+    made(4, "2.x"),
+    made(5, None),
+    made(6, "3~1.x"),
+    made(7, "mend-1.x"),
+]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"), [([1], 2), ([2], 4), ([3], 6), ([2, 3], 4), ([9], 2), ([], 2)]
+)
+def test_a_decision_goes_back_to_the_first_call_of_a_task_that_carries_it_out(
+    numbers: list[int], expected: int
+) -> None:
+    strategy = Strategy((), tasks=TASKS)
+    assert checkpoint_for(strategy, CALLS, [decision(number) for number in numbers]) == expected
+
+
+def test_a_task_that_names_no_decision_carries_out_any() -> None:
+    strategy = Strategy((), tasks=(Task("a"), *TASKS[1:]))
+    assert checkpoint_for(strategy, CALLS, [decision(3)]) == 2
+
+
+def test_a_decision_that_was_made_at_work_goes_back_to_its_own_call() -> None:
+    strategy = Strategy((), tasks=TASKS)
+    assert checkpoint_for(strategy, CALLS, [decision(4, checkpoint=6)]) == 6
+    assert checkpoint_for(strategy, CALLS, [decision(2), decision(4, checkpoint=6)]) == 4
+    assert checkpoint_for(strategy, CALLS, [decision(3), decision(4, checkpoint=4)]) == 4
+    gone = [made(6, "3~1.x", CallState.REVERTED)]
+    assert checkpoint_for(strategy, gone, [decision(4, checkpoint=6)]) is None
+
+
+def test_what_was_taken_back_counts_neither_as_begun_nor_as_kept() -> None:
+    gone = [*CALLS[:3], made(4, "2.x", CallState.REVERTED)]
+    assert kept_tasks(TASKS, gone) == TASKS[:1]
+    assert kept_tasks(TASKS, CALLS) == TASKS
+    assert kept_tasks(TASKS, []) == ()
+    assert [task.name for task in tasks_since(Strategy((), tasks=TASKS), CALLS, 4)] == ["b", "c"]
+
+
+def test_a_task_without_a_trace_is_kept_before_one_with_a_trace_but_no_sub_plan_that_did_not_come_in() -> (
+    None
+):
+    assert kept_tasks(TASKS, [made(1, "2.x")]) == TASKS[:2]
+    split = (Task("a", sub_plan=True), Task("b"))
+    assert kept_tasks(split, [made(1, "2.x")]) == ()
+    assert kept_tasks(split, [made(1, "merge-1"), made(2, "2.x")]) == split
+    assert part_of(made(1, "merge-1~2")) == "1~2"
+    assert part_of(made(1, None)) is None
