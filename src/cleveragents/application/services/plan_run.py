@@ -232,7 +232,7 @@ class PlanRun:
                 held.plan = moved
                 return True
             waiting = self._done(held, work, execution, rethinks=False)  # as far as it can be mended
-        # Both sides of a conflict are in its files until somebody settles that, whatever its tasks are by now.
+        # Both sides of a conflict are in its files until somebody settles it, whatever its tasks are by now.
         waiting = waiting or self.sub_plans.has_open_conflict(plan)
         if waiting is not None:
             held.plan = self.lifecycle.queueing.put_down(plan, waiting, held.fence)
