@@ -222,3 +222,13 @@ def test_processes_that_have_left_their_parents_count_too(
     done = shell(runner, command, f"{tree}; t 6; exec sleep 1000.{token}", processes=40)
     assert done.crowded
     assert alive(token) == []
+
+
+def test_who_has_too_many_processes_is_not_asked_first(
+    runner: GuardedCommandRunner, command: Command, token: int
+) -> None:
+    crowd = f"for n in 1 2 3 4 5 6; do sleep 1000.{token} & done; wait"
+    done = shell(runner, command, f"trap 'echo asked > asked.txt' TERM; {crowd}", processes=3)
+    assert done.crowded
+    assert not (command.root / "asked.txt").exists()
+    assert alive(token) == []

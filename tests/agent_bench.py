@@ -1,0 +1,98 @@
+"""A bench for plans that other agents work at: scripted ones, as real processes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cleveragents.application.services.async_worker import AsyncWorker
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.plan_run import kind_of_plan
+from cleveragents.application.services.plan_watch import PlanWatch
+from cleveragents.application.services.worker_options import WorkerOptions
+from cleveragents.domain.actor import Actor, CommandNode, StateKey
+from cleveragents.domain.plan import Plan
+from cleveragents.infrastructure.configuration.settings import Settings
+from tests.actor_plan_bench import ActorPlanBench
+
+__all__ = ["SCRIPTED", "AgentBench", "agent_bench", "agent_node", "external"]
+
+SCRIPTED = Path(__file__).parent / "external_agents" / "scripted.py"
+REPORT = (StateKey("report"),)
+
+
+def agent_node(mode: str, *arguments: str, name: str = "work", **facts: Any) -> CommandNode:
+    """A node that runs the scripted agent in that mode."""
+    argv = (sys.executable, str(SCRIPTED), mode, *arguments)
+    return CommandNode(
+        **{"name": name, "argv": argv, "prompt": "Do it: ${goal}", "output": "report", **facts}
+    )
+
+
+def external(mode: str, *arguments: str, **facts: Any) -> Actor:
+    """An actor of nothing but that."""
+    node = agent_node(mode, *arguments, **facts)
+    return Actor(name="tests/external", entry=node.name, nodes=(node,), state=REPORT)
+
+
+class AgentBench(ActorPlanBench):
+    """`isolation` as in the settings. `output` is what agents say; `heard` is set once they say `ready`."""
+
+    def __init__(self, home: Path, *, isolation: str = "off", **facts: Any) -> None:
+        super().__init__(home, **facts)
+        known = {**msgspec.to_builtins(self.settings), "sandbox": {"isolation": isolation}}
+        self.settings = self.container.settings = msgspec.convert(known, Settings)
+        self.output = bytearray()
+        self.heard = threading.Event()
+        self.adapt = lambda run: replace(
+            run, watch=lambda plan: PlanWatch(progress=self.said.append, on_output=self.hear)
+        )
+
+    def hear(self, chunk: bytes) -> None:
+        self.output += chunk
+        if b"ready" in self.output:
+            self.heard.set()
+
+    def task(self, actor: Actor, **facts: Any) -> Plan:
+        """A plan with a job queued for it, for that actor, without any model."""
+        self.actors[actor.name] = actor
+        return self.goal("", cast=(None, actor.name, None), **facts)
+
+    def given(self, mode: str, *arguments: str, policy: str = "full-auto", **facts: Any) -> Plan:
+        """A plan that the scripted agent worked at, as far as that goes."""
+        return self.work(self.task(external(mode, *arguments, **facts), profile=policy))
+
+    @contextmanager
+    def worker(self, *plans: Plan) -> Iterator[AsyncWorker]:
+        """One that works at these plans, as many at once as there are, in threads of its own."""
+        handlers = {kind_of_plan(plan.id): JobHandler(self.handler()) for plan in plans}
+        options = WorkerOptions(name="bench", concurrency=len(plans), cancel_poll_seconds=0.1)
+        worker = AsyncWorker(
+            self.container.jobs, handlers, self.container.clock, self.container.processes, options
+        )
+        worker.start()
+        try:
+            yield worker
+        finally:
+            worker.close()
+
+    def files(self, plan: Plan) -> dict[str, str]:
+        """The files of its sandbox, but git's."""
+        root = self.sandbox(plan).root
+        found = (path for path in root.rglob("*") if path.is_file())
+        named = {path.relative_to(root).as_posix(): path for path in found}
+        return {name: path.read_text() for name, path in named.items() if not name.startswith(".git/")}
+
+
+@contextmanager
+def agent_bench(home: Path, **facts: Any) -> Iterator[AgentBench]:
+    bench = AgentBench(home, **facts)
+    with bench.container:
+        yield bench
