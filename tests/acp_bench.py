@@ -23,7 +23,7 @@ from cleveragents.infrastructure.commands.guarded_runner import Isolation
 from cleveragents.infrastructure.commands.talking_program import ProgramPlace
 from tests.plan_bench import PlanBench, command
 
-__all__ = ["PROGRAMS", "STEP", "AgentBench", "library_steps", "misbehaving", "steps"]
+__all__ = ["PROGRAMS", "STEP", "SessionBench", "library_steps", "misbehaving", "steps"]
 
 PROGRAMS = Path(__file__).parent / "acp_agents"
 STEP = "1.work.1"
@@ -44,7 +44,7 @@ def misbehaving(way: str) -> dict[str, Any]:
 
 
 @dataclass
-class AgentBench:
+class SessionBench:
     """Sessions in one plan's sandbox. What the plan did before is left out of what is told of it."""
 
     plans: PlanBench

@@ -15,14 +15,14 @@ import pytest
 from cleveragents.errors import BudgetExhausted, Cancelled, ToolRefused
 from cleveragents.infrastructure.acp.bounds import SessionBounds
 from cleveragents.infrastructure.commands.bubblewrap import shared_probe
-from tests.acp_bench import AgentBench, misbehaving, steps
+from tests.acp_bench import SessionBench, misbehaving, steps
 from tests.plan_bench import PlanBench
 from tests.processes import PidPipe, lives
 
 
 @pytest.fixture
-def bench(plans: PlanBench) -> AgentBench:
-    return AgentBench(plans)
+def bench(plans: PlanBench) -> SessionBench:
+    return SessionBench(plans)
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ PIDS: dict[str, Any] = {"environment": ("ACP_PIDS",)}
         ("babbles", "keeps writing what is no message, so it was ended; it said: this is no"),
     ],
 )
-def test_what_is_wrong_with_it_is_said(bench: AgentBench, way: str, said: str) -> None:
+def test_what_is_wrong_with_it_is_said(bench: SessionBench, way: str, said: str) -> None:
     with pytest.raises(ToolRefused, match=said):
         bench.talk(misbehaving(way))
     assert bench.made() == ["acp failed"]
 
 
 def test_one_that_cannot_start_is_named_with_what_it_complained_of_but_not_with_its_secrets(
-    bench: AgentBench, monkeypatch: pytest.MonkeyPatch
+    bench: SessionBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIVEN_TOKEN", "hunter2-hunter2")
     with pytest.raises(
@@ -67,13 +67,13 @@ def test_one_that_cannot_start_is_named_with_what_it_complained_of_but_not_with_
         bench.talk({"argv": ("no-such-agent",), "prompt": ""}, install="pip install it")
 
 
-def test_one_that_says_nothing_is_not_waited_for_for_ever(bench: AgentBench, pids: PidPipe) -> None:
+def test_one_that_says_nothing_is_not_waited_for_for_ever(bench: SessionBench, pids: PidPipe) -> None:
     with pytest.raises(ToolRefused, match="did not get ready within 1 s"):
         bench.talk(misbehaving("silent"), bounds=SessionBounds(start_seconds=1.0), **PIDS)
     assert not any(map(lives, pids.read(1)))
 
 
-def test_a_flood_is_bounded_and_nobody_is_shown_all_of_it(bench: AgentBench) -> None:
+def test_a_flood_is_bounded_and_nobody_is_shown_all_of_it(bench: SessionBench) -> None:
     with pytest.raises(ToolRefused, match="said more than anybody reads"):
         bench.talk(misbehaving("floods"), bounds=SessionBounds(messages=1_000))
     assert len(bench.told) < 200
@@ -81,7 +81,7 @@ def test_a_flood_is_bounded_and_nobody_is_shown_all_of_it(bench: AgentBench) -> 
         bench.talk(misbehaving("floods"), bounds=SessionBounds(bytes_=50_000))
 
 
-def test_what_it_did_before_it_died_is_recorded(bench: AgentBench) -> None:
+def test_what_it_did_before_it_died_is_recorded(bench: SessionBench) -> None:
     with pytest.raises(ToolRefused, match="ended before it answered session/prompt; it said: out of order"):
         bench.talk(misbehaving("dies"))
     assert bench.made() == ["acp failed", "acp ended half.txt"]
@@ -92,7 +92,7 @@ def test_what_it_did_before_it_died_is_recorded(bench: AgentBench) -> None:
 
 
 def test_what_is_no_message_is_passed_over_and_wrong_requests_are_refused(
-    bench: AgentBench,
+    bench: SessionBench,
 ) -> None:
     assert bench.talk(misbehaving("odd_messages")) == "-32601 -32602 -32602"
 
@@ -101,7 +101,7 @@ def test_what_is_no_message_is_passed_over_and_wrong_requests_are_refused(
 def test_nothing_outside_the_sandbox_is_touched(
     plans: PlanBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: Any
 ) -> None:
-    bench = AgentBench(plans, isolation=isolation)
+    bench = SessionBench(plans, isolation=isolation)
     (tmp_path / "elsewhere").mkdir()
     outside = tmp_path / "elsewhere/file.txt"
     monkeypatch.setenv("OUTSIDE", str(outside))
@@ -117,30 +117,30 @@ def test_nothing_outside_the_sandbox_is_touched(
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_too_much_at_once_is_refused_and_the_rest_answered(bench: AgentBench) -> None:
+def test_too_much_at_once_is_refused_and_the_rest_answered(bench: SessionBench) -> None:
     assert bench.talk(misbehaving("asks_too_much"), bounds=SessionBounds(requests=4)) == "some refused"
     assert bench.talk(steps(("terminals", 3)), bounds=SessionBounds(terminals=3), step="2.w.1") == "refused:1"
 
 
-def test_while_a_command_runs_it_is_told_to_end_that_first(bench: AgentBench) -> None:
+def test_while_a_command_runs_it_is_told_to_end_that_first(bench: SessionBench) -> None:
     sessions = replace(bench.sessions(), patience_seconds=0.1)
     said = bench.talk(steps(("busy", "echo ready; sleep 600", "x.txt")), sessions=sessions)
     assert "a command is still running" in said
 
 
-def test_nothing_that_it_started_outlives_its_session(bench: AgentBench, pids: PidPipe) -> None:
+def test_nothing_that_it_started_outlives_its_session(bench: SessionBench, pids: PidPipe) -> None:
     bench.talk(misbehaving("forks"), **PIDS)
     assert not any(map(lives, pids.read(2)))
 
 
-def test_one_with_too_many_processes_is_ended(bench: AgentBench, pids: PidPipe) -> None:
+def test_one_with_too_many_processes_is_ended(bench: SessionBench, pids: PidPipe) -> None:
     with pytest.raises(ToolRefused, match="more than 1 processes at once"):
         bench.talk({**misbehaving("keeps_writing"), "processes": 1}, **PIDS)
     assert not any(map(lives, pids.read(1)))
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_its_time_is_bounded_and_the_plans_is_not_its_own(bench: AgentBench, pids: PidPipe) -> None:
+def test_its_time_is_bounded_and_the_plans_is_not_its_own(bench: SessionBench, pids: PidPipe) -> None:
     with pytest.raises(ToolRefused, match="longer than it may"):
         bench.talk(misbehaving("never_answers"), seconds=0.5, **PIDS)
     left = [30.0]
@@ -161,7 +161,7 @@ def test_its_time_is_bounded_and_the_plans_is_not_its_own(bench: AgentBench, pid
 
 @pytest.mark.parametrize("way", ["never_answers", "keeps_writing"])
 def test_a_cancel_ends_it_and_what_it_did_until_then_is_recorded(
-    bench: AgentBench, pids: PidPipe, way: str
+    bench: SessionBench, pids: PidPipe, way: str
 ) -> None:
     found: list[int] = []
 
@@ -180,7 +180,7 @@ def test_a_cancel_ends_it_and_what_it_did_until_then_is_recorded(
 
 
 def test_what_it_does_and_says_after_a_cancel_is_recorded_and_no_success(
-    bench: AgentBench, pids: PidPipe
+    bench: SessionBench, pids: PidPipe
 ) -> None:
     cancelling = threading.Thread(target=lambda: (pids.read(1), bench.token.cancel("not wanted")))
     cancelling.start()
@@ -191,13 +191,13 @@ def test_what_it_does_and_says_after_a_cancel_is_recorded_and_no_success(
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_one_that_does_not_leave_is_made_to(bench: AgentBench) -> None:
+def test_one_that_does_not_leave_is_made_to(bench: SessionBench) -> None:
     with pytest.raises(ToolRefused, match="longer than it may"):
         bench.talk(misbehaving("stubborn"), seconds=0.5)
 
 
 def test_without_the_extra_it_is_said_what_to_install(
-    bench: AgentBench, monkeypatch: pytest.MonkeyPatch
+    bench: SessionBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "acp", None)
     with pytest.raises(ToolRefused, match=r"cleveragents\[acp\]"):

@@ -11,16 +11,18 @@ import pytest
 from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.progress import ProgressKind
 from cleveragents.errors import NeedsHuman, ToolRefused
-from tests.acp_bench import AgentBench, library_steps, steps
+from tests.acp_bench import SessionBench, library_steps, steps
 from tests.plan_bench import PlanBench
 
 
 @pytest.fixture
-def bench(plans: PlanBench) -> AgentBench:
-    return AgentBench(plans)
+def bench(plans: PlanBench) -> SessionBench:
+    return SessionBench(plans)
 
 
-def test_what_it_does_through_us_and_by_itself_is_recorded_each_under_its_own_call(bench: AgentBench) -> None:
+def test_what_it_does_through_us_and_by_itself_is_recorded_each_under_its_own_call(
+    bench: SessionBench,
+) -> None:
     said = bench.talk(
         library_steps(
             ("think", "what is there?"),
@@ -64,7 +66,9 @@ def test_what_it_does_through_us_and_by_itself_is_recorded_each_under_its_own_ca
     assert "".join(bench.seen(ProgressKind.PIECE)).strip().endswith("all done")
 
 
-def test_a_file_is_read_in_parts_and_what_cannot_be_given_back_as_it_is_not_at_all(bench: AgentBench) -> None:
+def test_a_file_is_read_in_parts_and_what_cannot_be_given_back_as_it_is_not_at_all(
+    bench: SessionBench,
+) -> None:
     root = bench.sandbox.root
     said = bench.talk(
         steps(
@@ -84,7 +88,7 @@ def test_a_file_is_read_in_parts_and_what_cannot_be_given_back_as_it_is_not_at_a
 
 
 def test_a_command_that_does_not_end_is_looked_at_and_killed_and_one_that_is_left_ends_with_the_session(
-    bench: AgentBench,
+    bench: SessionBench,
 ) -> None:
     said = bench.talk(
         steps(("serve", "echo ready; sleep 600"), ("leave_running", "echo ready; echo x > y.txt; sleep 600"))
@@ -96,7 +100,7 @@ def test_a_command_that_does_not_end_is_looked_at_and_killed_and_one_that_is_lef
     assert outcome["exit_code"] is None
 
 
-def test_a_command_that_cannot_be_run_says_so_in_its_terminal(bench: AgentBench) -> None:
+def test_a_command_that_cannot_be_run_says_so_in_its_terminal(bench: SessionBench) -> None:
     said = bench.talk(
         steps(
             ("terminal", "no-such-program"),
@@ -107,7 +111,7 @@ def test_a_command_that_cannot_be_run_says_so_in_its_terminal(bench: AgentBench)
 
 
 def test_a_person_is_asked_and_the_answer_counts_for_the_same_request_of_the_next_session(
-    bench: AgentBench,
+    bench: SessionBench,
 ) -> None:
     request = steps(
         ("secretly", "before.txt", "x"),
@@ -131,7 +135,7 @@ def test_a_person_is_asked_and_the_answer_counts_for_the_same_request_of_the_nex
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_leave_to_begin_and_for_the_network_is_asked_for_once(bench: AgentBench) -> None:
+def test_leave_to_begin_and_for_the_network_is_asked_for_once(bench: SessionBench) -> None:
     request = steps(("write", "b.txt", "beta\n"), ("write", "b.txt", "gamma\n"))
     asked = []
     for _ in range(3):
@@ -151,14 +155,14 @@ def test_leave_to_begin_and_for_the_network_is_asked_for_once(bench: AgentBench)
     bench.plans.ensure_consistent(bench.plan)
 
 
-def test_what_the_policy_denies_is_not_begun(bench: AgentBench) -> None:
+def test_what_the_policy_denies_is_not_begun(bench: SessionBench) -> None:
     with pytest.raises(ToolRefused, match="needs the network"):
         bench.talk(steps(("say", "x")), policy="ci", network=True)
     assert bench.made() == ["acp failed"]
     assert bench.told == []
 
 
-def test_one_that_a_person_does_not_want_is_not_begun(bench: AgentBench) -> None:
+def test_one_that_a_person_does_not_want_is_not_begun(bench: SessionBench) -> None:
     with pytest.raises(NeedsHuman, match="leave for command"):
         bench.talk(steps(("say", "x")), policy="manual")
     bench.answer(granted=False)
@@ -168,19 +172,19 @@ def test_one_that_a_person_does_not_want_is_not_begun(bench: AgentBench) -> None
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "max_turn_requests", "refusal", "cancelled"])
-def test_only_a_turn_that_was_ended_is_a_success(bench: AgentBench, reason: str) -> None:
+def test_only_a_turn_that_was_ended_is_a_success(bench: SessionBench, reason: str) -> None:
     with pytest.raises(ToolRefused, match="it said: so far"):
         bench.talk(steps(("say", "so far"), ("stop", reason)))
     assert bench.made() == ["acp failed"]
 
 
-def test_a_finished_session_is_not_had_again(bench: AgentBench) -> None:
+def test_a_finished_session_is_not_had_again(bench: SessionBench) -> None:
     assert bench.talk(steps(("say", "first"))) == "first"
     assert bench.talk(steps(("say", "second"))) == "first"
     assert bench.made() == ["acp ended"]
 
 
-def test_what_breaks_an_invariant_is_taken_back_and_the_agent_is_told(bench: AgentBench) -> None:
+def test_what_breaks_an_invariant_is_taken_back_and_the_agent_is_told(bench: SessionBench) -> None:
     invariants = ("never change b.txt",)
     assert broken_by(invariants, ["b.txt"]) is not None
     said = bench.talk(
@@ -198,7 +202,7 @@ def test_what_breaks_an_invariant_is_taken_back_and_the_agent_is_told(bench: Age
 
 
 def test_it_gets_the_variables_and_the_files_of_the_home_that_are_named_and_no_others(
-    bench: AgentBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: SessionBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".agent").mkdir()
     (tmp_path / ".agent/settings").write_text("mine")
@@ -215,7 +219,7 @@ def test_it_gets_the_variables_and_the_files_of_the_home_that_are_named_and_no_o
 
 
 def test_isolated_it_works_as_well(plans: PlanBench) -> None:
-    bench = AgentBench(plans, isolation="auto")
+    bench = SessionBench(plans, isolation="auto")
     said = bench.talk(steps(("secretly", "own.txt", "x"), ("write", "new.txt", "y"), ("say", "done")))
     assert said == "done"
     assert bench.made() == ["acp ended", "acp ended own.txt", "write ended new.txt"]
