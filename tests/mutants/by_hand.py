@@ -16,6 +16,7 @@ _USER_GIT = "infrastructure/apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
+    ("infrastructure/tools/agent.py", "an author says, not a model"): ("return ()", "return (AGENT_TOOL,)"),
     ("application/services/model_calls.py", "given after the cancel"): (
         "reservation, _ = await reserving",
         "raise",
@@ -52,6 +53,10 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
     ("infrastructure/apply/lock.py", "the lock is on the right one"): (
         "os.path.samestat(os.fstat(descriptor), resource.stat())",
         "True",
+    ),
+    ("infrastructure/sandbox/tree_merge.py", "git's own default"): (
+        'directory_renames="conflict"',
+        'directory_renames="true"',
     ),
     ("infrastructure/apply/merge.py", "a file lands where its own side says"): (
         'directory_renames="false"',

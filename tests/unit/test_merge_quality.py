@@ -23,6 +23,7 @@ from tests.sandbox_resources import git, make_repository
 
 SEEDS = range(60)
 WHOLE = (3, 21)
+LOSING = (1917, 2067)
 LABELS = ("plan OURS", "sub-plan THEIRS")
 
 
@@ -109,6 +110,25 @@ def test_the_comparison_catches_a_merge_that_goes_file_by_file(cases: Cases) -> 
     seeds = SEEDS[:20]
     caught = [seed for seed in seeds if cases.unlike_git(seed, file_by_file(cases, seed))]
     assert len(caught) > len(seeds) / 4
+
+
+def test_where_git_loses_a_file_there_is_a_conflict_instead(tmp_path: Path) -> None:
+    """git 2.39 answers one of these with a tree that it cannot read, and none to the other."""
+    repository = make_repository(tmp_path / "repository", {"a": "a\n"})
+    commits = written(repository, map(history, LOSING))
+    stand = MergeStand(tmp_path, repository)
+    with stand.container:
+        sandbox = stand.parent().sandbox
+        for of_seed in commits:
+            names = [f"{commit}^{{tree}}" for commit in of_seed]
+            base, ours, theirs = git(repository, "rev-parse", *names).decode().split()
+            merged = sandbox.merge(base, ours, theirs, labels=LABELS)
+            kept = {state for one in merged.conflicts for state in (one.ours, one.theirs, one.left)}
+            kept |= {*sandbox.files_below(merged.tree).values()}
+            before = {*sandbox.files_below(base).values()}
+            assert merged.conflicts
+            assert {*sandbox.files_below(ours).values()} - before <= kept
+            assert {*sandbox.files_below(theirs).values()} - before <= kept
 
 
 @pytest.mark.parametrize("seed", WHOLE)

@@ -77,7 +77,8 @@ def merged_trees(
     fields = iter(said.split(b"\0"))
     tree = next(fields).decode("ascii")
     merged = Merged(tree, sides, _stages(fields), tuple(_messages(fields)))
-    if conflicted and not merged.stages and not merged.messages:  # guard: a conflict is never taken for none
+    if conflicted and not merged.stages and not merged.messages:
+        # Not seen yet; but a conflict must never be taken for none.
         raise GitFailed("merge-tree", "it tells of conflicts, and not which")
     return merged
 

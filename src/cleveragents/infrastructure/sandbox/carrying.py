@@ -28,7 +28,7 @@ def copy_objects(
     feed = "\n".join(revisions).encode("ascii") + b"\n"
     PrivateRepository(source.engine).git("pack-objects", "--revs", "-q", str(packs / "pack"), feed=feed)
     if durable:
-        flush(packs)  # guard: names of content that a power cut took
+        flush(packs)
 
 
 def start_from(start: StartTree, origin: Sandbox, target: SandboxPlace, *, known: str | None) -> None:

@@ -1,0 +1,85 @@
+"""`python -m tests.crash.programs.merge_runner`: merges of sub-plans in a process that dies where told.
+
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
+forks, so that the imports are paid for once, and answers with the child's exit status. Without a `point` it
+leaves the names of all fault points that were reached in the home.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from cleveragents.application.merge_parts import conflicts_by_hand
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.domain.merge_conflict import Take
+from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from tests.merge_stand import MergeStand
+from tests.sandbox_resources import make_repository
+
+TEXT = "".join(f"line {number}\n" for number in range(1, 13))
+FILES: dict[str, str | bytes] = {"a.txt": TEXT, "gone.txt": "gone\n", ".gitignore": "*.tmp\n"}
+
+
+def prepared(home: Path) -> None:
+    """A parent at rest, and two children that are done and disagree on a line."""
+    stand = MergeStand(home, make_repository(home / "repository", FILES))
+    with stand.container:
+        parent = stand.parent()
+        one, other = stand.child(parent, "the one"), stand.child(parent, "the other")
+        one.writes({"a.txt": TEXT.replace("line 5\n", "ours\n"), ".gitignore": "*.tmp\n*.log\n"})
+        changed = TEXT.replace("line 5\n", "theirs\n").replace("line 12\n", "bottom\n")
+        other.writes({"a.txt": changed, "gone.txt": None, "new/file.txt": "new\n", "work.log": "kept\n"})
+        now = stand.container.clock.now()
+        stand.parts.plans.move(parent.plan, (Phase.ACTION, PlanState.ERRORED), now=now)
+        plans = [worker.plan.id for worker in (parent, one, other)]
+        (home / "plans.json").write_text(json.dumps(plans))
+
+
+def carried_through(home: Path, faults: FaultPoints | None = None) -> None:
+    """Both children merged and the conflict resolved, however often that was begun and killed before."""
+    stand = MergeStand(home, home / "repository", faults)
+    with stand.container:
+        names = json.loads((home / "plans.json").read_text())
+        parent, *children = (stand.found(name) for name in names)
+        for part, child in enumerate(children, start=1):
+            stand.merge(parent, child, str(part))
+        if stand.merging.open_conflicts(parent.plan.id):
+            conflicts_by_hand(stand.container).resolve(parent.plan, "a.txt", Take.THEIRS)
+
+
+def _child(order: Mapping[str, Any]) -> None:
+    home = Path(order["home"])
+    recorded = RecordFaultPoints()
+    faults = CrashAt(order["point"], order["nth"]) if "point" in order else recorded
+    carried_through(home, faults)
+    (home / "points.json").write_text(json.dumps(recorded.reached))
+
+
+def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _child(json.loads(line))
+            except BaseException as error:
+                sys.stderr.write(f"{type(error).__name__}: {error}\n")
+                sys.stderr.flush()
+                os._exit(1)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

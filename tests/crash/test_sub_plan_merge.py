@@ -1,0 +1,112 @@
+"""A merge whose process is killed at every durable step: whoever comes next merges once, and loses none."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.domain.event import EventType
+from cleveragents.domain.tool import CallState
+from tests.crash.programs.merge_runner import TEXT, carried_through, prepared
+from tests.merge_stand import MergeStand
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.merge_runner"]
+RESULT = {
+    ".gitignore": "*.tmp\n*.log\n",
+    "a.txt": TEXT.replace("line 5\n", "theirs\n").replace("line 12\n", "bottom\n"),
+    "new/file.txt": "new\n",
+    "work.log": "kept\n",
+}
+OURS = ("merge.", "resolve.", "tool.")
+# Nothing durable separates them from the point before, or nothing is left to do.
+SAME = ("merge.taken_in.after", "resolve.started.after", "tool.ended.after")
+
+
+class Runner:
+    """Merges in processes that are killed where it says."""
+
+    def __init__(self, home: Path) -> None:
+        self._template = home / "template"
+        self._template.mkdir()
+        prepared(self._template)
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        self._process = subprocess.Popen(
+            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, **order: object) -> int:
+        """The exit code of the process that merged, in the one home, begun anew."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"home": str(self._template), **order}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    made = Runner(tmp_path)
+    yield made
+    made.close()
+
+
+def ensure_whole(home: Path) -> None:
+    """Both are merged and the conflict is resolved, each once, and the records say what the files are."""
+    stand = MergeStand(home, home / "repository")
+    with stand.container:
+        parent = stand.found(json.loads((home / "plans.json").read_text())[0])
+        files = parent.sandbox.files_below(parent.tree)
+        assert {
+            path: parent.sandbox.content(state.content).decode() for path, state in files.items()
+        } == RESULT
+        assert {path: parent.text(path) for path in RESULT} == RESULT
+        assert stand.parts.history.unrecorded(parent.plan.id, parent.sandbox) == {}
+        calls = stand.parts.history.calls(parent.plan.id)
+        done = Counter(call.step for call in calls if call.state is CallState.ENDED)
+        assert done == {"merge-1": 1, "merge-2": 1, None: 1}
+        assert {call.state for call in calls} <= {CallState.ENDED, CallState.FAILED}
+        assert stand.merging.open_conflicts(parent.plan.id) == ()
+        told = [stand.told(kind) for kind in (EventType.PLAN_MERGED, EventType.CONFLICT_KEPT)]
+        assert [len(facts) for facts in told] == [2, 1]
+        assert len(stand.told(EventType.CONFLICT_RESOLVED)) == 1
+        recorded = Counter(change.entry.path for change in stand.parts.history.changes(parent.plan.id))
+        assert recorded == {".gitignore": 1, "a.txt": 3, "gone.txt": 1, "new/file.txt": 1, "work.log": 1}
+
+
+def test_a_merge_that_is_killed_anywhere_is_made_once_and_loses_nothing(
+    runner: Runner, tmp_path: Path
+) -> None:
+    home, template = tmp_path / "template", tmp_path / "untouched"
+    shutil.copytree(home, template, symlinks=True)
+    assert runner.run() == 0
+    ensure_whole(home)
+    counts = Counter(json.loads((home / "points.json").read_text()))
+    every = os.environ.get("CLEVERAGENTS_EVERY_FAULT_POINT")
+    names = [name for name in counts if name.startswith(OURS) and (every or name not in SAME)]
+    assert {"merge.started.after", "merge.files.after", "merge.ending.after", "tool.record.after"} <= {*names}
+    assert {"resolve.files.after", "resolve.ending.after"} <= {*names}
+    for name in names:
+        # Of the first merge nothing is new; the last time is the resolution's, where it has such a point.
+        for nth in range(min(2, counts[name]), counts[name] + 1):
+            shutil.rmtree(home)
+            shutil.copytree(template, home, symlinks=True)
+            assert runner.run(point=name, nth=nth) == -signal.SIGKILL, (name, nth)
+            try:
+                carried_through(home)
+                ensure_whole(home)
+            except BaseException as error:
+                error.add_note(f"killed at {name}, the {nth}th time")
+                raise
