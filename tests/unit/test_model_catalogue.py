@@ -193,6 +193,18 @@ def test_prices_of_ones_own_count_first(tmp_path: Path) -> None:
     assert found.facts("openai/gpt-4o").price == Price(1_000_000, 2_000_000)
 
 
+def test_what_an_open_model_can_is_what_it_was_opened_with(tmp_path: Path) -> None:
+    """The file is not read at every question, and what it says by now the model does not follow."""
+    script = tmp_path / "script.yaml"
+    script.write_text("version: 1\nfacts: {context_tokens: 777}\nrules: [{reply: {text: hi}}]\n")
+    name = f"scripted/{script}"
+    models = catalogue()
+    models.get(name)
+    script.write_text("version: 1\nfacts: {context_tokens: 1}\nrules: [{reply: {text: hi}}]\n")
+    assert models.facts(name).context_tokens == 777
+    assert catalogue().facts(name).context_tokens == 1
+
+
 def test_a_scripted_model_says_itself_what_it_can(tmp_path: Path) -> None:
     script = tmp_path / "script.yaml"
     script.write_text("facts: {context_tokens: 99, input_price: 1, output_price: 2.5}\nrules: []\n")

@@ -76,7 +76,8 @@ class ModelCatalogue:
     def facts(self, name: str) -> ModelFacts:
         provider, model = self._parted(name)
         if provider.reads_facts is not None:
-            return provider.reads_facts(name, model)
+            opened = self._opened.get(name)  # it answers by what it read then, and reading takes a while
+            return provider.reads_facts(name, model) if opened is None else opened.facts
         facts = self._prices.facts(name, shipped=self._base_url(provider) is None)
         return replace(facts, keyed=self._is_keyed(provider))
 
