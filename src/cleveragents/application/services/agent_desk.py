@@ -211,7 +211,7 @@ class AgentDesk:
         root = str(self._root)
         for spelling in dict.fromkeys((root, os.path.realpath(root))):
             if path == spelling or path.startswith(f"{spelling}/"):
-                return path[len(spelling) + 1 :]
+                return path[len(spelling) :].lstrip("/")
         if not path.startswith("/"):  # guard: it would mean the root here, and another place there
             refusal = str(OutsideSandbox(path, "is relative, and must be absolute"))
             self._tools.refuse(tool, {"path": path}, refusal, step=self._next_step())
