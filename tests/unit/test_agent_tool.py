@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,8 @@ from cleveragents.application.ports.commands import (
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.application.services.call_commands import CallCommands
 from cleveragents.domain.actor import Actor, CommandNode
+from cleveragents.domain.plan import PlanState
+from cleveragents.domain.policy import PROFILES, Capability, Policy, Verdict
 from cleveragents.errors import InvalidToolCall, ToolRefused
 from cleveragents.infrastructure.commands import lent
 from cleveragents.infrastructure.commands.lent import furnish
@@ -27,7 +30,7 @@ from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
 from cleveragents.infrastructure.trust.preview import preview
 from tests.agent_bench import SCRIPTED
 from tests.cli_bench import Agents, command_line, use_home
-from tests.plan_bench import new_repository
+from tests.plan_bench import new_repository, plan_bench, step
 
 
 class Recording:
@@ -130,6 +133,20 @@ def test_an_argument_with_a_nul_is_told(tmp_path: Path) -> None:
     arguments = {"argv": ["sh"], "prompt": "a\0b", "prompt_by": "argument"}
     with pytest.raises(InvalidToolCall, match="NUL"):
         tool.capability_of(arguments, ConfinedFiles(tmp_path))
+
+
+def test_leave_for_the_network_is_none_for_commands(tmp_path: Path) -> None:
+    verdicts = {**PROFILES["trusted"].verdicts, Capability.COMMAND: Verdict.ASK}
+    policy = Policy("odd", MappingProxyType(verdicts))
+    asked = step("agent", argv=["true"], prompt="", network=True)
+    with plan_bench(tmp_path, isolation="off") as bench:
+        opened = bench.handler().open_execution
+
+        def strict(*given: object) -> object:
+            return replace(opened(*given), policy=policy, tools=AgentTools())
+
+        bench.adapt = lambda run: replace(run, open_execution=strict)
+        assert bench.done(asked).state is PlanState.WAITING
 
 
 # --- what is lent -------------------------------------------------------------------------------------------

@@ -244,10 +244,9 @@ class ToolExecution:
 
     def _verdict(self, tool: Tool | None, capability: Capability) -> Verdict:
         verdict = self.policy.verdict(capability)
-        if tool is None or not tool.spec.runs_commands:
-            return verdict
-        # guard: who may use the network may not therefore run a command
-        return max(verdict, self.policy.verdict(tool.spec.capability), key=lambda one: one.strictness)
+        if tool is not None and tool.spec.runs_commands:  # guard: leave for the network is none for commands
+            verdict = max(verdict, self.policy.verdict(tool.spec.capability), key=lambda one: one.strictness)
+        return verdict
 
     def _needed(self, tool: Tool, request: CallRequest) -> Capability:
         files = self.files_in(self.sandbox.root, _nothing)
