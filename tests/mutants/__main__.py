@@ -363,7 +363,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/live_view.py": [f"{UNIT}live_view.py"],
     "interfaces/cli/plan_account.py": [f"{UNIT}cli_plans.py"],
     "interfaces/cli/budget_options.py": [f"{UNIT}cli_goals.py"],
-    "interfaces/cli/plan_decisions.py": [f"{UNIT}guards_cli.py"],
+    "interfaces/cli/plan_ending.py": [f"{UNIT}guards_cli.py", f"{UNIT}cli_run_background.py"],
     "interfaces/cli/plan_work.py": [f"{UNIT}cli_plans.py", f"{UNIT}cli_plans_told.py"],
     "interfaces/cli/resume_model.py": [f"{UNIT}plan_resume_model.py"],
     "interfaces/cli/run_request.py": [f"{UNIT}guards_cli.py", f"{UNIT}agent_tool.py"],
