@@ -1,0 +1,102 @@
+"""Workers of other agents that are killed: nothing of the agent lives on, what was cut off is made again on
+the files as they were, and what had ended is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.tool import CallState
+from cleveragents.infrastructure.commands.bubblewrap import shared_probe
+from tests.agent_bench import AgentBench, agent_bench, external
+from tests.command_trees import alive, end_by_hand, wait_none_alive
+from tests.plan_bench import FILES
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.agent_worker"]
+COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
+EDITED = {
+    **{path: text for path, text in FILES.items() if path != "b.txt"},
+    "a.txt": "edited\n",
+    "told.txt": "Do it: a goal",
+}
+needs_bubblewrap = pytest.mark.skipif(
+    shared_probe.result().program is None, reason=f"needs bubblewrap: {shared_probe.result().problem}"
+)
+either = pytest.mark.parametrize("isolation", ["off", pytest.param("require", marks=needs_bubblewrap)])
+
+
+@contextmanager
+def worker(
+    home: Path, plan: Plan, mode: str, *arguments: str, **more: str
+) -> Iterator[subprocess.Popen[str]]:
+    told = {"home": str(home), "plan": plan.id, "mode": mode, "arguments": arguments, "isolation": "off"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    child = subprocess.Popen(
+        PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(json.dumps({**told, **more}))
+    child.stdin.close()
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait(60)
+        child.stdout.close()
+
+
+def gone_on(bench: AgentBench, plan: Plan) -> Plan:
+    """The plan after somebody took it up again, with an agent that does its work."""
+    plan = bench.parts.lifecycle.resume(bench.now(plan))
+    bench.actors["tests/external"] = external("edits")
+    return bench.work(plan)
+
+
+@either
+def test_a_killed_worker_takes_its_agent_along_and_the_run_is_made_again(
+    tmp_path: Path, isolation: str
+) -> None:
+    token = time.monotonic_ns()
+    with agent_bench(tmp_path) as bench:
+        plan = bench.task(external("stays", str(token)))
+        try:
+            with worker(tmp_path, plan, "stays", str(token), isolation=isolation) as child:
+                assert child.stdout is not None
+                assert child.stdout.readline() == "ready\n"
+                assert alive(token) != []
+                child.kill()
+                child.wait(60)
+                assert wait_none_alive(token, timeout=30) == []
+            assert bench.files(plan)["staying.txt"] == "staying\n"
+            plan = gone_on(bench, plan)
+            assert plan.standing == COMPLETE, plan.error
+            assert bench.files(plan) == EDITED, "what was half done is taken back"
+            bench.ensure_consistent(plan)
+        finally:
+            end_by_hand(token)
+
+
+@pytest.mark.parametrize("point", ["tool.ending.after", "tool.ended.after"])
+def test_an_agent_that_was_done_is_not_run_again(tmp_path: Path, point: str) -> None:
+    with agent_bench(tmp_path) as bench:
+        plan = bench.task(external("edits"))
+        with worker(tmp_path, plan, "edits", die_at=point) as child:
+            assert child.wait(120) == -9
+        plan = bench.parts.lifecycle.resume(bench.now(plan))
+        bench.actors["tests/external"] = external("fails")  # if it were run, it would be seen
+        plan = bench.work(plan)
+        assert plan.standing == COMPLETE, plan.error
+        assert bench.files(plan) == EDITED
+        assert [call.state for call in bench.calls(plan)] == [CallState.ENDED]
+        bench.ensure_consistent(plan)
