@@ -81,6 +81,7 @@ PLANS = [
 ]
 TREES = [f"{UNIT}sub_plans.py", f"{RACES}sub_plans.py"]
 
+AGENTS = [f"{UNIT}agent_desk.py", f"{UNIT}acp_node.py", f"{UNIT}acp_misbehaving.py", f"{UNIT}acp_parts.py"]
 ACTIONS = [f"{UNIT}action_{part}.py" for part in ("arguments", "render", "loading", "cli")]
 TRUST = [f"{UNIT}trust.py", f"{CONTRACTS}action_store.py"]
 APPLY = [
@@ -172,7 +173,11 @@ TESTS: dict[str, list[str]] = {
     "application/services/job_recovery.py": WORKER,
     "application/services/model_calls.py": [f"{UNIT}model_calls.py"],
     "application/services/actor_naming.py": [f"{UNIT}actor_plans.py"],
-    "application/services/open_calls.py": [f"{UNIT}model_calls.py", f"{UNIT}actor_plans.py"],
+    "application/services/open_calls.py": [
+        f"{RACES}open_calls.py",
+        f"{UNIT}model_calls.py",
+        f"{UNIT}actor_plans.py",
+    ],
     "application/services/plan_apply.py": [*GUARDS, *TREES, f"{UNIT}plan_decisions.py", *reversed(RUNNING)],
     "application/services/plan_checks.py": [f"{UNIT}plan_checking.py"],
     "application/services/plan_cleanup.py": [f"{UNIT}plan_decisions.py", *TREES],
@@ -197,12 +202,15 @@ TESTS: dict[str, list[str]] = {
     "application/services/sub_plans.py": TREES,
     "application/services/timed_tool.py": [f"{UNIT}timed_tool.py"],
     "application/services/tree_time.py": [f"{UNIT}tree_time.py"],
-    "application/services/call_commands.py": [f"{UNIT}agent_tool.py"],
+    "application/services/agent_desk.py": AGENTS,
+    "application/services/agent_sessions.py": AGENTS,
+    "application/services/call_commands.py": [f"{UNIT}agent_tool.py", f"{UNIT}agent_desk.py"],
     "application/services/tool_execution.py": [
         f"{UNIT}agent_tool.py",
         *(f"{UNIT}{part}.py" for part in ("guards_actors", "invariants", "actor_plans_secrets")),
         *RUNNING,
         "tests/crash/test_sub_plan_merge.py",
+        *AGENTS,
     ],
     "domain/action.py": ACTIONS,
     "domain/action_arguments.py": ACTIONS,
@@ -343,6 +351,11 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/tools/mcp/content.py": MCP,
     "infrastructure/tools/mcp/editing.py": [f"{UNIT}mcp_cli.py"],
     "infrastructure/tools/mcp/filling.py": MCP,
+    "infrastructure/acp/answering.py": AGENTS,
+    "infrastructure/acp/session.py": AGENTS,
+    "infrastructure/acp/terminals.py": AGENTS,
+    "infrastructure/acp/transport.py": AGENTS,
+    "infrastructure/acp/updates.py": AGENTS,
     "infrastructure/own_loop.py": MCP,
     "infrastructure/commands/talking_lines.py": MCP,
     "infrastructure/commands/talking_program.py": MCP,

@@ -87,5 +87,5 @@ def test_the_page_has_every_preset_with_its_program_and_an_example_that_is_valid
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "use-another-agent.md").read_text()
     rows = [f"| `{name}` | `{node_of(actor).argv[0]}` |" for name, actor in PRESETS.items()]
     assert [row for row in rows if row not in page] == []
-    (example,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert load_actor(example, "example").name == "mine/agent"
+    examples = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert [load_actor(example, "example").name for example in examples] == ["mine/agent", "mine/talker"]
