@@ -40,6 +40,7 @@ ENGINE = (
     "unit/test_cli_doctor_leftovers",
     "unit/test_cli_goals",
     "unit/test_cli_narrow",
+    "unit/test_cli_plan_conflicts",
     "unit/test_cli_plans",
     "unit/test_cli_run_",
     "unit/test_cli_trees",

@@ -424,8 +424,12 @@ def test_an_actor_is_told_both_sides_in_bounded_length(stand: MergeStand, parent
     conflicts = stand.merging.open_conflicts(parent.plan.id)
     words = conflict_task(conflicts, parent.sandbox.content)
     assert "the other" in words
-    assert "## a.txt (content)\nBoth sides are marked in the file." in words
-    assert "ours: a file; it is there now\n  | changed" in words
+    assert (
+        f"## a.txt (content)\nBoth sides are marked in the file:\n  | <<<<<<< plan {parent.plan.id}" in words
+    )
+    assert "  | ours\n  | =======\n  | theirs\n  | >>>>>>> sub-plan" in words
+    assert "line 4" not in words
+    assert "ours: a file; that is there now\n  | changed" in words
     assert "theirs: no file" in words
     assert "(7 bytes that are no text)" in words
     assert "(it goes on)" in words

@@ -21,8 +21,7 @@ Leave open what you cannot decide: a person will be asked."""
 
 
 def conflict_task(conflicts: Sequence[KeptConflict], content: Callable[[str], bytes]) -> str:
-    """The task of resolving these. `content` gives what is kept under a name. A side that git has marked in
-    the file is not told here: the file is there to be read."""
+    """The task of resolving these. `content` gives what is kept under a name."""
     titles = dict.fromkeys(conflict.title for conflict in conflicts)
     parts = [f"Conflicts came up when this was merged into the plan: {'; '.join(titles)}", _HOW]
     room = _TASK_CHARACTERS
@@ -52,16 +51,29 @@ def side_in_short(conflict: KeptConflict, take: Take) -> str:
 def conflict_in_words(conflict: KeptConflict, content: Callable[[str], bytes]) -> str:
     """One conflict, with as much of both sides as can be read in one go."""
     lines = [f"## {conflict.shown_path} ({conflict.kind})"]
-    if conflict.marked:
-        lines.append("Both sides are marked in the file.")
+    if conflict.marked and conflict.left is not None:
+        lines.append("Both sides are marked in the file:")
+        lines += _excerpt(_marked_places(content(conflict.left.content)))
         return "\n".join(lines)
     for take, name in ((Take.OURS, "ours"), (Take.THEIRS, "theirs")):
-        there = "; it is there now" if _is_there(conflict, take) else ""
+        there = "; that is there now" if _is_there(conflict, take) else ""
         lines.append(f"{name}: {side_in_short(conflict, take)}{there}")
         state = conflict.side(take)[1]
         if state is not None and state.mode not in (DIRECTORY, GITLINK):
             lines += _excerpt(content(state.content))
     return "\n".join(lines)
+
+
+def _marked_places(text: bytes) -> bytes:
+    """Each place that git marked, as it is in the file."""
+    places: list[bytes] = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        inside = inside or line.startswith(b"<<<<<<<")
+        if inside:
+            places.append(line)
+        inside = inside and not line.startswith(b">>>>>>>")
+    return b"".join(places)
 
 
 def _is_there(conflict: KeptConflict, take: Take) -> bool:

@@ -89,7 +89,8 @@ def _told_conflicts(output: Output, container: Container, plan: Plan) -> None:
         return
     for conflict in found:
         output.title(printable(f"{conflict.shown_path}, merging: {conflict.title}"))
-        click.echo(printable(conflict_in_words(conflict, sandbox.content).partition("\n")[2]))
+        for line in conflict_in_words(conflict, sandbox.content).split("\n")[1:]:
+            click.echo(printable(line))
     progress(f"its files are in {sandbox.root}")
     progress(
         f"`agents plan resolve {plan.id} PATH --ours`, `--theirs`, or `--edited` after you edited it there"

@@ -1,0 +1,72 @@
+"""`agents plan resolve`: what sub-plans disagree about is shown, decided, and then applied."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli_bench import Agents, command_line, git, paint_shop, use_home
+
+GOALS = """\
+goals:
+  - name: one
+    action: builtin/command
+    arguments: {argv: [sh, -c, "printf 'by one\\\\n' > text.txt; echo one >> gone.txt"]}
+  - name: two
+    action: builtin/command
+    arguments: {argv: [sh, -c, "printf 'by two\\\\n' > text.txt; rm gone.txt"]}
+"""
+
+
+@pytest.fixture
+def agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    shop = paint_shop(tmp_path / "shop")
+    (shop / "text.txt").write_text("first\n")
+    (shop / "gone.txt").write_text("gone\n")
+    git(shop, "add", "-A")
+    git(shop, "commit", "-qm", "texts")
+    (tmp_path / "goals.yaml").write_text(GOALS)
+    monkeypatch.chdir(shop)
+    with command_line(monkeypatch, capfd) as made:
+        yield made
+
+
+def test_conflicts_are_shown_with_both_sides_decided_and_then_applied(agents: Agents, tmp_path: Path) -> None:
+    ended = agents("run", "-f", "../goals.yaml", "--profile", "full-auto")
+    assert ended.code == 3, ended.err
+    plan = ended.id
+    shown = agents("plan", "resolve", plan)
+    assert shown.code == 0
+    for words in ("text.txt", "gone.txt", "by one", "by two", "ours: ", "theirs: ", "no file"):
+        assert words in shown.out
+    told = json.loads(agents("plan", "resolve", plan, "--format", "json").out)
+    assert [(row["path"], row["kind"], row["marked"]) for row in told] == [
+        ("gone.txt", "modify/delete", False),
+        ("text.txt", "content", True),
+    ]
+    assert {row["title"] for row in told} < {"one", "two"}
+    assert {told[0]["ours"]["is"], told[0]["theirs"]["is"]} == {"no file", "a file"}
+    assert agents("plan", "apply", plan).code != 0
+    assert agents("plan", "resolve", plan, "text.txt").code == 2
+    marked = agents("plan", "resolve", plan, "text.txt", "--edited")
+    assert marked.code != 0
+    assert "still has the mark" in marked.err
+    Path(told[1]["file"]).write_text("by both\n")
+    edited = agents("plan", "resolve", plan, "text.txt", "--edited")
+    assert edited.code == 0, edited.err
+    assert "1 conflict left" in edited.err
+    side = "ours" if told[0]["ours"]["is"] == "a file" else "theirs"
+    last = agents("plan", "resolve", plan, "gone.txt", f"--{side}")
+    assert "no conflict is left" in last.err
+    assert "has no open conflict" in agents("plan", "resolve", plan).err
+    assert agents("plan", "resume", plan, "--yes").code == 0
+    assert (tmp_path / "shop/text.txt").read_text() == "by both\n"
+    assert (tmp_path / "shop/gone.txt").read_text() == "gone\none\n"
+    assert re.findall(r"resolve +ended", agents("plan", "log", plan).out) == ["resolve  ended"] * 2
