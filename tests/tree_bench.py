@@ -72,7 +72,7 @@ class TreeBench(PlanBench):
 
     def made(self, name: str) -> Plan:
         """A plan of what is known by that name, which nobody has queued."""
-        new = NewPlan(name, "tests/own", str(self.repository))
+        new = NewPlan(name, "tests/made", str(self.repository))
         return self.parts.plans.create(new, now=self.container.clock.now())
 
     def child(self, plan: Plan, name: str) -> Plan:

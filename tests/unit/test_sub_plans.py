@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
+from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.application.services.plan_jobs import key_of_job, kind_of_plan
 from cleveragents.application.services.plan_watch import PlanWatch
+from cleveragents.application.services.sub_plan_spawn import SpawnTools
 from cleveragents.domain.job import JobState, NewJob, Outcome
+from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import PlanError, SandboxMissing, UnknownPlan
+from cleveragents.domain.policy import Capability
+from cleveragents.domain.strategy import Task
+from cleveragents.errors import PlanError, SandboxMissing, StalePlan, UnknownPlan, UnknownTool
+from cleveragents.infrastructure.tools.registry import ToolRegistry
 from tests.plan_bench import command, edit, write
 from tests.tree_bench import TreeBench, part, tree_bench
 
@@ -318,6 +324,7 @@ def test_a_job_of_a_plan_that_was_decided_about_since_does_nothing(trees: TreeBe
     trees.container.jobs.submit(new, now=trees.container.clock.now())
     trees.parts.lifecycle.cancel(plan, "not wanted")
     assert trees.work(plan).state is PlanState.CANCELLED
+    assert [job.state for job in trees.container.jobs.list()] == [JobState.SUCCEEDED]
 
 
 def test_a_part_may_do_no_more_than_the_whole(trees: TreeBench) -> None:
@@ -343,3 +350,114 @@ def test_a_part_may_do_no_more_than_the_whole(trees: TreeBench) -> None:
     assert child.action == "builtin/goal"
     assert child.request["arguments"] == {"goal": "x"}
     assert trees.container.jobs.get(str(child.job_id)).at_most == 2
+
+
+def test_a_part_that_is_cancelled_before_it_is_queued_does_not_begin(tmp_path: Path) -> None:
+    faults = Deed("sub_plan.spawn.after")
+    with tree_bench(tmp_path, faults=faults) as trees:
+        plan = trees.tree(part("x", write("x.txt", "")))
+        faults.deed = lambda: trees.cancel(trees.child(plan, "x"))
+        plan = trees.work(plan)
+        assert plan.standing == ERRORED
+        assert "(x) was cancelled" in str(plan.error)
+        assert trees.calls(trees.child(plan, "x")) == []
+
+
+class Deed:
+    """Does something, once, when a fault point is reached."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.deed: Callable[[], object] = lambda: None
+
+    def reach(self, name: str) -> None:
+        if name == self._name:
+            deed, self.deed = self.deed, lambda: None
+            deed()
+
+
+def test_what_a_user_listed_chooses_its_action_and_what_a_model_thought_of_does_not(trees: TreeBench) -> None:
+    own = FrozenObject({"action": "tests/own", "arguments": {"n": 1}, "model": None, "profile": "full-auto"})
+    plan = trees.tree(part("x", write("x.txt", "")), profile="ci")
+    asks = replace(trees.named[plan.goal], tasks=(Task("x", sub_plan=True, request=own),))
+    trees.named[plan.goal] = trees.named["whole"] = asks
+    thought = trees.parts.lifecycle.queue(trees.made("whole"))
+    for one in (plan, thought):
+        trees.work(one)
+    listed = trees.child(plan, "x")
+    assert (listed.action, listed.request["arguments"]) == ("tests/own", {"n": 1})
+    assert "model" not in listed.request
+    assert listed.request["profile"] == "ci"
+    other = trees.child(thought, "x")
+    assert (other.action, other.request["arguments"]) == (thought.action, {})
+    assert thought.action == "tests/made"
+
+
+def test_a_step_of_its_own_needs_an_actor(trees: TreeBench) -> None:
+    trees.know(part("whole", parts=[part("x", write("x.txt", ""))]))
+    tasks = (*trees.named["whole"].tasks, Task("own"))
+    trees.named["whole"] = replace(trees.named["whole"], tasks=tasks)
+    plan = trees.work(trees.parts.lifecycle.queue(trees.made("whole")))
+    assert plan.standing == ERRORED
+    assert plan.error == "step 2 (own) needs an actor, and it has none"
+
+
+def test_a_rejected_part_is_no_result(trees: TreeBench) -> None:
+    plan = trees.worked(part("breaks", FAILS))
+    trees.parts.lifecycle.reject(trees.child(plan, "breaks"))
+    assert trees.resume(plan).standing == COMPLETE
+    assert trees.merges(plan) == []
+
+
+def test_a_whole_that_is_rejected_ends_its_parts(trees: TreeBench) -> None:
+    asks = part("asks", replace(command("true"), granted=False), profile="manual")
+    plan = trees.worked(asks, part("breaks", FAILS))
+    child = trees.child(plan, "asks")
+    now = trees.container.clock.now()
+    plan = trees.parts.plans.move(plan, ERRORED, now=now)
+    trees.parts.lifecycle.reject(plan)
+    assert trees.now(child).state is PlanState.CANCELLED
+
+
+def test_the_model_that_is_named_at_a_resume_is_that_of_the_parts_too(trees: TreeBench) -> None:
+    plan = trees.worked(part("breaks", FAILS), part("then", write("x.txt", ""), needs=[1]))
+    broken = trees.child(plan, "breaks")
+    trees.parts.lifecycle.resume(plan, model="scripted/other")
+    job = trees.container.jobs.get(str(trees.now(broken).job_id))
+    assert job.payload["model"] == "scripted/other"
+
+
+def test_what_waits_for_more_budget_goes_on_with_the_whole(trees: TreeBench) -> None:
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    child = trees.child(plan, "x")
+    now = trees.container.clock.now()
+    for standing in ((Phase.STRATEGIZE, PlanState.PROCESSING), (Phase.STRATEGIZE, PlanState.WAITING)):
+        facts = PlanFacts(waiting_for={"for": "budget", "what": "it is used up", "remedy": "more"})
+        child = trees.parts.plans.move(child, standing, facts, now=now)
+    trees.parts.lifecycle.wake(child)
+    plan = trees.work(plan)
+    assert "(x) waits for you: it is used up" in waited_for(plan)["what"]
+    assert trees.resume(plan).standing == COMPLETE
+
+
+def test_a_plan_that_is_sent_elsewhere_goes_there_whoever_moves_it(trees: TreeBench) -> None:
+    plan = trees.worked(part("x", write("x.txt", "")))
+    there = (Phase.STRATEGIZE, PlanState.QUEUED)
+    queueing = trees.parts.lifecycle.queueing
+    queued = queueing.queue(plan, wanted=there)
+    assert queued.standing == there
+    assert queueing.taken_up_by(str(queued.job_id), plan) == queued  # it saw the plan before it was moved
+    with pytest.raises(StalePlan):
+        trees.parts.lifecycle.queue(replace(queued, version=2))
+
+
+def test_leave_to_spawn_is_no_tool_of_any_actor() -> None:
+    tools = SpawnTools()
+    assert tools.names() == ("spawn",)
+    assert [spec.capability for spec in tools.specs()] == [Capability.SPAWN]
+    assert tools.problems() == ()
+    files: Any = None
+    assert tools.capability_of(tools.get("spawn"), {}, files) is Capability.SPAWN
+    with pytest.raises(UnknownTool):
+        tools.get("write")
+    assert "spawn" not in ToolRegistry().names()

@@ -42,10 +42,10 @@ class HeldPlan:
         self.plan = self.plans.move(self.plan, (phase, state), facts, now=now, fence=self.fence)
 
 
-def waited(needed: NeedsHuman | BudgetExhausted) -> JsonValue:
-    """What the plan is put down for, until a person has answered or raised its budget."""
+def waited(needed: NeedsHuman | BudgetExhausted, root_id: str) -> JsonValue:
+    """What a plan is put down for, until a person has answered, or raised the budget of its whole tree."""
     if isinstance(needed, BudgetExhausted):
-        remedy = f"`agents plan resume {needed.plan_id} {needed.remedy}`"
+        remedy = f"`agents plan resume {root_id} {needed.remedy}`"
         return {"for": "budget", "what": needed.what, "remedy": remedy}
     told = {"for": "leave", "what": needed.what, "remedy": needed.remedy}
     if not isinstance(needed, ActorAsks):

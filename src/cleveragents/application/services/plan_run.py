@@ -152,7 +152,7 @@ class PlanRun:
             self._heed_cancel(held, job)
             raise
         except (NeedsHuman, BudgetExhausted) as needed:
-            held.wait(waited(needed))
+            held.wait(waited(needed, held.plan.root))
         except _PASSING as error:
             if job.attempt < ATTEMPTS:
                 raise  # the job is tried again, and goes on where this attempt stopped

@@ -23,7 +23,7 @@ from cleveragents.domain.sub_plan import TreeView
 from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import ToolRefused, TreeTooLarge, UnknownTool
 
-__all__ = ["SPAWN", "SubPlanSpawn"]
+__all__ = ["SPAWN", "SpawnTools", "SubPlanSpawn"]
 
 SPAWN = "spawn"
 """The tool whose call asks for leave to make sub-plans."""
@@ -96,7 +96,7 @@ class SubPlanSpawn:
             # What the user listed needs no further leave: it is what was asked for.
             granted=parent.action == GOALS_ACTION,
         )
-        replace(execution, tools=_SpawnOnly()).call(request)
+        replace(execution, tools=SpawnTools()).call(request)
 
 
 def _new(ground: ActorGround, task: Task, tree: str) -> NewPlan:
@@ -108,8 +108,6 @@ def _new(ground: ActorGround, task: Task, tree: str) -> NewPlan:
     if listed:  # guard: what a model thought of chooses no action, actor or argument
         request |= {key: task.request[key] for key in _OWN if task.request.get(key) is not None}
     action = str(request.pop("action", None) or (_GOAL_ACTION if listed else parent.action))
-    if not listed and "actor" in parent.request:
-        request["actor"] = parent.request["actor"]
     if "arguments" not in request:
         given = {} if listed else _mapping(parent.request.get("arguments"))
         request["arguments"] = {**given, "goal": goal} if listed or "goal" in given else given
@@ -162,7 +160,7 @@ class _SpawnTool:
         return {"allowed": True}
 
 
-class _SpawnOnly:
+class SpawnTools:
     """`ToolSource` of that one tool, which no actor is offered."""
 
     def get(self, name: str) -> Tool:

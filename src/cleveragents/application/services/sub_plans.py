@@ -8,6 +8,7 @@ knows is read from records, so a parent that was killed anywhere is simply run a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -83,9 +84,9 @@ class SubPlans:
         return waiting_for_resolution(plan, conflicts) if conflicts else None
 
     def _alone(self, ground: ActorGround, hands: Hands | None) -> JsonValue | None:
-        for number, task in ground.strategy.ordered_tasks if hands is not None else ():
-            assert hands is not None
-            hands.do(number, task)
+        if hands is not None:  # else it did its steps, and there is nothing else
+            for number, task in ground.strategy.ordered_tasks:
+                hands.do(number, task)
         return None
 
 
@@ -172,15 +173,13 @@ class _Advance:
         self.say(redact_text(f"{place_of(view, number)} begins: {view.task(number).name}"))
 
     def _stop(self, numbers: Sequence[int], view: TreeView) -> None:
-        """The first failure ends the others; one that is applied or done meanwhile stays so."""
+        """The first failure ends the others."""
         self.told.update(numbers)
         for number in numbers:
             child = view.child(number)
             assert child is not None  # it is unfinished
-            try:
+            with suppress(PlanError):  # it was rejected meanwhile
                 self.parts.lifecycle.cancel(child, "another part of the same plan failed")
-            except PlanError:
-                continue
             self.say(redact_text(f"{place_of(view, number)} is stopped, because another failed"))
 
     def _do(self, number: int, view: TreeView) -> None:
