@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cleveragents.application.ports.processes import JobProcess, JobProgram, Raised, Returned
@@ -103,6 +104,18 @@ def test_marked_processes_are_found_and_ended_however_they_detach(
     assert not lives(stubborn)
     assert supervisor.alive(marker) == []
     assert supervisor.end(marker, grace_seconds=0.1) == []
+    child.wait()
+
+
+def test_marked_processes_are_found_where_there_is_no_proc(
+    supervisor: PsutilProcessSupervisor, marker: str, pids: PidPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "LINUX", False)
+    child = escape("setsid", str(pids.path), supervisor.environment(marker))
+    [stubborn] = pids.read(1)
+    assert stubborn in supervisor.alive(marker)
+    supervisor.end(marker, grace_seconds=0.1)
+    assert supervisor.alive(marker) == []
     child.wait()
 
 

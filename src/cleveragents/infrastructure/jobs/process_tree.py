@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 
 import psutil
 
@@ -58,19 +59,31 @@ def marked(variable: str, value: str) -> Tree:
 def _examine(pids: set[int], found: dict[int, psutil.Process], variable: str, value: str) -> set[int]:
     """Adds the carriers among `pids`; returns those that need not be looked at again."""
     settled: set[int] = set()
+    sign = os.fsencode(f"{variable}={value}")
     for pid in pids:
         try:
-            process = psutil.Process(pid)
-            environment = process.environ()
+            environment = _environment(pid)
+            if sign in environment:
+                process = psutil.Process(pid)
+                # Again, because the pid may have become another one's since.
+                if sign in _environment(pid) and _lives(process):
+                    found[pid] = process
         except (psutil.Error, OSError):
             settled.add(pid)  # it ended, or belongs to somebody else
             continue
         # In the middle of an exec the environment looks empty: worth another look.
         if environment:
             settled.add(pid)
-        if environment.get(variable) == value and _lives(process):
-            found[pid] = process
     return settled
+
+
+def _environment(pid: int) -> Collection[bytes]:
+    """What a process began with, as `name=value`. psutil would read when it started, too, and there may be
+    hundreds to look at for each attempt of a job."""
+    if not psutil.LINUX:
+        return [os.fsencode(f"{name}={value}") for name, value in psutil.Process(pid).environ().items()]
+    content = Path(f"/proc/{pid}/environ").read_bytes()
+    return [entry for entry in content.split(b"\0") if entry]
 
 
 def end_tree(find: Callable[[], Tree], *, grace_seconds: float) -> Collection[int]:
