@@ -285,6 +285,15 @@ def test_cleaning_up_frees_merged_parts_and_keeps_the_others(trees: TreeBench) -
     assert {trees.sandbox(one).plan_id for one in (still, broken)} == {still.id, broken.id}
 
 
+def test_what_was_said_in_a_part_is_forgotten_with_the_whole(trees: TreeBench) -> None:
+    plan = trees.worked(part("x", write("x.txt", "")))
+    child, cleanup = trees.child(plan, "x"), trees.parts.cleanup
+    later = trees.container.clock.now() + timedelta(days=1)
+    assert not cleanup.is_past(child.id, later)
+    trees.apply(plan)
+    assert cleanup.is_past(child.id, later)
+
+
 def test_what_is_lost_with_a_whole_is_what_its_parts_hold(trees: TreeBench) -> None:
     plan = trees.worked(part("breaks", write("half.txt", ""), FAILS))
     child = trees.child(plan, "breaks")

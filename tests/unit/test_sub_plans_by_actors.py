@@ -73,7 +73,7 @@ def test_a_strategist_has_large_parts_done_by_plans_of_their_own(bench: Bench) -
     )
     assert plan.standing == COMPLETE, plan.error
     assert (bench.sandbox(plan).root / "both.txt").read_text() == "left\nright\n"
-    assert bench.tools_of(plan) == ["spawn", "merge", "merge", "command"]
+    assert bench.tools_of(plan) == ["spawn", "merge", "merge", "command", "task"]
     left = bench.child(plan, 1)
     assert left.goal.startswith("left\n\nsee to left\n\nThis is one part of a larger goal")
     assert left.action == "tests/goal"
@@ -90,8 +90,8 @@ def test_its_own_steps_are_done_beside_the_parts(bench: Bench) -> None:
     )
     assert plan.standing == COMPLETE, plan.error
     # Done before the part was, and not again when the whole went on.
-    assert bench.tools_of(plan) == ["spawn", "write", "merge"]
-    assert bench.said.count("mending, round 1 of 3") == 0
+    assert bench.tools_of(plan) == ["spawn", "write", "task", "merge"]
+    assert bench.said.count("step 2 of 2: own") == 1
 
 
 CLASH = (

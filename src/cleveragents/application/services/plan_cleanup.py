@@ -127,9 +127,10 @@ class PlanCleanup:
         return forgotten
 
     def is_past(self, plan_id: str, cutoff: datetime) -> bool:
-        """Whether the plan had ended for good by then, or is deleted."""
+        """Whether the plan, or that of which it is a part, had ended for good by then, or is deleted."""
         try:
             plan = self.plans.get(plan_id)
+            plan = plan if plan.parent_id is None else self.plans.get(plan.root)
         except UnknownPlan:
             return True
         if not plan.state.ended:  # guard: what may be resumed goes on from there

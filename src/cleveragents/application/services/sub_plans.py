@@ -23,16 +23,20 @@ from cleveragents.application.services.sub_plan_words import (
     waiting_for_children,
     waiting_for_resolution,
 )
-from cleveragents.application.services.tool_execution import ToolExecution
-from cleveragents.domain.json_value import JsonValue
+from cleveragents.application.services.tool_execution import DONE, ToolExecution
+from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.merge_conflict import KeptConflict, MergeOutcome
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.strategy import Task
 from cleveragents.domain.sub_plan import Act, TreeStep, TreeView
+from cleveragents.domain.tool import CallState
 from cleveragents.errors import PlanError, PlanFailed, StalePlan
 
-__all__ = ["Hands", "Merging", "SubPlans"]
+__all__ = ["TASK", "Hands", "Merging", "SubPlans"]
+
+TASK = "task"
+"""The tool of the calls that say that a parent did a task of its own."""
 
 
 class Merging(Protocol):
@@ -98,7 +102,6 @@ class _Advance:
     ground: ActorGround
     hands: Hands | None
     say: Callable[[str], None]
-    done: set[int] = field(default_factory=set)
     told: set[int] = field(default_factory=set)
 
     def run(self) -> JsonValue | None:
@@ -142,13 +145,15 @@ class _Advance:
 
     def _view(self) -> TreeView:
         plan, strategy = self._plan, self.ground.strategy
+        calls = self._execution.history.calls(plan.id)
+        done = {call.arguments["part"] for call in calls if call.tool == TASK and call.state in DONE}
         children = {str(child.key): child for child in self.parts.plans.children(plan.id)}
         return TreeView(
             strategy,
             {part: children[part] for part in _parts_of(strategy.tasks) if part in children},
             self.parts.merging.merged_parts(plan.id),
             self.parts.lifecycle.left_out(plan),
-            self.done,
+            {number for number, task in enumerate(strategy.tasks, start=1) if task.part(number) in done},
             self.told,
         )
 
@@ -187,7 +192,12 @@ class _Advance:
         if self.hands is None:
             raise PlanFailed(self._plan.id, f"step {number} ({task.name}) needs an actor, and it has none")
         self.hands.do(number, task)
-        self.done.add(number)
+        # So that nobody sets the stage for it again whenever the plan goes on.
+        part, now = task.part(number), self._execution.clock.now()
+        facts = FrozenObject({"part": part, "name": redact_text(task.name)})
+        self._execution.calls.add(
+            self._plan.id, TASK, facts, step=f"{TASK}-{part}", state=CallState.ENDED, now=now
+        )
 
     def _settle_conflicts(self) -> JsonValue | None:
         conflicts = self.parts.merging.open_conflicts(self._plan.id)
