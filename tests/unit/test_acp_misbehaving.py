@@ -55,7 +55,7 @@ def test_what_is_wrong_with_it_is_said(bench: SessionBench, way: str, said: str)
 
 
 def test_one_that_cannot_start_is_named_with_what_it_complained_of_but_not_with_its_secrets(
-    bench: SessionBench, monkeypatch: pytest.MonkeyPatch
+    bench: SessionBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIVEN_TOKEN", "hunter2-hunter2")
     with pytest.raises(
@@ -65,6 +65,11 @@ def test_one_that_cannot_start_is_named_with_what_it_complained_of_but_not_with_
     assert "hunter2" not in str(told.value)
     with pytest.raises(ToolRefused, match=r"no-such-agent.*; pip install it"):
         bench.talk({"argv": ("no-such-agent",), "prompt": ""}, install="pip install it")
+    broken = tmp_path / "broken-agent"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+    with pytest.raises(ToolRefused, match="it cannot be run: No such file"):
+        bench.talk({"argv": (str(broken),), "prompt": ""})
 
 
 def test_one_that_says_nothing_is_not_waited_for_for_ever(bench: SessionBench, pids: PidPipe) -> None:
@@ -159,7 +164,7 @@ def test_its_time_is_bounded_and_the_plans_is_not_its_own(bench: SessionBench, p
     ending.join()
 
 
-@pytest.mark.parametrize("way", ["never_answers", "keeps_writing"])
+@pytest.mark.parametrize("way", ["silent", "never_answers", "keeps_writing"])
 def test_a_cancel_ends_it_and_what_it_did_until_then_is_recorded(
     bench: SessionBench, pids: PidPipe, way: str
 ) -> None:

@@ -135,6 +135,14 @@ def test_a_person_is_asked_and_the_answer_counts_for_the_same_request_of_the_nex
     bench.plans.ensure_consistent(bench.plan)
 
 
+def test_a_question_that_the_next_session_does_not_ask_is_closed(bench: SessionBench) -> None:
+    with pytest.raises(NeedsHuman):
+        bench.talk(steps(("ask", "fetch", "look")), policy="supervised")
+    assert bench.talk(steps(("say", "without")), policy="supervised") == "without"
+    assert bench.made() == ["acp failed", "acp failed", "acp ended"]
+    assert bench.calls()[1].error == "the agent did without it"
+
+
 def test_leave_to_begin_and_for_the_network_is_asked_for_once(bench: SessionBench) -> None:
     request = steps(("write", "b.txt", "beta\n"), ("write", "b.txt", "gamma\n"))
     asked = []
@@ -158,7 +166,9 @@ def test_leave_to_begin_and_for_the_network_is_asked_for_once(bench: SessionBenc
 def test_what_the_policy_denies_is_not_begun(bench: SessionBench) -> None:
     with pytest.raises(ToolRefused, match="needs the network"):
         bench.talk(steps(("say", "x")), policy="ci", network=True)
-    assert bench.made() == ["acp failed"]
+    with pytest.raises(ToolRefused, match="denied by the policy"):
+        bench.talk(steps(("say", "x")), policy="review+ci")
+    assert bench.made() == ["acp failed", "acp failed"]
     assert bench.told == []
 
 
@@ -179,7 +189,7 @@ def test_only_a_turn_that_was_ended_is_a_success(bench: SessionBench, reason: st
 
 
 def test_a_finished_session_is_not_had_again(bench: SessionBench) -> None:
-    assert bench.talk(steps(("say", "first"))) == "first"
+    assert bench.talk(steps(("say", "first")), network=True) == "first"
     assert bench.talk(steps(("say", "second"))) == "first"
     assert bench.made() == ["acp ended"]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from pydantic import BaseModel
 
-__all__ = ["Answering"]
+__all__ = ["Answering", "chosen"]
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ class Answering:
     async def _permit(self, asked: RequestPermissionRequest) -> Any:
         wanted = self.updates.wanted(asked.tool_call)
         allowed = await self._in_thread(partial(self._client.permit, wanted))
-        return _chosen(asked.options, allowed)
+        return chosen(asked.options, allowed)
 
     async def _create_terminal(self, asked: CreateTerminalRequest) -> Any:
         from acp.schema import CreateTerminalResponse
@@ -188,7 +188,7 @@ class Answering:
             self._end(error)
 
 
-def _chosen(options: list[PermissionOption], allowed: bool) -> Any:
+def chosen(options: list[PermissionOption], allowed: bool) -> Any:
     """The option that means it, for this once where that can be said; none, where none does."""
     from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 

@@ -88,7 +88,6 @@ class AcpSession:
         finally:
             answering.terminals.close()
             answering.updates.finish()
-            await process.end()
             await connection.close()
 
     async def _led(

@@ -13,7 +13,7 @@ from typing import Any
 from cleveragents.infrastructure.acp.bounds import SessionBounds
 from cleveragents.infrastructure.commands.talking_lines import Faults, next_message
 
-__all__ = ["LineTransport"]
+__all__ = ["LineTransport", "message_in"]
 
 
 class LineTransport:
