@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
+from cleveragents.application.ports.plans import PlanFacts
+from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.interfaces.cli.plan_outcome import exit_code_of, joint_exit_code
+from cleveragents.interfaces.cli.plan_view import state_in_short, steps_from
 from tests.cli_bench import Agents, Ended, command_line, paint_shop, use_home
+from tests.tree_bench import tree_bench
 
 SED = "{action: builtin/command, arguments: {argv: [sed, -i, s/colour/%s/, %s]}, name: %s}"
 TWO_AND_ONE = """\
@@ -380,11 +385,42 @@ def test_a_goal_that_is_split_spends_one_budget_and_its_parts_say_their_share(
 def test_a_tree_that_has_spent_its_budget_goes_on_with_a_larger_one(
     agents: Agents, repository: Path, model: str
 ) -> None:
-    text = "goals: [{name: readme, goal: 'Rename, README.md only'}, {name: code, goal: Rename in paint.py}]"
-    ran = run(agents, text, "--model", model, "--max-steps", "3", "--yes")
+    text = f"""\
+goals:
+  - {{name: readme, goal: "Rename, README.md only", model: {model}}}
+  - {{name: code, goal: Rename in paint.py, model: {model}}}
+"""
+    ran = run(agents, text, "--max-steps", "3", "--yes")
     assert ran.code == 3, ran.err
     assert "needs you" in ran.err
+    less = agents("plan", "resume", ran.id, "--max-steps", "2")
+    assert (less.code, "it may spend 3 already" in less.err) == (2, True), less.err
     again = agents("plan", "resume", ran.id, "--max-steps", "99", "--yes")
     assert again.code == 0, again.err
     assert (repository / "README.md").read_text() == "The color of it.\n"
     assert (repository / "src/paint.py").read_text() == "color = 1\nother = 2\n"
+
+
+# ── What it means ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_plan_whose_sub_plans_run_elsewhere_is_to_be_looked_at_again(tmp_path: Path) -> None:
+    with tree_bench(tmp_path) as bench:
+        plan = bench.made("whole")
+        waiting = PlanFacts(waiting_for={"for": "sub-plans", "what": "1 of its sub-plans is at work"})
+        way = ["strategize/queued", "strategize/processing", "strategize/complete", "execute/queued"]
+        for step in [*way, "execute/processing", "execute/waiting"]:
+            phase, state = step.split("/")
+            facts = waiting if state == "waiting" else None
+            now = bench.container.clock.now()
+            plan = bench.parts.plans.move(plan, (Phase(phase), PlanState(state)), facts, now=now)
+        assert exit_code_of(bench.parts, plan) == 75
+        assert joint_exit_code([0, 75]) == 75
+        assert joint_exit_code([0, 75, 3]) == 3
+        assert joint_exit_code([75, 130]) == 1
+        assert state_in_short(bench.parts, plan).startswith("sub-plans")
+        assert [command.split()[2] for command, _ in steps_from(bench.parts, plan)] == [
+            "watch",
+            "resume",
+            "cancel",
+        ]

@@ -642,3 +642,21 @@ def test_several_goals_have_a_table_and_a_summary(
     assert "0 of 2 done" in shown.written
     assert "Ctrl-C stops them all" in shown.written
     assert shown.written.count("strategize/cancelled") == 2
+
+
+def test_on_a_terminal_sub_plans_have_lines_and_are_stopped_together(
+    repository: Path, tmp_path: Path
+) -> None:
+    goals = tmp_path / "goals.yaml"
+    argv = "[sh, -c, 'echo begun; sleep 600']"
+    goals.write_text(
+        f"goals: [{{name: first, action: builtin/command, arguments: {{argv: {argv}}}}},"
+        f" {{name: second, action: builtin/command, arguments: {{argv: {argv}}}}}]"
+    )
+    with terminal(["run", "-f", str(goals)], repository) as shown:
+        shown.wait_for("1/1 command sh -c")
+        shown.process.send_signal(signal.SIGINT)
+        assert shown.end() == 130
+    assert "0 of 2 sub-plans done" in shown.written
+    assert "waits for its sub-plans" in shown.written
+    assert shown.written.rstrip().endswith("cancelled: interrupted by the user")

@@ -109,7 +109,7 @@ def parts_of(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
         child = known.pop(part, None)
         needs = [names[need] for need in _numbers(task.get("needs")) if need in names]
         rows.append(_row(names[number], needs, part, child, part in merged))
-    # guard: what was done for a decision that was corrected is told, too
+    # What was done for a decision that was corrected is told, too.
     return [*rows, *(_row(title_of(child), [], key, child, key in merged) for key, child in known.items())]
 
 

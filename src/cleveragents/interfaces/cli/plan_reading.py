@@ -121,7 +121,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "state": meaning_of(parts, plan),
         "waits for": on_one_line(what_it_waits_for(plan)) if plan.state.value == "waiting" else None,
         "error": account["error"] if plan.state.value != "applied" else None,
-        "part of": None if plan.parent_id is None else _whole(parts, plan),
+        "part of": plan.parent_id and f"{plan.parent_id}: {title_of(parts.plans.get(plan.parent_id))}",
         "works on": plan.resource,
         "profile": plan.request.get("profile"),
         "spent": spent_in_words(parts, plan),
@@ -132,16 +132,6 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "review": account["review_problem"],
     }
     return {name: value for name, value in said.items() if value}
-
-
-def _whole(parts: PlanParts, plan: Plan) -> str:
-    """The plan that it belongs to, as far as that is still known."""
-    from cleveragents.errors import UnknownPlan
-
-    try:
-        return f"{plan.parent_id}: {title_of(parts.plans.get(str(plan.parent_id)))}"
-    except UnknownPlan:
-        return f"{plan.parent_id}, which is deleted"
 
 
 def _show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
