@@ -204,27 +204,16 @@ class PlanParts:
     @property
     def sub_plans(self) -> SubPlans:
         """A parent's way through its tasks."""
-        from cleveragents.application.ports.plans import TreeLimits
-        from cleveragents.application.services.sub_plan_spawn import SubPlanSpawn
-        from cleveragents.application.services.sub_plans import SubPlans
+        from cleveragents.application.tree_parts import sub_plans_for
 
-        settings, faults = self._container.settings.plan, self._container.faults
-        limits = TreeLimits(settings.max_depth, settings.max_fan_out)
-        lifecycle = self.lifecycle
-        spawning = SubPlanSpawn(self.plans, lifecycle, limits, self._container.clock, faults)
-        return SubPlans(self.plans, lifecycle, spawning, self.merging, faults)
+        return sub_plans_for(self._container, self)
 
     @property
     def correction(self) -> PlanCorrection:
         """Takes back what was decided wrongly."""
-        from cleveragents.application.services.plan_correction import PlanCorrection
-        from cleveragents.application.services.plan_pausing import PlanPausing
+        from cleveragents.application.tree_parts import correction_for
 
-        box, thinking = self._container, self.thinking
-        grace = box.settings.worker.cancel_grace_seconds
-        pausing = PlanPausing(self.plans, box.jobs, box.processes, self.lifecycle, box.clock, grace)
-        kept = thinking.decisions, thinking.corrections
-        return PlanCorrection(*kept, self.rewriting, pausing, box.clock, box.faults)
+        return correction_for(self._container, self)
 
     @property
     def result(self) -> PlanResult:
