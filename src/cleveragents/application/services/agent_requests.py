@@ -21,7 +21,9 @@ __all__ = [
     "text_of",
 ]
 
-READ, WRITE, COMMAND = "read", "write", "command"
+READ = "read"
+WRITE = "write"
+COMMAND = "command"
 
 # Its time is the session's; the tool's own bound only has to be no shorter, and the same each time, because a
 # person's answer counts for a call with the same arguments.
