@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.application.services.model_calls import CallName, ModelCalls
+from cleveragents.application.services.open_calls import OpenCalls
 from cleveragents.domain.budget import Limits, Price, Spend, exceeded
 from cleveragents.domain.conversation import Message, Role, Usage
 from cleveragents.errors import BudgetExhausted, ModelRefused, ModelUnavailable
@@ -173,6 +174,7 @@ class Tree:
     store: SqlBudgetStore
     provider: Provider
     plans: list[str] = field(default_factory=list)
+    open_calls: OpenCalls = field(default_factory=OpenCalls)
 
     async def run(self, node: Node, plan_id: str = "root") -> None:
         self.plans.append(plan_id)
@@ -202,7 +204,7 @@ class Tree:
         line = Line(self.provider, lambda: setattr(worker, "dead", True))
         calls = ModelCalls(
             models=None, budgets=worker, clock=clock, plan_id=plan_id, root_id="root", sleep=nap, retries=1,
-            opened={"m/x": line},
+            opened={"m/x": line}, open_calls=self.open_calls, patience_seconds=3.0,
         )  # fmt: skip
         while waiting:
             number, line.call = waiting.pop(0)

@@ -14,6 +14,7 @@ import pytest
 from cleveragents.application.ports.budgets import Reservation
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.application.services.model_calls import CallName, ModelCalls
+from cleveragents.application.services.open_calls import OpenCallsOfTrees
 from cleveragents.domain.budget import Limits, Price, Spend
 from cleveragents.domain.conversation import Message, Role, Usage
 from cleveragents.errors import (
@@ -371,6 +372,45 @@ def test_a_call_under_way_is_waited_for_only_so_long(budgets: SqlBudgetStore) ->
 
     asyncio.run(both())
     assert budgets.view("plan").spent.tokens == 1_200
+
+
+def test_a_sibling_plans_call_in_this_process_is_waited_for_like_ones_own(budgets: SqlBudgetStore) -> None:
+    clock, trees = FakeClock(), OpenCallsOfTrees()
+
+    async def both() -> FakeModel:
+        of, slow, quick, _ = slow_and_quick(budgets)
+        assert slow.go is not None
+        told = slow.go
+
+        async def pass_on(seconds: float) -> None:
+            clock.advance(seconds)
+            if clock.monotonic() - began > 60:
+                told.set()
+            await asyncio.sleep(0)
+
+        began = clock.monotonic()
+        sibling = replace(of, plan_id="sibling", open_calls=trees.of("plan"))
+        waiting = replace(of, clock=clock, sleep=pass_on, open_calls=trees.of("plan"))
+        request = ModelRequest(messages=QUESTION, max_output_tokens=1_000)
+        first = asyncio.create_task(sibling.reply("m/slow", request, NAME))
+        assert slow.hangs is not None
+        await slow.hangs.wait()
+        await asyncio.wait_for(waiting.reply("m/a", request, NAME), 30)
+        await first
+        return quick
+
+    quick = asyncio.run(both())
+    assert [request.max_output_tokens for request in quick.asked] == [1_000]
+
+
+def test_the_plans_of_a_tree_share_a_count_for_as_long_as_somebody_has_it() -> None:
+    trees = OpenCallsOfTrees()
+    one = trees.of("root")
+    one.begin()
+    assert trees.of("root") is one
+    assert trees.of("other").look().open == 0
+    del one
+    assert trees.of("root").look().open == 0
 
 
 def test_nobody_waits_where_nothing_is_under_way(budgets: SqlBudgetStore) -> None:

@@ -103,8 +103,11 @@ class ActorParts:
     """The actors' side of the plan engine of one process. Any thread may ask for any part."""
 
     def __init__(self, container: ActorFoundations, plans: PlanSide) -> None:
+        from cleveragents.application.services.open_calls import OpenCallsOfTrees
+
         self._container = container
         self._plans = plans
+        self._open_calls = OpenCallsOfTrees()
 
     @property
     def models(self) -> Models:
@@ -375,6 +378,7 @@ class ActorParts:
             fallback=settings.fallback or None,
             retries=settings.retries,
             patience_seconds=settings.timeout_seconds,
+            open_calls=self._open_calls.of(plan.root),
         )
         model = str(ground.job.payload.get("model") or ground.casting.model or settings.default)
 

@@ -3,8 +3,9 @@
 A call whose end nobody saw (cancelled, cut off, no word in time) counts at its worst case: the provider may
 charge for it. One that the provider turned down, or that never reached it, costs nothing.
 
-A call that does not fit waits for those of its run that are under way: they were reserved at their worst case
-and mostly take less. Giving up at once would end the run: they would be cancelled, and count at that worst.
+A call that does not fit waits for those of its run, and of its tree's other plans in this process, that are
+under way: they were reserved at their worst case and mostly take less. Giving up at once would end the run:
+they would be cancelled, and count at that worst.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""How many calls on a budget are under way in this run, and how many have ended."""
+"""How many calls on a budget are under way in this process, and how many have ended."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
-__all__ = ["OpenCalls", "Traffic"]
+__all__ = ["OpenCalls", "OpenCallsOfTrees", "Traffic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class OpenCalls:
     """Counts calls that hold a part of a budget.
 
     Thread safety:
-        Owner: the run whose calls it counts; any thread may begin and end one.
+        Owner: the runs whose calls it counts; any thread may begin and end one.
         Lock: `_lock` guards both counts, for arithmetic only.
         Guarantee: `open` is how many were begun and not ended, and no end goes uncounted.
     Cancel safety: nothing here waits. Whoever began a call ends it, cancelled or not.
@@ -43,3 +44,26 @@ class OpenCalls:
     def look(self) -> Traffic:
         with self._lock:
             return Traffic(self._open, self._ended)
+
+
+class OpenCallsOfTrees:
+    """One count for all plans of a tree: what a sibling here has reserved, it will settle or give back.
+
+    Thread safety:
+        Owner: whoever lets plans run in this process; any thread may ask.
+        Lock: `_lock` guards the dictionary, for a look-up or an insertion.
+        Guarantee: all who ask for a tree while somebody holds its count get the same one; when nobody does,
+            it is gone.
+    Cancel safety: nothing here waits.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: WeakValueDictionary[str, OpenCalls] = WeakValueDictionary()
+
+    def of(self, root_id: str) -> OpenCalls:
+        with self._lock:
+            found = self._known.get(root_id)
+            if found is None:
+                found = self._known[root_id] = OpenCalls()
+            return found
