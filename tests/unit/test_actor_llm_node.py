@@ -142,10 +142,20 @@ def test_a_malformed_call_goes_back_with_what_is_wrong(bench: Bench, wrong: Tool
 
 
 def test_a_tool_that_an_actor_was_not_given_is_not_called(bench: Bench) -> None:
-    host = ScriptedHost([asks_for(("look", {})), "sorry"], {"look": lambda: "x"})
-    bench.run(one(worker(tools=())), host)
+    host = ScriptedHost([asks_for(("look", {}), ("look", {}), text="Let me look."), "sorry"], {"look": str})
+    assert bench.run(one(worker(tools=())), host).values["text"] == "sorry"
     assert host.uses == []
-    assert "there are: none" in host.thoughts[1].last
+    assert [step.rpartition(".think.")[2] for _, _, step in host.refused] == ["1", "2"]
+    _, asked, told = host.thoughts[1].request.messages
+    assert (asked.text, asked.requests) == ("Let me look.", ()), "a provider wants every request answered"
+    assert "there are: none" in told.text
+
+
+def test_a_model_that_keeps_asking_for_tools_where_there_are_none_is_stopped(bench: Bench) -> None:
+    host = ScriptedHost(lambda _: asks_for(("look", {})))
+    with pytest.raises(ActorStopped, match="no usable answer in 4 tries: there is no tool 'look'"):
+        bench.run(one(worker(tools=())), host)
+    assert len(host.thoughts) == 4
 
 
 def test_the_same_failing_call_thrice_stops_with_the_reason(bench: Bench) -> None:

@@ -1,8 +1,9 @@
 """From an actor to a LangGraph graph: nodes to nodes, routes to conditional edges, actors to subgraphs.
 
-An llm node becomes two, one that asks the model and one that makes its calls, so that LangGraph keeps a
-checkpoint after each. Where branches meet, LangGraph's edges from several nodes at once do the waiting; a
-branch with several ways to arrive gets a node of its own there, which they all lead to.
+An llm node with tools becomes two, one that asks the model and one that makes its calls, so that LangGraph
+keeps a checkpoint after each; without tools it stays one, because LangGraph looks at all of them at every
+step. Where branches meet, LangGraph's edges from several nodes at once do the waiting; a branch with several
+ways to arrive gets a node of its own there, which they all lead to.
 """
 
 from __future__ import annotations
@@ -150,9 +151,11 @@ class _Compilation:
             update, more = await loop.call(state, runtime)
             return Command(update=update, goto=ways[TOOLS if more else MODEL])
 
-        targets = tuple(dict.fromkeys((name, f"{name}.tools", *onward)))
+        tools = (f"{name}.tools",) if node.tools else ()
+        targets = tuple(dict.fromkeys((name, *tools, *onward)))
         self._builder.add_node(name, think, destinations=targets)
-        self._builder.add_node(f"{name}.tools", call, destinations=(name, f"{name}.tools"))
+        if tools:
+            self._builder.add_node(*tools, call, destinations=(name, *tools))
 
     # ── edges ──
 

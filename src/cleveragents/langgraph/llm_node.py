@@ -2,12 +2,13 @@
 
 It runs again after the calls its model asked for were made, after an answer that was no use, and after its
 conversation was summarised. Each visit is a conversation of its own; the numbers of its calls run on, because
-they name the calls for good.
+they name the calls for good. Without tools there is nobody to make calls: a model that asks for one all the
+same is told so, and its requests are not kept, for no provider takes one that was never answered.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph.runtime import Runtime
@@ -23,6 +24,7 @@ from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.state import State, counters_in, messages_in, said
 from cleveragents.langgraph.structured import structured
 from cleveragents.langgraph.templates import filled_text
+from cleveragents.langgraph.tool_loop import not_made
 
 __all__ = ["MODEL", "ONWARD", "TOOLS", "LlmStep"]
 
@@ -72,6 +74,9 @@ class LlmStep:
             except ContextTooLong:
                 if refusals == _MOST_REFUSALS:  # guard: not for ever
                     raise
+        if reply.message.requests and not self._node.tools:  # guard: nobody would answer them
+            await self._refuse(talk, reply, place)
+            return {**cost, **self._kept(talk)}, MODEL
         update = {**cost, **self._heard(talk, reply, place), **self._kept(talk)}
         if reply.message.requests:
             return update, TOOLS
@@ -125,6 +130,17 @@ class LlmStep:
             return {}
         talk.counters["open"] = False
         return self._outputs(value)
+
+    async def _refuse(self, talk: _Talk, reply: ModelReply, place: NodePlace) -> None:
+        """Calls that were asked for are seen like any other, and answered in words."""
+        message = reply.message
+        place.tell(ProgressKind.THOUGHT, message.text)
+        reason = f"there is no tool {message.requests[0].tool!r}; there are: none"
+        for request in message.requests:
+            talk.counters["calls"] = talk.counters.get("calls", 0) + 1
+            await not_made(request, place, str(talk.counters["calls"]), reason)
+        talk.messages = [*talk.messages, replace(message, requests=())]
+        self._correct(talk, reason)
 
     def _judged(self, reply: ModelReply) -> tuple[Any, str]:
         text = reply.message.text

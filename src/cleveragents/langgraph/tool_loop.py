@@ -22,7 +22,7 @@ from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import A_STEP
 from cleveragents.langgraph.state import ACCOUNT, State, counters_in, messages_in, said
 
-__all__ = ["ToolLoop", "pending_requests", "shown_arguments"]
+__all__ = ["ToolLoop", "not_made", "pending_requests", "shown_arguments"]
 
 _MOST_FAILURES = 3
 _SHOWN = 120
@@ -48,7 +48,7 @@ class ToolLoop:
         refusal = await self._refusal(request, place)
         talk["calls"] = talk.get("calls", 0) + 1
         if refusal is not None:
-            answer = await _not_made(request, place, str(talk["calls"]), refusal)
+            answer = await not_made(request, place, str(talk["calls"]), refusal)
         else:
             update[ACCOUNT] = {"steps": 1}
             async with place.context.account.purse(self._actor, state).reserved(A_STEP):
@@ -91,7 +91,7 @@ async def _used(request: ToolRequest, place: NodePlace, call: str) -> ToolAnswer
     return answer
 
 
-async def _not_made(request: ToolRequest, place: NodePlace, call: str, reason: str) -> ToolAnswer:
+async def not_made(request: ToolRequest, place: NodePlace, call: str, reason: str) -> ToolAnswer:
     """It is seen like any other, and nothing is done."""
     tool = request.tool[:_SHOWN] or "a tool without a name"
     place.tell(ProgressKind.TOOL, f"{tool} {shown_arguments(request.arguments)}")
