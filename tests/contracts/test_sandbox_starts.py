@@ -6,13 +6,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, StartTree
 from cleveragents.domain.file_state import FileState
 from cleveragents.errors import SandboxMissing, SandboxRefused
-from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
 from tests.contracts.test_sandboxes import NOT_UNICODE, ODD
 from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write
@@ -34,6 +35,7 @@ class Family:
     registry: SandboxRegistry
     resource: Path
     is_repository: bool
+    database: Database
     parent: Sandbox = field(init=False)
     states: dict[str, FileState | None] = field(init=False)
 
@@ -67,7 +69,7 @@ def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Family]:
         write(resource, {**FILES, "untracked.txt": "untracked\n"})
     with open_database(f"sqlite:///{tmp_path}/store.db") as database:
         registry = SandboxRegistry(database, tmp_path / "sandboxes")
-        yield Family(registry, resource, request.param)
+        yield Family(registry, resource, request.param, database)
 
 
 def files(root: Path) -> dict[str, str]:
@@ -207,7 +209,14 @@ def recorded_names(family: Family) -> set[str]:
     return names - {path for path, state in family.states.items() if state is None}
 
 
-def test_what_one_sandbox_made_is_taken_into_another(family: Family) -> None:
+@pytest.mark.parametrize("durability", ["normal", "full"])
+def test_what_one_sandbox_made_is_taken_into_another(
+    family: Family, durability: Literal["normal", "full"], tmp_path: Path
+) -> None:
+    if durability == "full":
+        family.registry.remove("parent")
+        with_flush = SandboxRegistry(family.database, tmp_path / "sandboxes", durability="full")
+        family = Family(with_flush, family.resource, family.is_repository, family.database)
     child = family.child()
     (child.root / "made.txt").write_text("made there\n")
     states = {path: step.after for path, step in child.scan().items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,9 @@ from cleveragents.domain.merge_conflict import DIRECTORY, KeptConflict, Take
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.review import ReviewKind
 from cleveragents.domain.tool import CallState
-from cleveragents.errors import Cancelled, PlanError, SandboxMissing, StalePlan, ToolRefused
+from cleveragents.errors import Cancelled, PlanError, SandboxMissing, StalePlan, ToolRefused, UnknownTool
+from cleveragents.infrastructure.tools.conflict_tools import ConflictGround, ConflictTools
+from cleveragents.testing.faults import RaiseAt
 from tests.merge_stand import MergeStand, Worker
 from tests.sandbox_resources import make_repository
 
@@ -436,3 +440,94 @@ def test_an_actor_is_told_both_sides_in_bounded_length(stand: MergeStand, parent
     many = conflict_task(conflicts * 40, parent.sandbox.content)
     assert len(many) < 25_000
     assert "And, not described here: " in many
+
+
+def test_a_side_that_has_no_room_is_not_taken(stand: MergeStand, parent: Worker) -> None:
+    one, other = stand.child(parent), stand.child(parent)
+
+    def ours(root: Path) -> None:
+        (root / "old").rename(root / "new")
+        (root / "place").write_text("still a file\n")
+        (root / "name").write_text("\n".join(["by us", *LINES[1:], "a name", ""]))
+
+    def theirs(root: Path) -> None:
+        (root / "old/three").write_text("three\n")
+        (root / "place").unlink()
+        (root / "place").mkdir()
+        (root / "name").rename(root / "place/name")
+        (root / "place/name").write_text("\n".join(["by them", *LINES[1:], "a name", ""]))
+
+    one.does(ours)
+    other.does(theirs)
+    found = merged(stand, parent, one, other)
+    assert found.keys() == {"new/three", "place", "place/name"}
+    refused = stand.resolve(parent, "place/name", "theirs", "3.one")
+    assert "cannot be there while 'place' is a file" in str(refused.error)
+    parent.writes({"old/three": "something else\n"}, "4")
+    refused = stand.resolve(parent, "new/three", "theirs", "4.one")
+    assert "something else is there now" in str(refused.error)
+    assert stand.resolve(parent, "place", "theirs", "4.two").state is CallState.ENDED
+    assert "<<<<<<< plan" in parent.text("place/name")
+    assert stand.resolve(parent, "place/name", "edited", "4.three").state is CallState.FAILED
+    assert stand.resolve(parent, "place/name", "ours", "4.four").state is CallState.ENDED
+    assert parent.text("place/name").startswith("by us\nline 2\n")
+    assert {one.path for one in stand.merging.open_conflicts(parent.plan.id)} == {"new/three"}
+    ensure_recorded(stand, parent)
+
+
+def test_a_file_that_was_deleted_by_an_edit_resolves_a_conflict(stand: MergeStand, parent: Worker) -> None:
+    disagreeing(stand, parent)
+    parent.writes({"a.txt": None}, "3")
+    assert stand.resolve(parent, "a.txt", "edited", "3.one").state is CallState.ENDED
+    assert "a.txt" not in parent.sandbox.files_below(parent.tree)
+
+
+@pytest.mark.parametrize("point", ["resolve.files.after", "resolve.ending.after"])
+def test_what_a_person_was_cut_off_at_is_settled_by_the_next_one(
+    stand: MergeStand, parent: Worker, point: str
+) -> None:
+    disagreeing(stand, parent)
+    rested = at_rest(stand, parent)
+    by_hand = conflicts_by_hand(stand.container)
+    cut_off = replace(
+        by_hand,
+        execution=lambda plan, sandbox: replace(
+            by_hand.execution(plan, sandbox), faults=RaiseAt(point, KeyboardInterrupt)
+        ),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        cut_off.resolve(rested.plan, "a.txt", Take.THEIRS)
+    if point == "resolve.ending.after":
+        with pytest.raises(ToolRefused, match="there is no open conflict"):
+            by_hand.resolve(rested.plan, "a.txt", Take.OURS)
+        wanted, states = "theirs", [CallState.ENDED]
+    else:
+        by_hand.resolve(rested.plan, "a.txt", Take.OURS)
+        wanted, states = "ours", [CallState.FAILED, CallState.ENDED]
+    assert rested.text("a.txt") == with_line(5, wanted, (1, "top"), (20, "bottom"))
+    assert [call.state for call in stand.parts.history.calls(parent.plan.id) if call.step is None] == states
+    ensure_recorded(stand, rested)
+
+
+def test_the_tool_is_found_by_its_name_alone(stand: MergeStand, parent: Worker) -> None:
+    tools = ConflictTools(ConflictGround(stand.parts.history, parent.sandbox))
+    assert tools.names() == ("resolve",)
+    assert [spec.name for spec in tools.specs()] == ["resolve"]
+    assert tools.problems() == ()
+    with pytest.raises(UnknownTool):
+        tools.get("merge")
+
+
+def test_names_that_are_not_unicode_can_be_resolved_as_they_are_shown(
+    stand: MergeStand, parent: Worker
+) -> None:
+    odd = os.fsdecode(b"caf\xe9")
+    one, other = stand.child(parent), stand.child(parent)
+    one.writes({odd: "ours\n"})
+    other.writes({odd: "theirs\n"})
+    (conflict,) = merged(stand, parent, one, other).values()
+    assert (conflict.path, conflict.shown_path) == (odd, "caf\\udce9")
+    assert stand.resolve(parent, "caf\\udce9", "theirs", "3.one").state is CallState.ENDED
+    assert parent.text(odd) == "theirs\n"
+    (told,) = [fact for fact in stand.told(EventType.CONFLICT_KEPT) if fact["child"] == other.plan.id]
+    assert told["path"] == "caf\\udce9"

@@ -73,6 +73,7 @@ class _Deciding:
             raise ToolRefused("resolve", f"{path!r} still has the mark {found[0].decode('ascii')!r} in it")
 
     def take(self, conflict: KeptConflict, take: Take) -> None:
+        self._ensure_no_file_above(conflict.path)
         if conflict.marked and conflict.ours is not None and conflict.theirs is not None:
             self._put(conflict.path, self._without_marks(conflict, conflict.ours, conflict.theirs, take))
             return
@@ -108,11 +109,15 @@ class _Deciding:
     def _ensure_room(self, conflict: KeptConflict, place: str, wanted: Mapping[str, FileState]) -> None:
         if place != conflict.path and self._at(place) not in ({}, wanted):
             raise ToolRefused("resolve", f"{place!r} belongs there, and something else is there now")
+        self._ensure_no_file_above(place)
+
+    def _ensure_no_file_above(self, place: str) -> None:
         parts = place.split("/")
         above = ("/".join(parts[:count]) for count in range(1, len(parts)))
         file = next((path for path in above if path in self._present), None)
-        if wanted and file is not None:
-            raise ToolRefused("resolve", f"{place!r} cannot be put there while {file!r} is a file")
+        if file is not None:
+            reason = f"{place!r} cannot be there while {file!r} is a file; if it is to stay one: `edited`"
+            raise ToolRefused("resolve", reason)
 
     def _at(self, path: str) -> dict[str, FileState]:
         """All files at the path or below it."""

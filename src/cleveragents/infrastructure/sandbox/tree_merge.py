@@ -94,7 +94,7 @@ class _Keeping:
             elif path in old_places and not conflict.marked:
                 conflict = _placed(conflict, merged.get(path), old_places[path], ours, theirs)
             kept.append(conflict)
-        return TreeMerge(self._left(kept, merged), tuple(_below_files(kept, merged)))
+        return self._left(kept, merged)
 
     def _all_trees(self) -> tuple[str, str, str]:
         return self.said.tree, *self.trees
@@ -129,7 +129,7 @@ class _Keeping:
             # Either marked, or both contents are in it and only the mode is not clear, or it is ours.
             left = self._named(merged)
             marked = self._is_marked(merged)
-        elif merged is not None and merged.mode == DIRECTORY:
+        elif _is_directory(merged):
             # A directory of the one side, a file of the other.
             if ours is None:
                 ours = left = merged
@@ -137,23 +137,34 @@ class _Keeping:
                 theirs = merged
         return KeptConflict(path, kind, base, ours, theirs, left, marked)
 
-    def _left(self, kept: Iterable[KeptConflict], merged: Mapping[str, FileState]) -> str:
-        """The merged tree, less the files that made way, with what is left at each conflicted path."""
-        aside = [path for path in self.said.stages if path != self.said.named(path)]
-        none = "0" * len(self.said.tree)
-        lines = [index_line(0, none, path) for path in aside]
-        changed = [conflict for conflict in kept if conflict.left != merged.get(conflict.path)]
-        lines += [index_line(0, none, conflict.path) for conflict in changed if conflict.left is None]
+    def _left(self, kept: Iterable[KeptConflict], merged: Mapping[str, FileState]) -> TreeMerge:
+        """The merged tree, less the files that made way, with what is left at each conflicted path. A file
+        takes the place of a directory last: then the directory is as it is kept."""
+        changed = [one for one in kept if one.left != merged.get(one.path)]
+        over = [one for one in kept if _is_directory(merged.get(one.path))]
+        first = self._changed(self.said.tree, self._made_way(), [one for one in changed if one not in over])
+        places = {one.path for one in over}
+        directories = _entries(self.place.engine, first, places) if over else {}
+        found = tuple(_with_directory(one, directories) if one in over else one for one in kept)
+        files = [one for one in found if one.path in places and not _is_directory(one.left)]
+        return TreeMerge(self._changed(first, [], files), found)
+
+    def _made_way(self) -> list[str]:
+        return [path for path in self.said.stages if path != self.said.named(path)]
+
+    def _changed(self, tree: str, gone: Iterable[str], conflicts: Iterable[KeptConflict]) -> str:
+        """The tree without what is gone, and with what is left of these."""
+        none = "0" * len(tree)
+        lines = [index_line(0, none, path) for path in gone]
+        lines += [index_line(0, none, one.path) for one in conflicts if one.left is None]
         lines += [
-            index_line(conflict.left.mode, conflict.left.content, conflict.path)
-            for conflict in _below_files(changed, merged)
-            if conflict.left is not None and conflict.left.mode != DIRECTORY
+            index_line(one.left.mode, one.left.content, one.path) for one in conflicts if one.left is not None
         ]
         if not lines:
-            return self.said.tree
+            return tree
         engine, index = self.place.engine, self.place.scratch
         try:
-            engine.git("read-tree", self.said.tree, index=index)
+            engine.git("read-tree", tree, index=index)
             engine.git("update-index", "--replace", "-z", "--index-info", index=index, feed=b"".join(lines))
             return engine.text("write-tree", index=index)
         finally:
@@ -199,18 +210,19 @@ def _listed(engine: PrivateRepository, tree: str, *options: str) -> Iterator[tup
         yield path, FileState(int(mode, 8), name)
 
 
-def _below_files(kept: Iterable[KeptConflict], merged: Mapping[str, FileState]) -> Iterator[KeptConflict]:
-    """Where ours is a file in the place of a directory, nothing can be left below it."""
-    conflicts = tuple(kept)
-    files = tuple(
-        f"{conflict.path}/"
-        for conflict in conflicts
-        if conflict.left is not None
-        and conflict.left.mode != DIRECTORY
-        and merged.get(conflict.path, conflict.left).mode == DIRECTORY
+def _is_directory(state: FileState | None) -> bool:
+    return state is not None and state.mode == DIRECTORY
+
+
+def _with_directory(conflict: KeptConflict, directories: Mapping[str, FileState]) -> KeptConflict:
+    """The same, with the directory as it is in the tree that is left."""
+    now = directories.get(conflict.path)
+    return replace(
+        conflict,
+        ours=now if _is_directory(conflict.ours) else conflict.ours,
+        theirs=now if _is_directory(conflict.theirs) else conflict.theirs,
+        left=now if _is_directory(conflict.left) else conflict.left,
     )
-    for conflict in conflicts:
-        yield replace(conflict, left=None) if conflict.path.startswith(files) else conflict
 
 
 def _is_about_place(message: Message) -> bool:
