@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import PurePath
 from typing import Any
 
 from langgraph.runtime import Runtime
@@ -54,12 +53,12 @@ class AcpStep:
             seconds_left=time_left(),
         )
         async with place.context.account.purse(self._actor, state).reserved(A_STEP):
-            place.tell(ProgressKind.TOOL, f"acp {request.name}")
+            place.tell(ProgressKind.TOOL, f"acp {node.argv[0]}")
             try:
                 said = await asyncio.to_thread(converse)
             except ToolRefused as refusal:
                 place.tell(ProgressKind.TOOL_DONE, str(refusal), failed=True)
-                reason = f"{request.name} in node {node.name} failed: {refusal.reason}"
+                reason = f"its agent in node {node.name} failed: {refusal.reason}"
                 raise ActorStopped(self._actor.name, reason) from refusal
         place.tell(ProgressKind.TOOL_DONE, said.partition("\n")[0])
         update: dict[str, Any] = {ACCOUNT: {"steps": 1, "visits": {node.name: visit}}}
@@ -70,7 +69,7 @@ class AcpStep:
     def _request(self, prompt: str) -> AgentRequest:
         node = self._node
         return AgentRequest(
-            name=PurePath(node.argv[0]).name,
+            name=self._actor.name,
             argv=node.argv,
             prompt=prompt,
             environment=node.environment,

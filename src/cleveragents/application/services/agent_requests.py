@@ -54,14 +54,13 @@ def capability_for(wanted: Wanted) -> Capability:
 def permission_arguments(agent: str, wanted: Wanted) -> dict[str, JsonValue]:
     """A request for leave as it is recorded, and as the next session's is compared with it."""
     details = "" if wanted.details is None else json.dumps(wanted.details, sort_keys=True, default=thaw)
-    return {
-        "agent": agent,
-        "asks": "permission",
-        "kind": wanted.kind,
+    said: dict[str, JsonValue] = {
         "title": wanted.title[:_TITLE],
         "paths": tuple(path[:_TITLE] for path in wanted.paths[:_MOST_PATHS]),
         "details": details[:_DETAILS],
     }
+    asked: dict[str, JsonValue] = {"agent": agent, "asks": "permission", "kind": wanted.kind}
+    return asked | {name: value for name, value in said.items() if value}
 
 
 def command_arguments(command: TerminalCommand, where: str, works_in: str) -> dict[str, JsonValue]:

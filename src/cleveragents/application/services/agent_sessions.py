@@ -34,6 +34,7 @@ from cleveragents.errors import (
 __all__ = ["AgentSessions"]
 
 _SESSION = re.compile(r"s\d+")
+_SHOWN = 2_000
 _INTERRUPTED = (
     "An earlier session with the task below was interrupted. What it had done is in the files: look at them, "
     "and go on from there.\n\n"
@@ -144,6 +145,7 @@ class AgentSessions:
         arguments: dict[str, JsonValue] = {
             "agent": request.name,
             "argv": request.argv,
+            "prompt": cut(request.prompt, _SHOWN),
             "network": request.network,
         }
         wanted = CallRequest(f"{step}.s{past.number}", ACP, arguments, capability=Capability.COMMAND)
