@@ -60,6 +60,7 @@ ENGINE = (
     "unit/test_plan_resume_model",
     "unit/test_plan_rewriting",
     "unit/test_plan_running",
+    "unit/test_plan_time_left",
     "unit/test_rich_view",
     "unit/test_merge_quality",
     "unit/test_sub_plan_merge",
