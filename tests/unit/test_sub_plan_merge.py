@@ -22,7 +22,7 @@ from cleveragents.errors import Cancelled, PlanError, SandboxMissing, StalePlan,
 from cleveragents.infrastructure.tools.conflict_tools import ConflictGround, ConflictTools
 from cleveragents.testing.faults import RaiseAt
 from tests.merge_stand import MergeStand, Worker
-from tests.sandbox_resources import make_repository
+from tests.sandbox_resources import git, make_repository, write
 
 LINES = [f"line {number}" for number in range(1, 21)]
 FILES: dict[str, str | bytes] = {
@@ -44,7 +44,11 @@ FILES: dict[str, str | bytes] = {
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MergeStand]:
     home = tmp_path_factory.mktemp("merging")
-    made = MergeStand(home, make_repository(home / "repository", FILES))
+    repository = make_repository(home / "repository", FILES)
+    write(repository, {"tracked.tmp": "tracked, though a rule hides it\n"})
+    git(repository, "add", "--force", "tracked.tmp")
+    git(repository, "commit", "-qm", "tracked")
+    made = MergeStand(home, repository)
     with made.container:
         yield made
 
@@ -164,6 +168,24 @@ def test_a_file_that_another_child_has_ignored_since_is_merged_and_recorded(
     assert "work.log" in parent.sandbox.files_below(parent.tree)
     assert stand.child(parent).text("work.log") == "worth keeping\n"
     assert stand.found(parent.plan.id).text("work.log") == "worth keeping\n"
+
+
+def test_a_file_that_is_tracked_though_ignored_is_recorded_merged_and_handed_on(
+    stand: MergeStand, parent: Worker
+) -> None:
+    one, other = stand.child(parent), stand.child(parent)
+    one.writes({"tracked.tmp": "by the one\n", "untracked.tmp": "nobody's\n"})
+    other.writes({"tracked.tmp": "by the other\n"})
+    assert merged(stand, parent, one, other).keys() == {"tracked.tmp"}
+    assert stand.resolve(parent, "tracked.tmp", "theirs", "3.one").state is CallState.ENDED
+    last = stand.child(parent)
+    assert last.text("tracked.tmp") == "by the other\n"
+    assert not (last.sandbox.root / "untracked.tmp").exists()
+    last.writes({"tracked.tmp": None})
+    stand.merge(parent, last, "4")
+    assert not (parent.sandbox.root / "tracked.tmp").exists()
+    assert "tracked.tmp" not in parent.sandbox.files_below(parent.tree)
+    ensure_recorded(stand, parent)
 
 
 def test_both_sides_of_a_conflict_in_text_are_in_the_file_and_in_the_records(
