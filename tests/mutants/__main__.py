@@ -81,7 +81,7 @@ PLANS = [
 ]
 TREES = [f"{UNIT}sub_plans.py", f"{RACES}sub_plans.py"]
 
-AGENTS = [f"{UNIT}agent_desk.py", f"{UNIT}acp_node.py", f"{UNIT}acp_misbehaving.py", f"{UNIT}acp_parts.py"]
+AGENTS = [f"{UNIT}acp_parts.py", f"{UNIT}agent_desk.py", f"{UNIT}acp_node.py", f"{UNIT}acp_misbehaving.py"]
 ACTIONS = [f"{UNIT}action_{part}.py" for part in ("arguments", "render", "loading", "cli")]
 TRUST = [f"{UNIT}trust.py", f"{CONTRACTS}action_store.py"]
 APPLY = [

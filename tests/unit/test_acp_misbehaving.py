@@ -75,7 +75,7 @@ def test_one_that_cannot_start_is_named_with_what_it_complained_of_but_not_with_
 
 def test_one_that_says_nothing_is_not_waited_for_for_ever(bench: SessionBench) -> None:
     before = {child.pid for child in children(recursive=True)}
-    with pytest.raises(ToolRefused, match="did not get ready within 0.5 s"):
+    with pytest.raises(ToolRefused, match=r"did not get ready within 0\.5 s"):
         bench.talk(misbehaving("silent"), bounds=SessionBounds(start_seconds=0.5))
     assert {child.pid for child in children(recursive=True)} <= before
 
