@@ -103,7 +103,10 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "None if name.startswith(OWN_PREFIX) else variables.get(name)",
         "variables.get(name)",
     ),
-    (f"{_MCP}/place.py", "bubblewrap runs outside"): ('program["environment"] = markers', "..."),
+    ("infrastructure/commands/talking_program.py", "bubblewrap runs outside"): (
+        'program["environment"] = markers',
+        "...",
+    ),
     (f"{_MCP}/tools.py", "a repository's server says of itself"): (" and self.server.own", ""),
     ("infrastructure/git/plumbing.py", "adding a submodule runs git inside it"): (
         "self._gitlinks(index) if spared is None else ()",
