@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cleveragents.application.ports.plans import PlanFacts
+from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.plan_jobs import key_of_job, kind_of_plan
 from cleveragents.application.services.plan_watch import PlanWatch
 from cleveragents.application.services.sub_plan_spawn import SpawnTools
@@ -110,17 +111,69 @@ def test_a_part_that_fails_is_named_and_what_needs_it_is_not_run(trees: TreeBenc
     trees.ensure_consistent(plan)
 
 
-def test_with_fail_fast_the_first_failure_ends_the_others(trees: TreeBench) -> None:
+def test_with_fail_fast_the_first_failure_stops_the_others_until_it_is_mended(
+    trees: TreeBench, tmp_path: Path
+) -> None:
+    mended = tmp_path / "mended"
+    asks = part("asks", replace(command("echo > made.txt"), granted=False), profile="manual")
     plan = trees.worked(
-        part("breaks", FAILS),
-        part("waits", replace(command("true"), granted=False), profile="manual"),
-        part("later", write("later.txt", ""), needs=[2]),
+        part("inner", parts=[asks]),
+        part("breaks", command(f"test -e {mended}")),
+        part("later", write("later.txt", ""), needs=[1]),
         fail_fast=True,
     )
     assert plan.standing == ERRORED
-    assert trees.child(plan, "waits").state is PlanState.CANCELLED
-    assert "sub-plan 2 of 3 is stopped, because another failed" in trees.said
+    inner = trees.child(plan, "inner")
+    below = trees.child(inner, "asks")
+    told = "stopped, because another part of the same plan failed"
+    assert [(one.state, one.error) for one in (inner, below)] == [(PlanState.ERRORED, told)] * 2
+    assert "sub-plan 1 of 3 is stopped, because another failed" in trees.said
     assert "(breaks) failed" in str(plan.error)
+    mended.touch()
+    plan = trees.resume(plan)
+    trees.parts.lifecycle.answer(trees.now(below), True)
+    plan = trees.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.merges(plan) == ["merge-2", "merge-1", "merge-3"]
+
+
+def test_with_fail_fast_a_part_at_work_is_stopped_and_goes_on_later(trees: TreeBench, tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    plan = trees.tree(
+        part("works", write("x.txt", ""), command(f"echo y > y.txt; test -e {mended} || sleep 600")),
+        part("breaks", command(f"test -e {mended}")),
+        fail_fast=True,
+    )
+    worker = trees.container.worker(
+        {kind_of_plan(plan.id): JobHandler(trees.handler())}, name="test", concurrency=2
+    )
+    worker.start()
+    worker.run_until_idle(120)
+    worker.close()
+    plan, works = trees.now(plan), trees.child(plan, "works")
+    assert (plan.standing, works.standing) == (ERRORED, ERRORED)
+    mended.touch()
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "y.txt") == "y\n"
+    trees.ensure_consistent(plan)
+
+
+def test_a_part_that_is_done_before_it_hears_of_a_failure_stays_done(trees: TreeBench) -> None:
+    plan = trees.tree(
+        part("works", write("x.txt", ""), write("y.txt", "")), part("breaks", FAILS), fail_fast=True
+    )
+    work_once(trees, plan)
+
+    def meanwhile(what: str) -> None:
+        if what.startswith("step 2 of 2"):
+            trees.work(plan)  # the other part fails, and the whole stops this one
+
+    trees.adapt = lambda run: replace(run, watch=lambda one: PlanWatch(meanwhile))
+    plan = trees.work(plan)
+    assert plan.standing == ERRORED
+    assert trees.child(plan, "works").standing == COMPLETE
+    assert trees.merges(plan) == ["merge-1"]
 
 
 def test_a_cancelled_part_is_said_once_and_then_gone_on_without(trees: TreeBench) -> None:

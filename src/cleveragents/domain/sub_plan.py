@@ -16,12 +16,14 @@ from cleveragents.domain.strategy import Strategy, Task
 
 __all__ = [
     "CONFLICT",
+    "STOPPED",
     "SUB_PLANS",
     "Act",
     "Fate",
     "TreeStep",
     "TreeView",
     "asked_below",
+    "ended_by",
     "has_news",
     "is_at_rest",
     "seen",
@@ -34,6 +36,10 @@ SUB_PLANS = "sub-plans"
 
 CONFLICT = "conflict"
 """What a parent waits for while nobody has said what is to become of a conflict."""
+
+
+STOPPED = "another part of the same plan failed"
+"""The reason for which a plan is stopped that can go on when the other does."""
 
 
 class Fate(Enum):
@@ -164,6 +170,14 @@ def _fate_of(child: Plan) -> Fate:
     return Fate.RUNNING
 
 
+def ended_by(reason: str) -> tuple[PlanState, str]:
+    """Where a plan stands that was told to stop, and what it says of that: one that is merely stopped can be
+    resumed with the plan that it is a part of."""
+    if reason == STOPPED:
+        return PlanState.ERRORED, f"stopped, because {STOPPED}"
+    return PlanState.CANCELLED, f"cancelled: {reason}"
+
+
 def is_at_rest(plan: Plan) -> bool:
     """Whether nothing comes of it without somebody else: not while it, or a plan below it, is at work."""
     if plan.state.running or plan.standing == (Phase.STRATEGIZE, PlanState.COMPLETE):
@@ -190,8 +204,11 @@ def seen(children: Iterable[Plan]) -> dict[str, JsonValue]:
 
 
 def has_news(parent: Plan, children: Iterable[Plan]) -> bool:
-    """Whether a sub-plan came to rest since its parent, which waits, looked at it."""
+    """Whether a sub-plan that its parent waits for came to rest since the parent looked at it. One that it did
+    not look at belongs to what was corrected, and is waited for by nobody."""
     waited = parent.waiting_for if isinstance(parent.waiting_for, Mapping) else {}
     known = waited.get("seen")
     known = known if isinstance(known, Mapping) else {}
-    return any(is_at_rest(child) and known.get(child.id) != child.version for child in children)
+    return any(
+        is_at_rest(child) and known.get(child.id, child.version) != child.version for child in children
+    )

@@ -25,7 +25,7 @@ from cleveragents.domain.merge_conflict import part_of_merge
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.strategy import Strategy
-from cleveragents.domain.sub_plan import CONFLICT, SUB_PLANS, waits_for_sub_plans
+from cleveragents.domain.sub_plan import CONFLICT, STOPPED, SUB_PLANS, ended_by, waits_for_sub_plans
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import (
     JobAlreadyEnded,
@@ -156,7 +156,7 @@ class PlanLifecycle:
 
     def cancel(self, plan: Plan, reason: str) -> Plan:
         """Cancelled, or told to stop: then `state` is still running, and its owner cancels it. Its sub-plans
-        are cancelled with it, but for those that are done.
+        are cancelled with it, but for those that are done. For the reason `STOPPED` it fails instead.
 
         `PlanError` when it has ended otherwise, or is being applied. A plan that is cancelled already is
         returned as it is.
@@ -183,7 +183,8 @@ class PlanLifecycle:
         return self._cancelled(self.reconciled(plan), reason)
 
     def _cancelled(self, plan: Plan, reason: str) -> Plan:
-        if plan.state is PlanState.CANCELLED:
+        state, error = ended_by(reason)
+        if plan.state is PlanState.CANCELLED or (reason == STOPPED and _is_settled(plan)):
             return plan
         if plan.state.ended:
             raise PlanError(plan.id, f"it is {plan.state.value} already; nothing was changed")
@@ -195,12 +196,9 @@ class PlanLifecycle:
                 self.jobs.request_cancel(job.id, reason, now=self.clock.now())
             self._end_of_dead_owner(self.jobs.get(job.id))
             plan = self.reconciled(self.plans.get(plan.id))
-            if plan.state is PlanState.CANCELLED or (plan.state.running and self.is_worked_on(plan)):
+            if plan.state in (state, PlanState.CANCELLED) or (plan.state.running and self.is_worked_on(plan)):
                 return plan
-        error = f"cancelled: {reason}"
-        return self.plans.move(
-            plan, (plan.phase, PlanState.CANCELLED), PlanFacts(error=error), now=self.clock.now()
-        )
+        return self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
 
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: Standing | None = None
@@ -233,8 +231,8 @@ class PlanLifecycle:
         if not plan.state.running or job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
             return self.plans.get(plan.id)
         cancelled = job.state is JobState.CANCELLED
-        state = PlanState.CANCELLED if cancelled else PlanState.ERRORED
-        error = f"cancelled: {job.cancel_reason}" if cancelled else job.error or "its job failed"
+        failed = PlanState.ERRORED, job.error or "its job failed"
+        state, error = ended_by(str(job.cancel_reason)) if cancelled else failed
         try:
             moved = self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
         except StalePlan:
@@ -267,12 +265,19 @@ class PlanLifecycle:
     def _resume_children(self, plan: Plan, model: str | None) -> None:
         """What of them failed, was left by a dead worker, or waits for what a person has given by now."""
         for child in self._children_wanted(plan):
-            child = self.reconciled(child)
+            child = self._settled(self.reconciled(child))
             waited = child.waiting_for if isinstance(child.waiting_for, Mapping) else {}
             again = child.state is PlanState.WAITING and waited.get("for") in _RESUMED
             if again or child.state is PlanState.ERRORED or is_to_be_run(child):
                 with suppress(PlanError):  # it runs already
                     self.resume(child, model=model)
+
+    def _settled(self, plan: Plan) -> Plan:
+        """The plan; if it was told to stop and nobody is left who does, then as that leaves it."""
+        job = self.queueing.job_of(plan)
+        if job is None or not self.is_to_be_cancelled(plan):
+            return plan
+        return self.cancel(plan, str(job.cancel_reason))
 
     def _children_wanted(self, plan: Plan) -> list[Plan]:
         """Those that the strategy has by now, and that were begun."""
@@ -324,3 +329,8 @@ class PlanLifecycle:
             self.jobs.reclaim(job.id, job.fence, job.beat, error="its worker died", now=self.clock.now())
         except StaleFence:
             return  # a peer was faster
+
+
+def _is_settled(plan: Plan) -> bool:
+    """Whether it is done or failed, so that there is nothing to stop."""
+    return plan.state is PlanState.ERRORED or plan.standing == (Phase.EXECUTE, PlanState.COMPLETE)

@@ -37,6 +37,7 @@ from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact
 from cleveragents.domain.strategy import Strategy
+from cleveragents.domain.sub_plan import ended_by, is_at_rest
 from cleveragents.domain.tool import ToolCall
 from cleveragents.errors import (
     BudgetExhausted,
@@ -172,11 +173,16 @@ class PlanRun:
         if reason is None:
             return
         plan = held.plan
-        if plan.strategy is not None:
+        state, error = ended_by(reason)
+        if state is PlanState.ERRORED and is_at_rest(plan):
+            return  # it was done, or had failed, before it heard of it
+        # What is only stopped makes its call again, as after any other interruption.
+        if plan.strategy is not None and state is PlanState.CANCELLED:
             with suppress(SandboxMissing):
                 strategy = Strategy.from_json(plan.strategy)
                 self.open_execution(plan, strategy, self.sandboxes.open(plan.id), job).abandon(reason)
-        held.end(PlanState.CANCELLED, f"cancelled: {reason}")
+        held.end(state, error)
+        self.lifecycle.cancel_children(held.plan, reason)
 
     def _strategize(self, held: HeldPlan, job: AsyncJob) -> None:
         if held.plan.phase is not Phase.STRATEGIZE:

@@ -29,7 +29,7 @@ from cleveragents.domain.merge_conflict import KeptConflict, MergeOutcome
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.strategy import Task
-from cleveragents.domain.sub_plan import Act, TreeStep, TreeView
+from cleveragents.domain.sub_plan import STOPPED, Act, TreeStep, TreeView
 from cleveragents.domain.tool import CallState
 from cleveragents.errors import PlanError, PlanFailed, StalePlan
 
@@ -184,7 +184,7 @@ class _Advance:
             child = view.child(number)
             assert child is not None  # it is unfinished
             with suppress(PlanError):  # it was rejected meanwhile
-                self.parts.lifecycle.cancel(child, "another part of the same plan failed")
+                self.parts.lifecycle.cancel(child, STOPPED)
             self.say(redact_text(f"{place_of(view, number)} is stopped, because another failed"))
 
     def _do(self, number: int, view: TreeView) -> None:
