@@ -38,7 +38,7 @@ class AcpStep:
         node = self._node
         place = NodePlace(runtime.context, self._actor.name, path_in(state, node.name))
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
-        request = self._request(filled_text(node.prompt, self._actor, state))
+        request = self._request(filled_text(node.prompt, state))
         place.tell(ProgressKind.NODE)
         loop = asyncio.get_running_loop()
 

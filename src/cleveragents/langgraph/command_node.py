@@ -41,7 +41,7 @@ class CommandStep:
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
         place.tell(ProgressKind.NODE)
         step = place.context.tool_step(place.path, str(visit))
-        arguments = self._arguments(filled_text(node.prompt, self._actor, state))
+        arguments = self._arguments(filled_text(node.prompt, state))
         async with place.context.account.purse(self._actor, state).reserved(A_STEP):
             place.tell(ProgressKind.TOOL, f"{AGENT_TOOL} {node.argv[0]}")
             use = partial(place.context.host.use, seconds_left=time_left())

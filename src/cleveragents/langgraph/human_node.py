@@ -29,7 +29,7 @@ class HumanStep:
         """The answer; the first time it does not return."""
         path = path_in(state, self._node.name)
         NodePlace(runtime.context, self._actor.name, path).tell(ProgressKind.NODE)
-        text = filled_text(self._node.question, self._actor, state)
+        text = filled_text(self._node.question, state)
         answer = interrupt({"node": path, "text": text, "choices": list(self._node.choices)})
         return {self._node.output: answer}
 

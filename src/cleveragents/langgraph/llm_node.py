@@ -85,13 +85,16 @@ class LlmStep:
     async def _fit(self, talk: _Talk, call: ModelCall, number: int) -> tuple[dict[str, Any], bool]:
         """Shortens the conversation to what the model reads. What that cost, and whether it was asked."""
         account: dict[str, Any] = {}
+        window = call.window
+        if window.fits(talk.messages):
+            return account, False
 
         async def summarise(old: Any) -> str | None:
             summary, cost = await call.summary(old, number)
             account.update(cost)
             return summary
 
-        fit = await fitted(talk.messages, call.window, summarise)
+        fit = await fitted(talk.messages, window, summarise)
         if fit.messages is not talk.messages:
             talk.messages, talk.kept = fit.messages, 0
         return account, fit.asked_model
@@ -103,9 +106,9 @@ class LlmStep:
             messages = [Message.from_json(kept) for kept in messages_in(state, name)]
             return _Talk(messages, counters, len(messages))
         place.tell(ProgressKind.NODE)
-        system = filled_text(self._node.system, self._actor, state)
+        system = filled_text(self._node.system, state)
         opening = [Message(Role.SYSTEM, system)] if system else []
-        opening.append(Message(Role.USER, filled_text(self._node.prompt, self._actor, state)))
+        opening.append(Message(Role.USER, filled_text(self._node.prompt, state)))
         for of_a_visit in ("corrections", "failing"):
             counters.pop(of_a_visit, None)
         return _Talk(opening, {**counters, "open": True}, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
@@ -25,9 +25,9 @@ _SUMMARY_TOKENS = 1024
 _LEAST_TRANSCRIPT = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ModelCall:
-    """A call to be made at one place of a run, for a node with these tools."""
+    """A call to be made at one place of a run, for a node with these tools. Not thread-safe: a step's own."""
 
     actor: Actor
     node: LlmNode
@@ -35,8 +35,9 @@ class ModelCall:
     state: State
     models: Sequence[ModelFacts]
     specs: Sequence[ToolSpec]
-    _counted: list[tuple[Sequence[Message], int]] = field(default_factory=list)
-    """What was counted last: it is mostly what is asked next."""
+    _asked: ModelRequest | None = None
+    _counted: int = 0
+    """The request that was counted last, which is mostly what is asked next, and what it takes."""
 
     @classmethod
     async def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> ModelCall:
@@ -57,9 +58,9 @@ class ModelCall:
     @property
     def window(self) -> Window:
         """What the model can read beside the longest answer it may give."""
-        context = self.facts.context_tokens
-        comfortable = int(context * _COMFORT) - self._max_output
-        return Window(self.facts.name, self._count, comfortable, context - self._max_output)
+        facts = self.facts
+        context, answer = facts.context_tokens, self._most_of(facts)
+        return Window(facts.name, self._count, int(context * _COMFORT) - answer, context - answer)
 
     async def reply(self, messages: Sequence[Message], call: str) -> tuple[ModelReply, dict[str, Any]]:
         """The answer, and what it adds to the run's account. After a `ContextTooLong` the model's window is
@@ -71,6 +72,7 @@ class ModelCall:
             read = self._count(messages)
             room = _room(read, read + request.max_output_tokens, refused)
             self.place.context.rooms[self.models[0].name] = room
+            self._asked = None  # guard: the next answer may be shorter
             raise
 
     async def summary(self, old: Sequence[Message], number: int) -> tuple[str | None, dict[str, Any]]:
@@ -88,8 +90,7 @@ class ModelCall:
         self, request: ModelRequest, call: str, *, streamed: bool
     ) -> tuple[ModelReply, dict[str, Any]]:
         place = self.place
-        counted = self._counted_in(request)
-        cost = CallCost(self.models, Usage(counted, request.max_output_tokens))
+        cost = CallCost(self.models, Usage(self._counted_in(request), request.max_output_tokens))
         purse = place.context.account.purse(self.actor, self.state)
         async with purse.reserved(cost.worst(priced=purse.counts_money)) as booking:
             place.tell(ProgressKind.THINKING, self.models[0].name)
@@ -105,16 +106,19 @@ class ModelCall:
         return reply, written(booking.spent)
 
     def _request(self, messages: Sequence[Message]) -> ModelRequest:
-        return ModelRequest(
-            messages=messages,
-            tools=self.specs,
-            max_output_tokens=self._max_output,
-            temperature=self.node.temperature,
-            schema=self.node.schema,
-        )
+        asked = self._asked
+        if asked is None or asked.messages is not messages:
+            asked = ModelRequest(
+                messages=messages,
+                tools=self.specs,
+                max_output_tokens=self._most_of(self.facts),
+                temperature=self.node.temperature,
+                schema=self.node.schema,
+            )
+        return asked
 
     def _summary_request(self, text: str) -> ModelRequest | None:
-        most = min(_SUMMARY_TOKENS, self._max_output)
+        most = min(_SUMMARY_TOKENS, self._most_of(self.facts))
         while len(text) >= _LEAST_TRANSCRIPT:
             messages = (Message(Role.SYSTEM, SUMMARY_SYSTEM), Message(Role.USER, text))
             request = ModelRequest(messages=messages, max_output_tokens=most)
@@ -124,23 +128,23 @@ class ModelCall:
         return None
 
     def _count(self, messages: Sequence[Message]) -> int:
-        counted = self.place.context.host.count_tokens(self._model, self._request(messages))
-        self._counted[:] = [(messages, counted)]
-        return counted
+        request = self._request(messages)
+        self._counted = self.place.context.host.count_tokens(self._model, request)
+        self._asked = request
+        return self._counted
 
     def _counted_in(self, request: ModelRequest) -> int:
-        for messages, counted in self._counted:
-            if messages is request.messages:  # a summary's are others
-                return counted
+        if request is self._asked:  # a summary is another one
+            return self._counted
         return self.place.context.host.count_tokens(self._model, request)
 
     @property
     def _model(self) -> str | None:
         return self.node.model or self.actor.model
 
-    @property
-    def _max_output(self) -> int:
-        facts, wanted = self.facts, self.node.max_output_tokens
+    def _most_of(self, facts: ModelFacts) -> int:
+        """The longest answer of such a model."""
+        wanted = self.node.max_output_tokens
         # An answer that might take the whole window would leave nothing to read.
         if wanted is None:
             return max(1, min(facts.output_tokens, facts.context_tokens // 4))

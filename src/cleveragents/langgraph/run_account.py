@@ -6,9 +6,8 @@ when the step that made it is over, and of a subgraph's only when that has ended
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.domain.actor import Actor
@@ -38,7 +37,7 @@ class RunAccount:
         """Of the actor whose state that is."""
         account = state[ACCOUNT]
         purse = self._purses.get(account["path"]) or self._opened(actor, account["path"], None)
-        purse.spent = _larger(purse.spent, _spend(account))
+        purse.spent = _larger(purse.spent, account)
         return purse
 
     def open_below(self, above: Purse, actor: Actor, path: str) -> None:
@@ -64,11 +63,37 @@ class RunAccount:
         return purse
 
 
-@dataclass(slots=True)
 class Booking:
-    """What a call counts as, once it has ended well."""
+    """Leave for one call. It counts as its worst case as long as it goes on, then as `spent`; as nothing when
+    it fails. Entering it waits where other calls of the run hold what it needs and may give it back, and
+    raises `ActorStopped` when it might break a limit.
 
-    spent: Spend
+    Not thread-safe: the loop's own. A class, because a generator for each call would cost more than the sums.
+    """
+
+    __slots__ = ("_account", "_chain", "_worst", "spent")
+
+    def __init__(self, account: RunAccount, chain: tuple[Purse, ...], worst: Spend) -> None:
+        self._account = account
+        self._chain = chain
+        self._worst = worst
+        self.spent = worst
+
+    async def __aenter__(self) -> Booking:
+        while not all(purse.holds(self._worst) for purse in self._chain):
+            await self._account.settling()
+        for purse in self._chain:
+            purse.reserved_sum = purse.reserved_sum + self._worst
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for purse in self._chain:
+            if kind is None:
+                purse.spent = purse.spent + self.spent
+            purse.reserved_sum = _less(purse.reserved_sum, self._worst)
+        self._account.settled()
 
 
 class Purse:
@@ -81,50 +106,28 @@ class Purse:
     def __init__(self, account: RunAccount, actor: Actor, above: Purse | None, spent: Spend) -> None:
         self._account = account
         self._actor = actor
-        self._above = above
-        self._reserved = Spend()
+        self._chain: tuple[Purse, ...] = (self,) if above is None else (self, *above._chain)
+        self.reserved_sum = Spend()
         self.spent = spent
 
     @property
     def counts_money(self) -> bool:
         """Whether a limit of money is to be kept, here or above."""
-        return any(purse._actor.limits.usd is not None for purse in self._chain())
+        return any(purse._actor.limits.usd is not None for purse in self._chain)
 
     def ensure_a_step_is_left(self) -> None:
         """`ActorStopped` when as many calls were made as may be made."""
-        for purse in self._chain():
+        for purse in self._chain:
             purse._ensure_within(Spend(steps=1))
 
-    @asynccontextmanager
-    async def reserved(self, worst: Spend) -> AsyncIterator[Booking]:
-        """Leave for one call, which counts as its worst case as long as it goes on, then as what is booked;
-        as nothing when it fails. Waits where other calls of the run hold what it needs and may give it back.
-        `ActorStopped` when it might break a limit."""
-        while not all(purse._holds(worst) for purse in self._chain()):
-            await self._account.settling()
-        booking = Booking(worst)
-        chain = tuple(self._chain())
-        for purse in chain:
-            purse._reserved = purse._reserved + worst
-        try:
-            yield booking
-            for purse in chain:
-                purse.spent = purse.spent + booking.spent
-        finally:
-            for purse in chain:
-                purse._reserved = _less(purse._reserved, worst)
-            self._account.settled()
+    def reserved(self, worst: Spend) -> Booking:
+        """Leave for one call, to be entered."""
+        return Booking(self._account, self._chain, worst)
 
-    def _chain(self) -> Iterator[Purse]:
-        purse: Purse | None = self
-        while purse is not None:
-            yield purse
-            purse = purse._above
-
-    def _holds(self, worst: Spend) -> bool:
+    def holds(self, worst: Spend) -> bool:
         """Whether the call fits now; if not, it may when others have ended. `ActorStopped`."""
         self._ensure_within(worst)
-        return self._broken(self.spent + self._reserved + worst) is None
+        return self._broken(self.spent + self.reserved_sum + worst) is None
 
     def _ensure_within(self, more: Spend) -> None:
         broken = self._broken(self.spent + more)
@@ -178,12 +181,12 @@ def _spend(account: Mapping[str, Any]) -> Spend:
     return Spend(account.get("money", 0), account.get("tokens", 0), account.get("steps", 0))
 
 
-def _larger(one: Spend, other: Spend) -> Spend:
-    return Spend(
-        max(one.picodollars, other.picodollars),
-        max(one.tokens, other.tokens),
-        max(one.steps, other.steps),
-    )
+def _larger(spent: Spend, account: Mapping[str, Any]) -> Spend:
+    """What is known already, or what the state says where that is more."""
+    money, tokens, steps = account["money"], account["tokens"], account["steps"]
+    if money <= spent.picodollars and tokens <= spent.tokens and steps <= spent.steps:
+        return spent
+    return Spend(max(spent.picodollars, money), max(spent.tokens, tokens), max(spent.steps, steps))
 
 
 def _less(one: Spend, other: Spend) -> Spend:
