@@ -16,7 +16,12 @@ from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.domain.undoing import checkpoint_for, kept_tasks, part_of, tasks_since
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-FREE = StepTerms(kept=0, round=0, decisions=frozenset({1, 2}), sub_plans=9)
+WHOLE = Task("whole", round=1)
+
+
+def terms(*kept: int, sub_plans: int = 9) -> StepTerms:
+    tasks = {number: Task(f"kept {number}") for number in kept}
+    return StepTerms(tasks, round=1, decisions=frozenset({1, 2}), sub_plans=sub_plans, otherwise=WHOLE)
 
 
 def decision(number: int, *, checkpoint: int | None = None, held: bool = True) -> Decision:
@@ -79,33 +84,44 @@ def test_steps_come_in_the_order_in_which_they_are_done_after_those_that_stay() 
             {"title": "first", "sub_plan": True},
         ]
     )
-    tasks = tasks_in(said, StepTerms(kept=2, round=1, decisions=frozenset({1, 2}), sub_plans=1))
+    tasks = tasks_in(said, terms(1, 2, sub_plans=1))
     assert [(task.name, task.needs, task.round) for task in tasks] == [
+        ("kept 1", (), 0),
+        ("kept 2", (), 0),
         ("first", (), 1),
         ("last", (3,), 1),
         ("second", (3,), 1),
     ]
-    assert (tasks[0].sub_plan, tasks[1].decisions) == (True, (2,))
+    assert (tasks[2].sub_plan, tasks[3].decisions) == (True, (2,))
+
+
+def test_steps_take_the_places_of_what_was_taken_back_before_what_stays() -> None:
+    said = freeze([{"title": "a"}, {"title": "b", "needs": [1]}, {"title": "c", "needs": [2]}])
+    tasks = tasks_in(said, terms(2, 4))
+    assert [task.name for task in tasks] == ["a", "kept 2", "b", "kept 4", "c"]
+    assert [task.needs for task in tasks] == [(), (), (1,), (), (3,)]
+    # What is behind a place for which there is no step any more stays done, without a place.
+    assert [task.name for task in tasks_in(freeze([{"title": "a"}]), terms(2, 4))] == ["a", "kept 2"]
+    assert [task.name for task in tasks_in(None, terms(1))] == ["kept 1", "whole"]
 
 
 def test_no_more_steps_are_sub_plans_than_may_be() -> None:
     said = freeze([{"sub_plan": True}, {"sub_plan": "yes"}, {"sub_plan": True}, {"sub_plan": True}])
     for most, expected in ((2, [True, False, True, False]), (0, [False] * 4)):
-        tasks = tasks_in(said, StepTerms(0, 0, frozenset(), most))
-        assert [task.sub_plan for task in tasks] == expected
-    assert tasks_in(None, FREE) == ()
-    assert tasks_in(freeze([{}]), FREE)[0].name == "step 1"
+        assert [task.sub_plan for task in tasks_in(said, terms(sub_plans=most))] == expected
+    assert tasks_in(None, terms()) == (WHOLE,)
+    assert tasks_in(freeze([{}]), terms())[0].name == "step 1"
 
 
 def test_a_first_strategist_is_told_only_how_it_may_cut_the_work() -> None:
-    assert words_for(Past((), (), (), ()), 0) == "No step may be a sub-plan."
-    assert words_for(Past((), (), (), ()), 3).startswith("At most 3 steps may be sub-plans")
+    assert words_for(Past((), (), {}, ()), 0) == "No step may be a sub-plan."
+    assert words_for(Past((), (), {}, ()), 3).startswith("At most 3 steps may be sub-plans")
 
 
 def test_a_strategist_whose_decisions_are_all_gone_is_told_what_the_review_found() -> None:
     correction = Correction("p", 1, NewCorrection("too slow", superseded=(1,), by_itself=True), NOW)
     nameless = Correction("p", 2, NewCorrection("still too slow", by_itself=True), NOW)
-    told = words_for(Past([decision(1, held=False)], [correction, nameless], (), ()), 0)
+    told = words_for(Past([decision(1, held=False)], [correction, nameless], {}, ()), 0)
     assert "1. 1? -> so\nThe review of the result says:\ntoo slow" in told
     assert "\n\nThe review of the result says:\nstill too slow" in told
     assert "hold." not in told
@@ -153,18 +169,17 @@ def test_a_decision_that_was_made_at_work_goes_back_to_its_own_call() -> None:
 
 def test_what_was_taken_back_counts_neither_as_begun_nor_as_kept() -> None:
     gone = [*CALLS[:3], made(4, "2.x", CallState.REVERTED)]
-    assert kept_tasks(TASKS, gone) == TASKS[:1]
-    assert kept_tasks(TASKS, CALLS) == TASKS
-    assert kept_tasks(TASKS, []) == ()
+    assert [*kept_tasks(TASKS, gone)] == [1]
+    assert [*kept_tasks(TASKS, CALLS).values()] == [*TASKS]
+    assert kept_tasks(TASKS, []) == {}
     assert [task.name for task in tasks_since(Strategy((), tasks=TASKS), CALLS, 4)] == ["b", "c"]
 
 
-def test_a_task_without_a_trace_is_kept_before_one_with_a_trace_but_no_sub_plan_that_did_not_come_in() -> (
-    None
-):
-    assert kept_tasks(TASKS, [made(1, "2.x")]) == TASKS[:2]
+def test_a_task_without_a_trace_is_kept_before_one_of_its_round_unless_it_is_a_sub_plan() -> None:
+    assert [*kept_tasks(TASKS, [made(1, "2.x")])] == [1, 2]
+    assert [*kept_tasks(TASKS, [made(1, "3~1.x")])] == [3]
     split = (Task("a", sub_plan=True), Task("b"))
-    assert kept_tasks(split, [made(1, "2.x")]) == ()
-    assert kept_tasks(split, [made(1, "merge-1"), made(2, "2.x")]) == split
+    assert [*kept_tasks(split, [made(1, "2.x")])] == [2]
+    assert [*kept_tasks(split, [made(1, "merge-1")])] == [1]
     assert part_of(made(1, "merge-1~2")) == "1~2"
     assert part_of(made(1, None)) is None

@@ -204,8 +204,8 @@ def seen(children: Iterable[Plan]) -> dict[str, JsonValue]:
 
 
 def has_news(parent: Plan, children: Iterable[Plan]) -> bool:
-    """Whether a sub-plan that its parent waits for came to rest since the parent looked at it. One that it did
-    not look at belongs to what was corrected, and is waited for by nobody."""
+    """Whether a sub-plan that its parent waits for came to rest since the parent looked at it. One that it
+    did not look at belongs to what was corrected, and is waited for by nobody."""
     waited = parent.waiting_for if isinstance(parent.waiting_for, Mapping) else {}
     known = waited.get("seen")
     known = known if isinstance(known, Mapping) else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from cleveragents.domain.decision import Decision
 from cleveragents.domain.strategy import Strategy, Task
@@ -13,11 +13,13 @@ __all__ = ["MERGE", "begun_parts", "checkpoint_for", "kept_tasks", "part_of", "t
 MERGE = "merge-"
 """What the step is called by which a sub-plan's result comes in: this, and the name of its part."""
 
+_TASK = "task-"  # and the name of its part: the step that says that a task is done
+
 
 def part_of(call: ToolCall) -> str | None:
     """The run that the call was made in, or whose sub-plan it brought in; whatever name it has by now."""
     step = call.strategy_step
-    return None if step is None else step.removeprefix(MERGE).partition("+")[0]
+    return None if step is None else step.removeprefix(MERGE).removeprefix(_TASK).partition("+")[0]
 
 
 def begun_parts(calls: Sequence[ToolCall]) -> frozenset[str]:
@@ -51,20 +53,22 @@ def tasks_since(strategy: Strategy, calls: Sequence[ToolCall], checkpoint: int) 
     return tuple(task for n, task in enumerate(strategy.tasks, start=1) if task.part(n) in later)
 
 
-def kept_tasks(tasks: tuple[Task, ...], calls: Sequence[ToolCall]) -> tuple[Task, ...]:
-    """The first tasks, as many as are done or under way and were not taken back: they keep their places.
+def kept_tasks(tasks: Sequence[Task], calls: Sequence[ToolCall]) -> Mapping[int, Task]:
+    """The tasks, by their numbers, that are done or under way and were not taken back.
 
-    An actor does one task after the other, so one before its last needs no trace of its own; a sub-plan's has
-    come in, or its task is not among them.
+    An actor does its own tasks of a round one after the other, so one before another that left a trace needs
+    none itself; of a sub-plan, the trace is that its result came in.
     """
     begun = begun_parts(calls)
-    kept = 0
+    last: dict[int, int] = {}
     for number, task in enumerate(tasks, start=1):
-        if task.part(number) in begun:
-            kept = number
-        elif task.sub_plan:
-            break
-    return tasks[:kept]
+        if not task.sub_plan and task.part(number) in begun:
+            last[task.round] = number
+    return {
+        number: task
+        for number, task in enumerate(tasks, start=1)
+        if task.part(number) in begun or (not task.sub_plan and number < last.get(task.round, 0))
+    }
 
 
 def _carried_out_by(strategy: Strategy, numbers: Collection[int]) -> frozenset[str]:

@@ -113,13 +113,13 @@ class PlanPausing:
                 self.jobs.request_cancel(job.id, "its plan is to be corrected", now=self.clock.now())
         patience = self.grace_seconds + _PATIENCE_SECONDS
         deadline = self.clock.monotonic() + patience
-        while not (job := self.jobs.get(job.id)).state.ended:
+        while (job := self.jobs.get(job.id)).state is JobState.RUNNING:
             if self._is_orphan(job):
                 self._take_away(job)
-                continue
-            if self.clock.monotonic() > deadline:
+            elif self.clock.monotonic() > deadline:
                 raise DeadlineExceeded(f"stopping plan {plan.id}", patience)
-            self.sleep(_LOOK_SECONDS)
+            else:
+                self.sleep(_LOOK_SECONDS)
         if job.fence:
             self.processes.end(marker_of(job.id, job.fence), grace_seconds=self.grace_seconds)
 
@@ -152,9 +152,7 @@ class PlanPausing:
             return None
 
     def _is_orphan(self, job: Job) -> bool:
-        """Whether whoever ran it is known to be dead."""
-        if job.state is not JobState.RUNNING:
-            return False
+        """Whether whoever runs it is known to be dead."""
         return job.owner is None or self.processes.is_alive(job.owner) is False
 
     def _take_away(self, job: Job) -> None:

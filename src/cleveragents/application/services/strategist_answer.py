@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, takewhile
 from typing import Any
 
 from cleveragents.domain.decision import Alternative, NewDecision
@@ -45,19 +46,36 @@ def decisions_in(
 
 @dataclass(frozen=True, slots=True)
 class StepTerms:
-    """`kept` tasks stay before the new ones; `decisions` are the numbers that a step may name, `sub_plans` is
-    how many steps may be such."""
+    """`kept` tasks stay in their places; `decisions` are the numbers that a step may name, `sub_plans` is how
+    many steps may be such. `otherwise` is the task where no step is said."""
 
-    kept: int
+    kept: Mapping[int, Task]
     round: int
     decisions: frozenset[int]
     sub_plans: int
+    otherwise: Task
 
 
 def tasks_in(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
-    """The steps, each after those it needs: then what was done is always the first of them."""
+    """All tasks: those that stay, and the steps in the order in which they are done, in the places that are
+    free."""
+    ordered = Strategy((), tasks=_steps(said, terms) or (terms.otherwise,)).ordered_tasks
+    free = (number for number in count(1) if number not in terms.kept)
+    place = {number: next(free) for number, _ in ordered}
+    left = terms.sub_plans
+    tasks = dict(terms.kept)
+    for number, task in ordered:
+        is_sub_plan = task.sub_plan and left > 0
+        left -= is_sub_plan
+        needs = tuple(place[need] for need in task.needs)
+        tasks[place[number]] = replace(task, needs=needs, sub_plan=is_sub_plan)
+    # Where there are fewer steps than free places, what was done behind them is done without a place.
+    return tuple(tasks[number] for number in takewhile(tasks.__contains__, count(1)))
+
+
+def _steps(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
     entries = _objects(said)
-    tasks = [
+    return tuple(
         Task(
             name=str(entry.get("title") or f"step {number}"),
             instructions=str(entry.get("instructions") or ""),
@@ -69,17 +87,7 @@ def tasks_in(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
             round=terms.round,
         )
         for number, entry in enumerate(entries, start=1)
-    ]
-    ordered = Strategy((), tasks=tuple(tasks)).ordered_tasks
-    place = {number: terms.kept + new for new, (number, _) in enumerate(ordered, start=1)}
-    left = terms.sub_plans
-    found = []
-    for _, task in ordered:
-        is_sub_plan = task.sub_plan and left > 0
-        left -= is_sub_plan
-        needs = tuple(place[need] for need in task.needs)
-        found.append(replace(task, needs=needs, sub_plan=is_sub_plan))
-    return tuple(found)
+    )
 
 
 def _objects(said: JsonValue) -> list[Mapping[str, Any]]:

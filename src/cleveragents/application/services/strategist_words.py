@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleveragents.application.services.tool_answers import cut
@@ -19,11 +19,11 @@ _LINE = 400
 @dataclass(frozen=True, slots=True)
 class Past:
     """What a plan that is thought through again has behind it: all its decisions, the corrections that sent
-    it back, the tasks that stay, and those that were planned and are to be thought of anew."""
+    it back, the tasks that stay, by their numbers, and those that are to be thought of anew."""
 
     decisions: Sequence[Decision]
     corrections: Sequence[Correction]
-    kept: Sequence[Task]
+    kept: Mapping[int, Task]
     dropped: Sequence[Task]
 
 
@@ -46,7 +46,7 @@ def _about(past: Past) -> list[str]:
         + (" `parent` may be one of yours or one that holds." if held else "")
     )
     if past.kept:
-        parts.append(f"Done already, and it stays. Plan no step for it:\n{_listed(past.kept)}")
+        parts.append(f"Done already, and it stays. Plan no step for it:\n{_listed(past.kept.values())}")
     if past.dropped:
         parts.append(
             f"Planned before, not done or undone. Plan it anew if it is wanted:\n{_listed(past.dropped)}"
@@ -67,7 +67,7 @@ def _decided(decision: Decision) -> str:
     return cut(f"{decision.number}. {decision.made.question} -> {decision.made.choice}", _LINE)
 
 
-def _listed(tasks: Sequence[Task]) -> str:
+def _listed(tasks: Iterable[Task]) -> str:
     return "\n".join(f"- {cut(task.name, _LINE)}" for task in tasks)
 
 

@@ -69,8 +69,8 @@ class Strategizing:
             )
         kept = self._decided(plan, values.get("decisions"), part, past, actor)
         known = frozenset(one.number for one in (*past.decisions, *kept) if one.state is DecisionState.ACTIVE)
-        terms = StepTerms(len(past.kept), strategy.round, known, room)
-        tasks = (*past.kept, *(tasks_in(values.get("steps"), terms) or (whole,)))
+        terms = StepTerms(past.kept, strategy.round, known, room, whole)
+        tasks = tasks_in(values.get("steps"), terms)
         self._show(kept, past, tasks)
         return replace(strategy, tasks=tasks)
 
@@ -85,13 +85,14 @@ class Strategizing:
     def _past(self, ground: ActorGround, back: Sequence[Correction], part: str) -> Past:
         plan = ground.plan
         if not back:
-            return Past((), (), (), ())
+            return Past((), (), {}, ())
         # Those of this very round are not its past, if it was cut off after it had kept them.
         own = {one.number for one in self.decisions.add(plan.id, (), key=part, now=self.clock.now())}
         decisions = [one for one in self.decisions.of_plan(plan.id) if one.number not in own]
         before = () if plan.strategy is None else Strategy.from_json(plan.strategy).tasks
         kept = kept_tasks(before, self.calls_of(ground))
-        return Past(decisions, back, kept, before[len(kept) :])
+        dropped = [task for number, task in enumerate(before, start=1) if number not in kept]
+        return Past(decisions, back, kept, dropped)
 
     def _room(self, plan: Plan) -> int:
         """How many sub-plans it may still have."""
@@ -109,7 +110,7 @@ class Strategizing:
         for decision in kept:
             self.say(redact_text(f"decided: {decision.made.question} {decision.made.choice}"))
         for number, task in enumerate(tasks, start=1):
-            how = "kept" if number <= len(past.kept) else "planned"
+            how = "kept" if number in past.kept else "planned"
             self.say(redact_text(f"{how}: {number}. {task.name}"))
 
 
