@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.tree_runner"]
 COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 COMMITTED = "store.write.after_commit"
-EVERY = 9
+EVERY = 41
 """Of the many commits of a tree, one in so many is tried; all of them where every fault point is wanted."""
 
 
