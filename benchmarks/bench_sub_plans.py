@@ -15,71 +15,36 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-__all__ = ["TreeOfPlans", "list_schedule_seconds"]
+__all__ = ["TreeOfPlans", "WhatTreesTake", "list_schedule_seconds"]
 
 _SHAPE = (4, 3, 2)
 _LATENCY = 0.5
+_AT_ONCE = 4
 _ANSWERS_OF_LEAF = 4
 _SECONDS_LIMIT = 600.0
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class TreeOfPlans:
-    """Wall time of a tree, and what it leaves behind."""
+class _Trees:
+    """A repository, and trees of plans on it."""
 
-    params = (4, 16)
-    param_names = ("max_parallel",)
     timeout = _SECONDS_LIMIT
 
-    def setup(self, max_parallel: int) -> None:
+    def setup(self, *_: int) -> None:
         self._folder = TemporaryDirectory()
         self._home = Path(self._folder.name)
         self._numbers = count()
         self._repository = _repository(self._home / "repository")
         os.environ["XDG_CONFIG_HOME"] = str(self._home / "config")
 
-    def teardown(self, max_parallel: int) -> None:
+    def teardown(self, *_: int) -> None:
         self._folder.cleanup()
-
-    def track_bound_ratio(self, max_parallel: int) -> float:
-        """Of the tree's wall time to the list schedule's."""
-        return self._seconds(max_parallel, _LATENCY) / list_schedule_seconds(_SHAPE, max_parallel, _LATENCY)
-
-    def track_own_seconds(self, max_parallel: int) -> float:
-        """Of processors, ours and our children's, for one sub-plan."""
-        before = _processor_seconds()
-        self._seconds(max_parallel, 0.0)
-        return (_processor_seconds() - before) / _size(_SHAPE)
-
-    def track_memory_left(self, max_parallel: int) -> float:
-        """KiB that each ended sub-plan leaves in memory, after a first tree."""
-        return self._left(max_parallel)[0] / 1024
-
-    def track_descriptors_left(self, max_parallel: int) -> float:
-        """Descriptors that two more trees leave open."""
-        return self._left(max_parallel)[1]
-
-    track_bound_ratio.unit = "ratio"
-    track_own_seconds.unit = "s"
-    track_memory_left.unit = "KiB"
-    track_descriptors_left.unit = "descriptors"
-
-    def _left(self, max_parallel: int) -> tuple[float, int]:
-        """Bytes for one ended sub-plan, and descriptors in all."""
-        looks: list[tuple[int, int]] = []
-
-        def look() -> None:
-            gc.collect()
-            looks.append((_resident(), len(list(Path("/proc/self/fd").iterdir()))))
-
-        self._seconds(max_parallel, 0.0, trees=3, after_each=look)
-        (memory, descriptors), (memory_now, descriptors_now) = looks[0], looks[-1]
-        return (memory_now - memory) / (2 * _size(_SHAPE)), descriptors_now - descriptors
 
     def _seconds(
         self, max_parallel: int, latency: float, *, trees: int = 1, after_each: Any = lambda: None
@@ -126,6 +91,51 @@ class TreeOfPlans:
                 worker.close()
                 after_each()
         return seconds
+
+
+class TreeOfPlans(_Trees):
+    """Wall time of a tree."""
+
+    params = (4, 16)
+    param_names = ("max_parallel",)
+
+    def track_bound_ratio(self, max_parallel: int) -> float:
+        """Of the tree's wall time to the list schedule's."""
+        return self._seconds(max_parallel, _LATENCY) / list_schedule_seconds(_SHAPE, max_parallel, _LATENCY)
+
+    track_bound_ratio.unit = "ratio"
+
+
+class WhatTreesTake(_Trees):
+    """What they take of the machine, with a model that answers at once, and what they leave behind."""
+
+    def track_own_seconds(self) -> float:
+        """Of processors, ours and our children's, for one sub-plan of the second tree."""
+        looks: list[float] = []
+        self._seconds(_AT_ONCE, 0.0, trees=2, after_each=lambda: looks.append(_processor_seconds()))
+        return (looks[1] - looks[0]) / _size(_SHAPE)
+
+    def track_memory_left(self) -> float:
+        """KiB that each ended sub-plan leaves in memory, after a first tree."""
+        return self._left(_resident) / (2 * _size(_SHAPE)) / 1024
+
+    def track_descriptors_left(self) -> float:
+        """Descriptors that two more trees leave open."""
+        return self._left(_descriptors)
+
+    track_own_seconds.unit = "s"
+    track_memory_left.unit = "KiB"
+    track_descriptors_left.unit = "descriptors"
+
+    def _left(self, count_now: Callable[[], int]) -> int:
+        looks: list[int] = []
+
+        def look() -> None:
+            gc.collect()
+            looks.append(count_now())
+
+        self._seconds(_AT_ONCE, 0.0, trees=3, after_each=look)
+        return looks[-1] - looks[0]
 
 
 def list_schedule_seconds(shape: tuple[int, ...], machines: int, latency: float) -> float:
@@ -227,6 +237,10 @@ def _repository(path: Path) -> Path:
 
 def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def _processor_seconds() -> float:
