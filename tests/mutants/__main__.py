@@ -204,6 +204,7 @@ TESTS: dict[str, list[str]] = {
     "application/services/tree_time.py": [f"{UNIT}tree_time.py"],
     "application/services/agent_desk.py": AGENTS,
     "application/services/agent_sessions.py": AGENTS,
+    "application/services/cast_models.py": [f"{UNIT}agent_tool.py"],
     "application/services/call_commands.py": [f"{UNIT}agent_tool.py", f"{UNIT}agent_desk.py"],
     "application/services/tool_execution.py": [
         f"{UNIT}agent_tool.py",
@@ -379,7 +380,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/plan_ending.py": [f"{UNIT}guards_cli.py", f"{UNIT}cli_run_background.py"],
     "interfaces/cli/plan_work.py": [f"{UNIT}cli_plans.py", f"{UNIT}cli_plans_told.py"],
     "interfaces/cli/resume_model.py": [f"{UNIT}plan_resume_model.py"],
-    "interfaces/cli/run_request.py": [f"{UNIT}guards_cli.py", f"{UNIT}agent_tool.py"],
+    "interfaces/cli/run_request.py": [f"{UNIT}guards_cli.py"],
     "interfaces/cli/sandbox_leftovers.py": DOCTOR,
     "interfaces/cli/stray_leftovers.py": DOCTOR,
     "interfaces/cli/stream_view.py": [f"{UNIT}live_view.py"],

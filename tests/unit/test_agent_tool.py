@@ -220,9 +220,10 @@ def test_a_goal_is_given_to_another_agent_without_any_model(agents: Agents) -> N
     assert ran.code == 3, ran.err
     assert "I did it" in ran.err
     assert "execute/complete" in ran.out
-    refused = agents("run", "this", "--actor", "me/agent", "--max-usd", "1")
-    assert refused.code == 2
-    assert "what python3 spends is not counted here" in refused.err
+    for flag in ("--max-usd", "--max-tokens"):
+        refused = agents("run", "this", "--actor", "me/agent", flag, "1000")
+        assert refused.code == 2
+        assert "what python3 spends is not counted here" in refused.err
     assert agents("run", "this").code == 2, "our own actors need a model"
 
 

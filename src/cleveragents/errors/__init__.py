@@ -42,6 +42,7 @@
     * ModelRefused
     * ContextTooLong
     * PriceUnknown
+    * SpendingUncounted
     * ConfigurationError
     * DatabaseUnusable
     * SourceMissing
@@ -139,6 +140,7 @@ from cleveragents.errors.models import (
     ModelRefused,
     ModelUnavailable,
     PriceUnknown,
+    SpendingUncounted,
     UnknownActor,
     UnknownModel,
 )
@@ -243,6 +245,7 @@ __all__ = [
     "SandboxRefused",
     "SourceChanged",
     "SourceMissing",
+    "SpendingUncounted",
     "StaleFence",
     "StalePlan",
     "StoreBusy",

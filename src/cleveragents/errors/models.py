@@ -16,6 +16,7 @@ __all__ = [
     "ModelRefused",
     "ModelUnavailable",
     "PriceUnknown",
+    "SpendingUncounted",
     "UnknownActor",
     "UnknownModel",
 ]
@@ -92,6 +93,17 @@ class PriceUnknown(InvalidRequest):
             f"the price of {self.model} is not known, so {whose} cannot be kept; {remedy}, "
             "or give its price in a file: `agents config set models.prices FILE`"
         )
+
+
+@dataclass(eq=False)
+class SpendingUncounted(InvalidRequest):
+    """A limit of money or tokens needs somebody who counts, and nobody counts what another agent spends."""
+
+    message = (
+        "a limit of money or tokens cannot be kept: what {program} spends is not counted here; bound the "
+        "time instead (--timeout), or tell {program} itself"
+    )
+    program: str
 
 
 @dataclass(eq=False)

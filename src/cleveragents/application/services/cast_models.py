@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from cleveragents.application.ports.actors import Actors
 from cleveragents.domain.actor import Actor, AgentNode, LlmNode, SubgraphNode
+from cleveragents.domain.budget import Limits
+from cleveragents.errors import SpendingUncounted
 
-__all__ = ["limited_in_money", "models_of_cast", "programs_of_cast"]
+__all__ = ["ensure_counted", "limited_in_money", "models_of_cast", "programs_of_cast"]
 
 
 def models_of_cast(actors: Actors, cast: Iterable[str], model: str) -> tuple[str, ...]:
@@ -19,6 +21,14 @@ def models_of_cast(actors: Actors, cast: Iterable[str], model: str) -> tuple[str
             if isinstance(node, LlmNode):
                 found[node.model or actor.model or model] = None
     return tuple(found)
+
+
+def ensure_counted(actors: Actors, cast: Iterable[str], limits: Limits) -> None:
+    """`SpendingUncounted` where there is a limit of money or tokens, and the cast has another agent."""
+    if limits.picodollars is None and limits.tokens is None:
+        return
+    for program in programs_of_cast(actors, cast):
+        raise SpendingUncounted(program)  # guard: a limit that nobody can keep is none
 
 
 def programs_of_cast(actors: Actors, cast: Iterable[str]) -> tuple[str, ...]:

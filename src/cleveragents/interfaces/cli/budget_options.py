@@ -63,18 +63,22 @@ def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None
     whoever takes it finds the old limits. Of one that cannot be resumed nothing is changed: `resume` says
     why.
 
-    `PriceUnknown` where money cannot be counted; `NeedsHuman` for edits by hand that were not taken in. A
-    limit is a total: one below what the plan may spend already is refused.
+    `PriceUnknown`, `SpendingUncounted` where it cannot be counted; `NeedsHuman` for edits by hand that were
+    not taken in. A limit is a total: one below what the plan may spend already is refused.
     """
+    from cleveragents.application.services.cast_models import ensure_counted
+
     plan = parts.lifecycle.reconciled(plan)
     if not _is_resumable(parts, plan):  # guard: a command that fails has changed nothing
         return
     castings = _castings(parts, plan)
     if not castings and plan.request.get("limits") is None:
         raise click.UsageError(f"--max-… is for plans with actors, and plan {plan.id} has none")
-    for casting in castings if limits.picodollars is not None else ():
-        cast = filter(None, (casting.strategize, casting.execute, casting.review))
-        parts.thinking.ensure_priced(Path(plan.resource), cast, model or casting.model)
+    for casting in castings:
+        cast = [name for name in (casting.strategize, casting.execute, casting.review) if name]
+        ensure_counted(parts.actors(Path(plan.resource)), cast, limits)
+        if limits.picodollars is not None:
+            parts.thinking.ensure_priced(Path(plan.resource), cast, model or casting.model)
     _ensure_raised(parts, plan, limits)
     parts.thinking.raise_limits(plan, limits)
 

@@ -128,6 +128,7 @@ def _goal_wanted(wanted: Wanted) -> Wanted:
 def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) -> dict[str, Any]:
     """Who does it, with which model, for how much; nothing for plain steps. `click.UsageError`,
     `ConfigurationError`, and what is wrong with an actor or a model."""
+    from cleveragents.application.services.cast_models import ensure_counted
 
     if wanted.actor is None and action.execute_actor is None:
         for flag, given in (("--model", wanted.model), ("--max-…", wanted.limits != Limits())):
@@ -140,8 +141,8 @@ def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) ->
     model = wanted.model or parts.default_model
     _ensure_model(parts, cast, model, root)
     limits = _joined(wanted.limits, action.budget)
+    ensure_counted(parts.actors(root), cast, limits)
     if limits.picodollars is not None:
-        _ensure_countable(parts, cast, root)
         parts.thinking.ensure_priced(root, cast, model)
     parts.thinking.ensure_own_limits(root, cast, model)
     if model:
@@ -160,15 +161,6 @@ def _ensure_model(parts: PlanParts, cast: Sequence[str], model: str, root: Path)
             "(`agents model list` shows what is known)"
         )
         raise ConfigurationError("models.default", problem)
-
-
-def _ensure_countable(parts: PlanParts, cast: Sequence[str], root: Path) -> None:
-    from cleveragents.application.services.cast_models import programs_of_cast
-
-    programs = programs_of_cast(parts.actors(root), cast)
-    if programs:  # guard: a limit that nobody can keep is none
-        problem = f"a limit of money cannot be kept: what {programs[0]} spends is not counted here"
-        raise click.UsageError(f"{problem}; bound the time instead (--timeout), or tell {programs[0]} itself")
 
 
 def _joined(asked: Limits, budget: Budget) -> Limits:
