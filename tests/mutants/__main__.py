@@ -330,7 +330,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/persistence/sql_plan_store.py": [*PLANS[:2], *GUARDS, *PLANS[2:]],
     "infrastructure/persistence/sqlite_backend.py": STORE,
     "infrastructure/sandbox/directory_copy.py": [f"{CONTRACTS}sandbox_starts.py"],
-    "infrastructure/sandbox/tree_merge.py": [f"{UNIT}merge_quality.py"],
+    "infrastructure/sandbox/tree_merge.py": [f"{UNIT}merge_quality.py", *MERGING],
     "infrastructure/sandbox/facts.py": [*DURABLE, *SANDBOXES],
     "infrastructure/sandbox/git_sandbox.py": [f"{UNIT}sandbox_ignored.py", *SANDBOXES],
     "infrastructure/sandbox/ignored.py": [f"{UNIT}sandbox_ignored.py"],
