@@ -103,6 +103,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "None if name.startswith(OWN_PREFIX) else variables.get(name)",
         "variables.get(name)",
     ),
+    ("infrastructure/acp/updates.py", "it may talk for ever"): ("[-_MOST_TEXT:]", ""),
     ("infrastructure/commands/talking_program.py", "bubblewrap runs outside"): (
         'program["environment"] = markers',
         "...",

@@ -96,7 +96,7 @@ class Updates:
     def _say(self, text: str) -> None:
         if self._is_over:  # after something else, another message begins
             self._said, self._is_over = "", False
-        self._said = (self._said + text)[-_MOST_TEXT:]  # guard: memory stays bounded
+        self._said = (self._said + text)[-_MOST_TEXT:]  # guard: it may talk for ever
         self._gather(ProgressKind.PIECE, text)
 
     def _gather(self, kind: ProgressKind, text: str) -> None:
