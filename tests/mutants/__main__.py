@@ -210,7 +210,7 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}agent_tool.py",
         *(f"{UNIT}{part}.py" for part in ("guards_actors", "invariants", "actor_plans_secrets")),
         *RUNNING,
-        "tests/crash/test_sub_plan_merge.py",
+        *MERGING,
         *AGENTS,
     ],
     "domain/action.py": ACTIONS,

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from cleveragents.application.merge_parts import conflicts_by_hand
+from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.application.services.conflict_words import conflict_task
+from cleveragents.application.services.conflicts_by_hand import ConflictsByHand
+from cleveragents.application.services.tool_execution import ToolExecution
 from cleveragents.domain.event import EventType
 from cleveragents.domain.file_state import EXECUTABLE, REGULAR, SYMLINK
 from cleveragents.domain.merge_conflict import DIRECTORY, KeptConflict, Take
-from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.review import ReviewKind
 from cleveragents.domain.tool import CallState
 from cleveragents.errors import Cancelled, PlanError, SandboxMissing, StalePlan, ToolRefused, UnknownTool
@@ -504,6 +507,28 @@ def test_a_file_that_was_deleted_by_an_edit_resolves_a_conflict(stand: MergeStan
     assert "a.txt" not in parent.sandbox.files_below(parent.tree)
 
 
+def cut_off(by_hand: ConflictsByHand, rested: Worker, point: str) -> None:
+    """A person takes theirs, and their process ends there."""
+
+    def execution(plan: Plan, sandbox: Sandbox) -> ToolExecution:
+        return replace(by_hand.execution(plan, sandbox), faults=RaiseAt(point, KeyboardInterrupt))
+
+    with pytest.raises(KeyboardInterrupt):
+        replace(by_hand, execution=execution).resolve(rested.plan, "a.txt", Take.THEIRS)
+
+
+def test_what_a_person_was_cut_off_at_is_ended_by_the_next_run(stand: MergeStand, parent: Worker) -> None:
+    """An open call would hide whatever is edited by hand later."""
+    conflict = disagreeing(stand, parent)
+    rested = at_rest(stand, parent)
+    cut_off(conflicts_by_hand(stand.container), rested, "resolve.files.after")
+    rested.execution.settle()
+    *_, last = stand.parts.history.calls(parent.plan.id)
+    assert (last.tool, last.state) == ("resolve", CallState.FAILED)
+    assert stand.merging.open_conflicts(parent.plan.id) == (conflict,)
+    assert "<<<<<<< plan" in rested.text("a.txt")
+
+
 @pytest.mark.parametrize("point", ["resolve.files.after", "resolve.ending.after"])
 def test_what_a_person_was_cut_off_at_is_settled_by_the_next_one(
     stand: MergeStand, parent: Worker, point: str
@@ -511,14 +536,7 @@ def test_what_a_person_was_cut_off_at_is_settled_by_the_next_one(
     disagreeing(stand, parent)
     rested = at_rest(stand, parent)
     by_hand = conflicts_by_hand(stand.container)
-    cut_off = replace(
-        by_hand,
-        execution=lambda plan, sandbox: replace(
-            by_hand.execution(plan, sandbox), faults=RaiseAt(point, KeyboardInterrupt)
-        ),
-    )
-    with pytest.raises(KeyboardInterrupt):
-        cut_off.resolve(rested.plan, "a.txt", Take.THEIRS)
+    cut_off(by_hand, rested, point)
     if point == "resolve.ending.after":
         with pytest.raises(ToolRefused, match="there is no open conflict"):
             by_hand.resolve(rested.plan, "a.txt", Take.OURS)
