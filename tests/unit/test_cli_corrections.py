@@ -198,3 +198,45 @@ def test_a_plan_of_plain_steps_says_that_nobody_decided_anything(agents: Agents)
     ended = agents("plan", "correct", plan, "1", "--guidance", "x")
     assert "it does plain steps" in ended.err
     assert "nothing was decided in it" in agents("plan", "tree", plan).err
+
+
+def test_sub_plans_are_shown_below_what_was_decided(agents: Agents, tmp_path: Path) -> None:
+    goals = tmp_path / "goals.yaml"
+    goals.write_text(
+        "goals:\n"
+        "  - {name: one, action: builtin/command, arguments: {argv: [touch, one.txt]}}\n"
+        "  - {name: two, action: builtin/command, arguments: {argv: [touch, two.txt]}}\n"
+    )
+    ran = agents("run", "-f", str(goals), "--profile", "trusted")
+    plan = next(row for row in shown(agents("plan", "list", "--format", "json")) if row["parent"] is None)[
+        "id"
+    ]
+    tree = agents("plan", "tree", plan)
+    assert tree.out.count("sub-plan ") == 2, (ran, tree)
+    assert "(execute/complete)" in tree.out
+    rows = shown(agents("plan", "tree", plan, "--format", "json"))
+    assert [(row["kind"], row["key"], row["state"]) for row in rows] == [
+        ("sub-plan", "1", "complete"),
+        ("sub-plan", "2", "complete"),
+    ]
+
+
+def test_what_is_gone_cannot_be_compared(agents: Agents, model: str, tmp_path: Path) -> None:
+    plan = goal(agents, model)
+    assert "it has no decision 9; there are 3" in agents("plan", "explain", plan, "9").err
+    assert agents("plan", "cancel", plan, "--remove-sandbox").code == 0
+    assert "its sandbox is gone" in agents("plan", "diff", "--between", plan, plan).err
+
+
+def test_a_dry_run_names_a_few_files_and_says_when_nothing_was_done(agents: Agents, tmp_path: Path) -> None:
+    made = answer(call("command", script="for i in $(seq 30); do echo > f$i.txt; done"))
+    path = tmp_path / "many.yaml"
+    first, *_ = (rule for rule in RULES[1:] if "first_user" not in rule["when"])
+    rules = [first, executes(made, DONE, when={"first_user": "do the notes"}), reviews(accept())]
+    path.write_text(json.dumps({"version": 1, "rules": rules}))
+    ended = agents("run", "Keep settings", "--model", f"scripted/{path}", "--profile", "trusted")
+    assert ended.code == 1  # nobody does the second step
+    tried = agents("plan", "correct", ended.id, "1", "--dry-run")
+    assert "  … and 10 more files" in tried.out
+    later = agents("plan", "correct", ended.id, "2", "--dry-run")
+    assert "undone: nothing; nothing was done for it yet" in later.out

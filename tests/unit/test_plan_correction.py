@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.application.services.actor_turn import ActorTurn
 from cleveragents.application.services.plan_correction import PlanCorrection
 from cleveragents.application.services.strategizing import Strategizing
-from cleveragents.domain.correction import MOST_RETURNS
+from cleveragents.application.services.tool_execution import ToolExecution
+from cleveragents.domain.correction import MOST_RETURNS, NewCorrection
 from cleveragents.domain.decision import DecisionState
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
@@ -515,3 +517,29 @@ def test_the_error_of_a_plan_is_no_reason_to_keep_it(bench: ActorPlanBench) -> N
     plan = bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.ERRORED), facts, now=SystemClock().now())
     _, plan = correction_of(bench).correct(plan, 3, "otherwise")
     assert plan.error is None
+
+
+def test_thinking_again_is_refused_where_nothing_would_come_of_it(bench: ActorPlanBench) -> None:
+    alone = bench.reached(writes("a goal", "notes.txt"), cast=ALONE)
+    execution, fence = cast("ToolExecution", None), cast("Fence", None)
+    assert correction_of(bench).think_again(alone, "no good", execution, fence) is None
+    plan = bench.reached(strategizes(FIRST))
+    for _ in range(MOST_RETURNS):
+        made = NewCorrection("no good", by_itself=True)
+        plan = bench.parts.thinking.corrections.add(plan, made, [QUEUED], now=SystemClock().now())[1]
+        for state in (PlanState.PROCESSING, PlanState.WAITING):
+            plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, state), now=SystemClock().now())
+    assert correction_of(bench).think_again(plan, "no good", execution, fence) is None
+
+
+def test_a_plan_thinks_again_before_it_did_anything(bench: ActorPlanBench) -> None:
+    plan = bench.parts.lifecycle.queue(bench.reached(strategizes(FIRST)))
+    job = bench.owned_job(plan)
+    plan = bench.parts.plans.move(plan, (Phase.EXECUTE, PlanState.PROCESSING), now=SystemClock().now())
+    run, sandbox = bench.handler(), bench.sandbox(plan)
+    execution = run.open_execution(plan, Strategy.from_json(plan.strategy), sandbox, job)
+    moved = correction_of(bench).think_again(plan, "no good", execution, Fence(job.id, job.fence))
+    assert moved is not None
+    assert moved.standing == QUEUED
+    assert states_of(bench, plan) == ["superseded"] * 3
+    assert not bench.calls(plan)

@@ -250,3 +250,50 @@ def test_sub_plans_that_are_not_done_end_with_it_and_those_that_are_stay(bench: 
     # What it waited for would have had it go on.
     assert bench.waited(paused)["for"] == "correction"
     assert bench.now(parent) == paused
+
+
+def child_of(bench: ActorPlanBench, parent: Plan) -> tuple[Plan, Job]:
+    """A sub-plan that this process works on, which will not stop by itself."""
+    me = bench.container.processes.identity("me")
+    owner = claimed(bench, parent)
+    fence = Fence(owner.id, owner.fence)
+    now = SystemClock().now()
+    new = NewPlan("a part", "tests/goal", str(bench.repository))
+    child = bench.parts.plans.spawn(parent, new, "1", TreeLimits(), now=now, fence=fence)
+    child = bench.parts.lifecycle.queue(child)
+    job = bench.container.jobs.claim(me, [kind_of_plan(parent.id)], now=SystemClock().now())
+    assert job is not None
+    return bench.parts.plans.move(child, (Phase.STRATEGIZE, PlanState.PROCESSING), now=now), job
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_sub_plan_is_waited_for_until_it_has_stopped(bench: ActorPlanBench, heard: bool) -> None:
+    parent = running(bench)
+    child, job = child_of(bench, parent)
+
+    def stops(seconds: float) -> None:
+        """Its run hears of it; or it came to rest just before."""
+        state = PlanState.CANCELLED if heard else PlanState.ERRORED
+        now = SystemClock().now()
+        if bench.now(child) == child:
+            bench.parts.plans.move(child, (Phase.STRATEGIZE, state), now=now)
+            bench.container.jobs.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=now)
+
+    replace(pausing_of(bench), sleep=stops).pause(parent)
+    assert bench.now(child).state is PlanState.CANCELLED
+
+
+def test_a_sub_plan_that_does_not_stop_is_not_waited_for_without_end(bench: ActorPlanBench) -> None:
+    parent = running(bench)
+    child, _ = child_of(bench, parent)
+    with pytest.raises(DeadlineExceeded, match=child.id):
+        replace(pausing_of(bench), clock=Hasty()).pause(parent)
+
+
+@pytest.mark.parametrize("job_id", [None, "gone"])
+def test_a_plan_without_a_job_is_simply_put_down(bench: ActorPlanBench, job_id: str | None) -> None:
+    new = NewPlan("a goal", "tests/goal", str(bench.repository))
+    plan = bench.parts.plans.create(new, now=SystemClock().now())
+    facts = PlanFacts(job_id=job_id)
+    plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, PlanState.QUEUED), facts, now=SystemClock().now())
+    assert pausing_of(bench).pause(plan).standing == (Phase.STRATEGIZE, PlanState.WAITING)
