@@ -2,8 +2,9 @@
 
 The agent is a script that edits files for ten seconds. Our cost is the CPU time of this process and of the
 processes that watch over the agents, for each second that an agent worked, from the moment when all are at
-work; finding and recording what they changed is in it, making their sandboxes is not. A cancel is timed from the request to the moment when no process of the
-agent is alive: of agents that end when they are asked, and of agents that do not, which get 2 seconds.
+work; finding and recording what they changed is in it, making their sandboxes is not. A cancel is timed from
+the request to the moment when no process of the agent is alive: of agents that end when they are asked, and
+of agents that do not, which get 2 seconds.
 """
 
 from __future__ import annotations
