@@ -27,8 +27,9 @@ def ensure_counted(actors: Actors, cast: Iterable[str], limits: Limits) -> None:
     """`SpendingUncounted` where there is a limit of money or tokens, and the cast has another agent."""
     if limits.picodollars is None and limits.tokens is None:
         return
-    for program in programs_of_cast(actors, cast):
-        raise SpendingUncounted(program)  # guard: a limit that nobody can keep is none
+    programs = programs_of_cast(actors, cast)
+    if programs:  # guard: a limit that nobody can keep is none
+        raise SpendingUncounted(programs[0])
 
 
 def programs_of_cast(actors: Actors, cast: Iterable[str]) -> tuple[str, ...]:
