@@ -38,7 +38,6 @@ from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.sub_plan import ended_by, is_at_rest
-from cleveragents.domain.tool import ToolCall
 from cleveragents.errors import (
     BudgetExhausted,
     Cancelled,
@@ -64,7 +63,6 @@ __all__ = [
     "TimeLeft",
     "is_to_be_run",
     "kind_of_plan",
-    "seconds_of",
 ]
 
 _PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy)
@@ -189,10 +187,7 @@ class PlanRun:
             return
         if held.plan.state is not PlanState.COMPLETE:
             plan = held.begin()
-            # One that goes back to Strategize is thought of anew, by the same terms.
-            strategy = (
-                self.make_strategy(plan) if plan.strategy is None else Strategy.from_json(plan.strategy)
-            )
+            strategy = self._terms(plan)
             for text in strategy.invariants:
                 self._say(plan, f"invariant, {Invariant.parse(text).standing} ({text})")
             if strategy.casting is not None:
@@ -357,14 +352,6 @@ def _start(plan: Plan) -> StartTree | None:
     """The tree of its parent with which a sub-plan begins."""
     start = plan.request.get("start")
     return StartTree(str(start["plan"]), str(start["tree"])) if isinstance(start, Mapping) else None
-
-
-def seconds_of(call: ToolCall) -> float:
-    """How long it took; of one that waited for leave, how long its command ran."""
-    if call.approval is None and call.ended_at is not None:
-        return max(0.0, (call.ended_at - call.started_at).total_seconds())
-    seconds = call.result.get("seconds") if isinstance(call.result, Mapping) else None
-    return seconds if isinstance(seconds, float) else 0.0
 
 
 def _told(plan: Plan, left: Mapping[str, JsonValue] | None = None) -> JsonValue:

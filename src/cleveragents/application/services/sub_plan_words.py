@@ -21,6 +21,7 @@ from cleveragents.domain.sub_plan import (
 __all__ = ["called", "place_of", "told_failure", "waiting_for_children", "waiting_for_resolution"]
 
 _NAMED = 5
+_LONGEST = 300
 
 
 def place_of(view: TreeView, number: int) -> str:
@@ -43,7 +44,7 @@ def told_failure(parent: Plan, view: TreeView) -> str:
     for number, fate in fates.items():
         child = view.child(number)
         if fate is Fate.FAILED and child is not None:
-            said.append(f"{called(view, number)} failed: {child.error or 'it says no more'} [{child.id}]")
+            said.append(f"{called(view, number)} failed: {_brief(child.error)} [{child.id}]")
         elif fate is Fate.CANCELLED and child is not None:
             said.append(f"{called(view, number)} was {child.state.value} [{child.id}]")
     blocked = [called(view, number) for number, fate in fates.items() if fate is Fate.BLOCKED]
@@ -51,6 +52,12 @@ def told_failure(parent: Plan, view: TreeView) -> str:
         said.append(f"not run, because it needs that: {', '.join(blocked)}")
     said.append(_remedy_for(parent, fates))
     return "; ".join(said)
+
+
+def _brief(error: str | None) -> str:
+    """A part's error may tell of all of its own parts; whoever wants to read that looks at the part."""
+    said = error or "it says no more"
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
 
 
 def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
