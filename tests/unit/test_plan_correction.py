@@ -467,6 +467,13 @@ def test_edits_by_hand_are_not_thrown_away_by_a_correction(bench: ActorPlanBench
     assert "mine.txt" in changed(bench, bench.work(plan))
 
 
+def test_edits_by_hand_stay_also_where_nothing_has_to_be_taken_back(bench: ActorPlanBench) -> None:
+    plan = bench.reached(strategizes(FIRST))
+    (bench.sandbox(plan).root / "mine.txt").write_text("mine\n")
+    with pytest.raises(NeedsHuman, match=r"mine\.txt"):
+        correction_of(bench).correct(plan, 3, "otherwise")
+
+
 def test_a_plan_that_was_decided_about_meanwhile_is_not_corrected(bench: ActorPlanBench) -> None:
     """The other's move comes between the stop and the step that keeps the correction."""
     plan = bench.reached(*USUAL)

@@ -297,3 +297,11 @@ def test_a_plan_without_a_job_is_simply_put_down(bench: ActorPlanBench, job_id: 
     facts = PlanFacts(job_id=job_id)
     plan = bench.parts.plans.move(plan, (Phase.STRATEGIZE, PlanState.QUEUED), facts, now=SystemClock().now())
     assert pausing_of(bench).pause(plan).standing == (Phase.STRATEGIZE, PlanState.WAITING)
+
+
+def test_a_plan_that_is_being_applied_is_not_stopped(bench: ActorPlanBench) -> None:
+    plan = bench.reached(*thinks(executes(DONE)), cast=CAST)
+    for state in (PlanState.QUEUED, PlanState.PROCESSING):
+        plan = bench.parts.plans.move(plan, (Phase.APPLY, state), now=SystemClock().now())
+    with pytest.raises(PlanError, match="it is being applied"):
+        pausing_of(bench).pause(plan)
