@@ -338,6 +338,65 @@ def test_cleaning_up_frees_merged_parts_and_keeps_the_others(trees: TreeBench) -
     assert {trees.sandbox(one).plan_id for one in (still, broken)} == {still.id, broken.id}
 
 
+def test_a_part_that_was_freed_when_it_was_merged_is_merged_again_after_a_rollback(
+    trees: TreeBench, tmp_path: Path
+) -> None:
+    mended = tmp_path / "mended"
+    plan = trees.worked(
+        part("x", write("x.txt", "x\n"), edit("a.txt", "one", "ONE")),
+        part("breaks", command(f"test -e {mended}"), needs=[1]),
+    )
+    first, freed = trees.child(plan, "x"), trees.parts.cleanup.collect(timedelta(0))
+    assert [one.plan_id for one in freed] == [first.id]
+    # Twice, so that what was merged without the part's sandbox can be merged again, too.
+    for _ in range(2):
+        *_, merge = (call for call in trees.calls(plan) if call.step == "merge-1")
+        trees.parts.rewriting.rollback(trees.now(plan), merge.number)
+        assert not (trees.sandbox(plan).root / "x.txt").exists()
+        plan = trees.resume(plan)
+        assert plan.standing == ERRORED
+        assert trees.file(plan, "x.txt") == "x\n"
+    mended.touch()
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert trees.file(plan, "a.txt").startswith("ONE\n")
+    with pytest.raises(SandboxMissing):
+        trees.sandbox(first)
+    trees.ensure_consistent(plan)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_part_is_merged_into_a_sandbox_that_was_made_anew(
+    trees: TreeBench, tmp_path: Path, is_committed: bool
+) -> None:
+    """What the part began with is known to its own sandbox only, if the user had not committed it."""
+    mended = tmp_path / "mended"
+    if not is_committed:
+        (trees.repository / "a.txt").write_text("not committed\none\ntwo\n")
+    plan = trees.worked(part("x", edit("a.txt", "one", "ONE"), command(f"test -e {mended}")))
+    assert plan.standing == ERRORED
+    trees.parts.sandboxes.remove(plan.id)
+    (trees.repository / "later.txt").write_text("the user went on\n")
+    mended.touch()
+    plan = trees.resume(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert "ONE\n" in trees.file(plan, "a.txt")
+    assert trees.file(plan, "later.txt") == "the user went on\n"
+    assert sorted(trees.parts.history.differences(plan.id)) == ["a.txt"]
+    trees.ensure_consistent(plan)
+
+
+def test_cleaning_up_keeps_what_parts_that_can_go_on_begin_with(trees: TreeBench) -> None:
+    plan = trees.worked(part("breaks", FAILS))
+    assert not trees.parts.history.changes(plan.id)
+    assert trees.parts.cleanup.collect(timedelta(0)) == []
+    trees.cancel(trees.child(plan, "breaks"))
+    assert {one.plan_id for one in trees.parts.cleanup.collect(timedelta(0))} == {
+        plan.id,
+        trees.child(plan, "breaks").id,
+    }
+
+
 def test_what_was_said_in_a_part_is_forgotten_with_the_whole(trees: TreeBench) -> None:
     plan = trees.worked(part("x", write("x.txt", "")))
     child, cleanup = trees.child(plan, "x"), trees.parts.cleanup

@@ -121,7 +121,8 @@ class TreeMerge:
 @dataclass(frozen=True, slots=True)
 class MergeOutcome:
     """What came of merging a sub-plan: the tree its parent's sandbox had then, how many files changed in it,
-    and the conflicts, in order of path. `base` is the tree from which the sub-plan had started."""
+    and the conflicts, in order of path. `base` is the tree from which the sub-plan had started, `theirs` the
+    one that was merged; the parent's sandbox keeps both."""
 
     plan_id: str
     part: str
@@ -129,6 +130,7 @@ class MergeOutcome:
     base: str
     tree: str
     files: int
+    theirs: str
     conflicts: tuple[KeptConflict, ...] = ()
 
     def to_json(self) -> JsonValue:
@@ -137,6 +139,7 @@ class MergeOutcome:
             {
                 "plan": self.plan_id,
                 "base": self.base,
+                "theirs": self.theirs,
                 "tree": self.tree,
                 "files": self.files,
                 "conflicts": [conflict.to_json() for conflict in self.conflicts],
@@ -154,7 +157,8 @@ class MergeOutcome:
             for index, told in enumerate(facts["conflicts"])
         )
         part = part_of_merge(call) or ""
-        return cls(facts["plan"], part, title, facts["base"], facts["tree"], facts["files"], conflicts)
+        base, theirs, tree = facts["base"], facts["theirs"], facts["tree"]
+        return cls(facts["plan"], part, title, base, tree, facts["files"], theirs, conflicts)
 
 
 def shown(path: str) -> str:

@@ -150,8 +150,12 @@ class Sandbox(Protocol):
         """Every file of a tree that is kept here."""
         ...
 
+    def keeps(self, tree: str) -> bool:
+        """Whether the content of that tree is kept here."""
+        ...
+
     def take_in(self, other: Sandbox, tree: str) -> None:
-        """Keeps the content of a tree of another sandbox, whose base is a tree of this one."""
+        """Keeps the content of a tree of another sandbox of the same resource, and of that one's base."""
         ...
 
     def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:

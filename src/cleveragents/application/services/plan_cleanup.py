@@ -161,7 +161,7 @@ class PlanCleanup:
         """Whether somebody still has to say what becomes of it: a person, or the plan it is a part of."""
         if plan.parent_id is None:
             rests = plan.state in (PlanState.COMPLETE, PlanState.ERRORED)
-            return not rests or bool(self.history.changes(plan.id))
+            return not rests or bool(self.history.changes(plan.id)) or self._has_unmerged(plan)
         try:
             parent = self.plans.get(plan.parent_id)
         except UnknownPlan:
@@ -170,6 +170,12 @@ class PlanCleanup:
             return False
         # What is not merged is nowhere else, and is to be merged even where it changed nothing.
         return plan.key not in self.merged_parts(parent.id)
+
+    def _has_unmerged(self, plan: Plan) -> bool:
+        """Whether a part of it can go on: that begins with, and is merged into, what its sandbox holds."""
+        merged = self.merged_parts(plan.id)
+        children = self.plans.children(plan.id)
+        return any(child.key not in merged and not child.state.ended for child in children)
 
     def _edited(self, plan: Plan) -> str | None:
         """What its sandbox holds that is in no record, in words."""

@@ -11,7 +11,7 @@ that call alone: one that was taken back is none, so a parent that is resumed me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
@@ -27,9 +27,11 @@ from cleveragents.domain.merge_conflict import (
     merge_step,
     open_conflicts,
     part_of_merge,
+    tree_left_by,
 )
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.errors import SandboxMissing
 
 __all__ = ["SubPlanMerge"]
 
@@ -64,7 +66,8 @@ class SubPlanMerge:
         a second time it tells what came of it.
 
         `execution` is the parent's. Conflicts are no error: they are told, and kept. `SandboxMissing` if the
-        child's sandbox is gone, `SandboxBusy`, `Cancelled`, `StaleFence`; then nothing is merged.
+        child's sandbox is gone and it was never merged here, `SandboxBusy`, `Cancelled`, `StaleFence`; then
+        nothing is merged.
         """
         earlier = execution.earlier(merge_step(part))
         if earlier is not None and earlier.state is CallState.ENDED:  # guard: a merge is not made twice
@@ -85,27 +88,47 @@ class SubPlanMerge:
 
     def _done(self, parent: Plan, child: Plan, call: ToolCall, execution: ToolExecution) -> ToolCall:
         """The call with its result, at *ending*; the files are merged, and that is not recorded yet."""
-        sandbox, theirs = execution.sandbox, self.sandboxes.open(child.id)
+        sandbox = execution.sandbox
         changeset = execution.context.start_changeset()
         call = execution.calls.move(
             call, CallState.STARTED, now=execution.clock.now(), changeset_id=changeset
         )
         self.faults.reach("merge.started.after")
-        wanted = self.result.tree(child, theirs)
-        sandbox.take_in(theirs, wanted)
-        self.faults.reach("merge.taken_in.after")
+        base, wanted = self._taken_in(child, call, execution)
         ours = sandbox.tree(self.history.states(parent.id))
         labels = (f"plan {parent.id}", f"sub-plan {child.id}")
-        merged = sandbox.merge(theirs.base, ours, wanted, labels=labels)
+        merged = sandbox.merge(base, ours, wanted, labels=labels)
         execution.stop.raise_if_cancelled()
         steps = self.history.leading_to(parent.id, sandbox, merged.tree)
         bring_to(sandbox, {path: step.after for path, step in sandbox.changes_of(merged.tree).items()})
         self.faults.reach("merge.files.after")
         outcome = MergeOutcome(
-            child.id, "", child.goal, theirs.base, merged.tree, len(steps), merged.conflicts
+            child.id, "", child.goal, base, merged.tree, len(steps), wanted, merged.conflicts
         )
         call = execution.calls.move(
             call, CallState.ENDING, now=execution.clock.now(), result=outcome.to_json()
         )
         self.faults.reach("merge.ending.after")
         return call
+
+    def _taken_in(self, child: Plan, call: ToolCall, execution: ToolExecution) -> tuple[str, str]:
+        """The tree with which the child began and the one it came to; the parent's sandbox keeps both."""
+        sandbox = execution.sandbox
+        try:
+            theirs = self.sandboxes.open(child.id)
+        except SandboxMissing:
+            # Freed when it was merged, and that was taken back since: what was merged then is still here.
+            for kept in _made_before(execution.calls.of_step(call.plan_id, call.step)):
+                trees = kept.base, kept.theirs
+                if kept.plan_id == child.id and all(map(sandbox.keeps, trees)):
+                    return trees
+            raise
+        wanted = self.result.tree(child, theirs)
+        sandbox.take_in(theirs, wanted)
+        self.faults.reach("merge.taken_in.after")
+        return theirs.base, wanted
+
+
+def _made_before(calls: Sequence[ToolCall]) -> Iterator[MergeOutcome]:
+    """What came of those of the merges that were made, the last one first."""
+    return (MergeOutcome.of_call(call) for call in reversed(calls) if tree_left_by(call) is not None)

@@ -226,8 +226,17 @@ class GitSandbox:
     def files_below(self, tree: str) -> Mapping[str, FileState]:
         return files_of(self._engine, tree)
 
+    def keeps(self, tree: str) -> bool:
+        told = self._engine.git("cat-file", "--batch-check", feed=tree.encode("ascii") + b"\n")
+        return not told.endswith(b" missing\n")
+
     def take_in(self, other: Sandbox, tree: str) -> None:
-        copy_objects(place_of(other), self._place, tree, known=other.base, durable=self._facts.durable)
+        source, durable = place_of(other), self._facts.durable
+        if not self.keeps(other.base):  # it is no tree of this one if this one was made anew since
+            head = self._facts.head
+            known = f"{head}^{{tree}}" if head else None
+            copy_objects(source, self._place, other.base, known=known, durable=durable)
+        copy_objects(source, self._place, tree, known=other.base, durable=durable)
 
     def merge(self, base: str, ours: str, theirs: str, *, labels: tuple[str, str]) -> TreeMerge:
         place = MergePlace(self._engine, self.root, self._place.index, self._place.scratch("index"))
