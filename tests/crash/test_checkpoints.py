@@ -19,8 +19,10 @@ SECONDS_LIMIT = 90.0
 AT = {"configurable": {"thread_id": "plan/execute"}}
 
 
-def walk(url: str, thread_id: str, journal: Path, point: str = "-", nth: int = 1) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", PROGRAM, url, thread_id, str(journal), point, str(nth)]
+def walk(
+    url: str, thread_id: str, journal: Path, point: str = "-", nth: int = 1, kept: str = "all"
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", PROGRAM, url, thread_id, str(journal), point, str(nth), kept]
     return subprocess.Popen(command)
 
 
@@ -42,18 +44,24 @@ def kept(database: Database) -> list[str]:
 
 # Reached first by the migration, then by the input, by what the first node wrote, by its checkpoint, …
 @pytest.mark.parametrize(
-    ("point", "nth"),
+    ("point", "nth", "which"),
     [
-        ("store.write.before_commit", 3),
-        ("store.write.after_commit", 4),
-        ("store.write.before_commit", 6),
-        ("store.write.after_commit", 7),
+        ("store.write.before_commit", 3, "all"),
+        ("store.write.after_commit", 4, "all"),
+        ("store.write.before_commit", 6, "all"),
+        ("store.write.after_commit", 7, "all"),
+        ("store.write.after_commit", 2, "last"),
+        ("store.write.before_commit", 3, "last"),
+        ("store.write.after_commit", 4, "last"),
+        ("store.write.before_commit", 5, "last"),
     ],
 )
-def test_a_killed_graph_goes_on_and_repeats_no_finished_node(tmp_path: Path, point: str, nth: int) -> None:
+def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
+    tmp_path: Path, point: str, nth: int, which: str
+) -> None:
     url = f"sqlite:///{tmp_path}/graphs.db"
     journal = tmp_path / "journal"
-    with walk(url, "plan/execute", journal, point, nth) as process:
+    with walk(url, "plan/execute", journal, point, nth, which) as process:
         assert process.wait(SECONDS_LIMIT) == -signal.SIGKILL
     before = lines(journal)
     with open_database(url) as database:

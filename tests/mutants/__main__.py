@@ -392,6 +392,7 @@ TESTS: dict[str, list[str]] = {
     "langgraph/admission.py": BRIDGE,
     "langgraph/answer_stream.py": BRIDGE,
     "langgraph/bridge.py": BRIDGE,
+    "langgraph/checkpoint_saver.py": [f"{UNIT}checkpoint_holding.py", f"{UNIT}actor_cut_off.py"],
     "langgraph/checkpoint_values.py": CHECKPOINTS,
     "langgraph/compaction.py": ACTORS,
     "langgraph/compiler.py": [f"{UNIT}actor_compiler.py"],

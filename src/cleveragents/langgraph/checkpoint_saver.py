@@ -3,6 +3,10 @@
 A long value is kept once for each of its versions, apart from the checkpoints that are made of it; a short
 one is cheaper inside the checkpoint. Versions end in chance: two branches that go on from one checkpoint
 count alike, and each must find its own values again.
+
+What a task wrote is kept when it has ended, and tells all there is to tell of the step. The checkpoint that
+LangGraph makes of it says the same again, so where one task follows it is put together with what that one
+writes: one transaction a step instead of two. Whoever is killed between goes on from the writes.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -24,6 +29,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
     get_serializable_checkpoint_metadata,
 )
+from langgraph.constants import START
 from typing_extensions import override
 
 from cleveragents.application.ports.checkpoints import (
@@ -40,8 +46,21 @@ __all__ = ["DatabaseCheckpointSaver"]
 R = TypeVar("R")
 
 _SHORT_CHARACTERS = 64
+_BRANCH = "branch:to:"
+_WAYS = (_BRANCH, "join:", "__")
+"""How the channels are called that lead to a task."""
 _KEPT: Blob = ("", b"")
 """What the store has already, with an earlier checkpoint."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step of a single task. `held` is its checkpoint, while that is held back; `written` resolves when
+    what the task wrote is kept (True), or is not."""
+
+    checkpoint_id: str
+    held: StoredCheckpoint | None = None
+    written: asyncio.Future[bool] | None = None
 
 
 class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
@@ -49,8 +68,13 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
 
     Without a fence anybody may write; with one, a worker that lost its job gets `StaleFence`. Values are
     plain (`PlainSerializer`); anything else is `InvalidPayload`. Deleting a thread deletes those below it,
-    too (`id/…`). Without `history` each checkpoint takes the place of those before its parent: a thread can
-    then go on where it stands, and nowhere else. It keeps no state, so any thread and any loop may share it.
+    too (`id/…`).
+
+    With `history` it keeps no state, so any thread and any loop may share it. Without, it belongs to one run
+    and its loop: each checkpoint takes the place of those before its parent, so that a thread can go on where
+    it stands, and nowhere else; and one that a single task follows is held back until that has written
+    something, which is then kept with it. Nothing else is written, or read, in its namespace or below before
+    it is kept.
 
     The asynchronous methods put values into bytes at once, so that nobody changes them meanwhile, and go to
     the database on the loop's default executor: a loop that waits for a busy database would wait with all
@@ -62,6 +86,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         self._store = store
         self._fence = fence
         self._history = history
+        self._steps: dict[str, _Step] = {}
 
     # ── reading ──
 
@@ -84,6 +109,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         return islice(self._matching(config, filter or {}, before), limit)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        await self._keep_held(config["configurable"].get("checkpoint_ns", ""))
         return await _aside(self.get_tuple, config)
 
     @override
@@ -95,6 +121,8 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
+        for namespace in tuple(self._steps):
+            await self._keep_held(namespace)
         found = self.list(config, filter=filter, before=before, limit=limit)
         while (following := await _aside(next, found, None)) is not None:
             yield following
@@ -109,7 +137,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         stored = self._stored(config, checkpoint, metadata, new_versions)
-        self._store.put(stored, fence=self._fence)
+        self._put(stored)
         return _config(stored.thread_id, stored.namespace, stored.checkpoint_id)
 
     def put_writes(
@@ -129,7 +157,9 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         stored = self._stored(config, checkpoint, metadata, new_versions)
-        await _aside(lambda: self._store.put(stored, fence=self._fence))
+        await self._keep_held(stored.namespace)
+        if not await self._is_held(stored, checkpoint):
+            await _aside(self._put, stored)
         return _config(stored.thread_id, stored.namespace, stored.checkpoint_id)
 
     async def aput_writes(
@@ -140,12 +170,28 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         stored = self._stored_writes(writes, task_id, task_path)
-        await _aside(self._keep_writes, config, stored)
+        place = config["configurable"]
+        namespace = place.get("checkpoint_ns", "")
+        step = self._steps.get(namespace)
+        if step is None or step.checkpoint_id != place["checkpoint_id"]:
+            await self._keep_held(namespace)
+            await _aside(self._keep_writes, config, stored)
+            return
+        held, step.held = step.held, None
+        step.written = asyncio.get_running_loop().create_future()
+        kept = False
+        try:
+            await self._keep_held(namespace)
+            await _aside(self._keep_writes, config, stored, held)
+            kept = True
+        finally:
+            step.written.set_result(kept)
 
     def delete_thread(self, thread_id: str) -> None:
         self._store.delete_threads(str(thread_id))
 
     async def adelete_thread(self, thread_id: str) -> None:
+        self._steps.clear()
         await _aside(self.delete_thread, thread_id)
 
     # ── what LangGraph asks besides ──
@@ -203,7 +249,38 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
             for number, (channel, value) in enumerate(writes)
         ]
 
-    def _keep_writes(self, config: RunnableConfig, writes: Sequence[StoredWrite]) -> None:
+    async def _keep_held(self, namespace: str) -> None:
+        """Puts what is held back of the namespace and of those above it, the outermost first."""
+        waiting: list[StoredCheckpoint] = []
+        for name in sorted(self._steps, key=len):
+            step = self._steps[name]
+            if step.held is not None and _is_within(namespace, name):
+                waiting.append(step.held)
+                step.held = None
+        for held in waiting:
+            await _aside(self._put, held)
+
+    async def _is_held(self, stored: StoredCheckpoint, checkpoint: Checkpoint) -> bool:
+        """Holds it back, if it is one that may be: what it is made of is kept, and one task follows."""
+        before = self._steps.pop(stored.namespace, None)
+        if self._history or not _is_followed_by_one(checkpoint):
+            return False
+        step = self._steps[stored.namespace] = _Step(stored.checkpoint_id)
+        if stored.parent_id is not None:
+            if before is None or before.checkpoint_id != stored.parent_id or before.written is None:
+                return False
+            # LangGraph waits for checkpoints, not for writes.
+            if not await asyncio.shield(before.written):  # guard: the next call begins when this one is kept
+                return False
+        step.held = stored
+        return True
+
+    def _put(self, stored: StoredCheckpoint) -> None:
+        self._store.put(stored, fence=self._fence)
+
+    def _keep_writes(
+        self, config: RunnableConfig, writes: Sequence[StoredWrite], held: StoredCheckpoint | None = None
+    ) -> None:
         place = config["configurable"]
         self._store.put_writes(
             str(place["thread_id"]),
@@ -213,6 +290,7 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
             # An error or an interrupt may be followed by another one; what a task answered stays.
             replace=all(write.channel in WRITES_IDX_MAP for write in writes),
             fence=self._fence,
+            checkpoint=held,
         )
 
     def _tuple(self, found: StoredCheckpoint) -> CheckpointTuple:
@@ -251,6 +329,17 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
 async def _aside(call: Callable[..., R], *arguments: Any) -> R:
     """The call, on a thread that may wait."""
     return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+
+
+def _is_followed_by_one(checkpoint: Checkpoint) -> bool:
+    """Whether exactly one task follows. Where several do, what one of them writes could be kept before the
+    checkpoint that another one brings along; where none does, nothing would ever be written."""
+    ways = [name for name in checkpoint.get("updated_channels") or () if name.startswith(_WAYS)]
+    return len(ways) == 1 and (ways[0] == START or ways[0].startswith(_BRANCH))
+
+
+def _is_within(namespace: str, other: str) -> bool:
+    return not other or namespace == other or namespace.startswith(f"{other}|")
 
 
 def _is_short(value: object) -> bool:

@@ -72,7 +72,7 @@ class ModelCall:
             read = self._count(messages)
             room = _room(read, read + request.max_output_tokens, refused)
             self.place.context.rooms[self.models[0].name] = room
-            self._asked = None  # guard: the next answer may be shorter
+            self._asked = None  # the next answer has to be shorter
             raise
 
     async def summary(self, old: Sequence[Message], number: int) -> tuple[str | None, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Walks a LangGraph graph on an event loop, checkpointed in our database, until it is done or killed.
 
-Arguments: database URL, thread id, journal, fault point (or "-"), which time it is reached.
+Arguments: database URL, thread id, journal, fault point (or "-"), which time it is reached, and whether every
+checkpoint is kept ("all"), or only what it takes to go on ("last").
 Each node writes its name into the journal when it runs.
 """
 
@@ -56,10 +57,10 @@ def graph_of(saver: BaseCheckpointSaver[Any], journal: Path) -> CompiledStateGra
     return builder.compile(checkpointer=saver)
 
 
-def main(url: str, thread_id: str, journal: str, point: str, nth: str) -> None:
+def main(url: str, thread_id: str, journal: str, point: str, nth: str, kept: str) -> None:
     faults: FaultPoints = NoFaults() if point == "-" else CrashAt(point, int(nth))
     with open_database(url, faults=faults) as database:
-        saver = DatabaseCheckpointSaver(SqlCheckpointStore(database))
+        saver = DatabaseCheckpointSaver(SqlCheckpointStore(database), history=kept == "all")
         graph = graph_of(saver, Path(journal))
         asyncio.run(
             graph.ainvoke(INPUT, {"configurable": {"thread_id": thread_id}}, durability="sync"),

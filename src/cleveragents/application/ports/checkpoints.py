@@ -87,8 +87,12 @@ class CheckpointStore(Protocol):
         *,
         replace: bool,
         fence: Fence | None = None,
+        checkpoint: StoredCheckpoint | None = None,
     ) -> None:
-        """Keeps them; one that is there already (task and index) is replaced or left, as `replace` says."""
+        """Keeps them; one that is there already (task and index) is replaced or left, as `replace` says.
+
+        `checkpoint` is the one they belong to, where it was not put yet: it is kept with them, or neither.
+        """
         ...
 
     def threads(self) -> Sequence[str]:

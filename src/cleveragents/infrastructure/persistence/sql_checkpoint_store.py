@@ -7,7 +7,7 @@ before its checkpoint, so it is always kept; without its checkpoint nobody ever 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -120,17 +120,11 @@ class SqlCheckpointStore:
             last = rows[-1]
 
     def put(self, checkpoint: StoredCheckpoint, *, fence: Fence | None = None) -> None:
-        row = checkpoint_row(checkpoint)
-        values = value_rows(checkpoint)
+        putting = self._putting(checkpoint)
 
         def unit(connection: Connection) -> None:
             self._ensure_owned(connection, fence)
-            before = self._parent(connection, checkpoint)
-            self._put.run(connection, row)
-            if values:
-                self._put_values.run_each(connection, values)
-            if checkpoint.supersedes and before is not None:
-                self._thinning.run(connection, checkpoint, versions_of(before))
+            putting(connection)
 
         self._database.write(unit)
 
@@ -143,13 +137,17 @@ class SqlCheckpointStore:
         *,
         replace: bool,
         fence: Fence | None = None,
+        checkpoint: StoredCheckpoint | None = None,
     ) -> None:
         key = {"thread_id": thread_id, "namespace": namespace, "checkpoint_id": checkpoint_id}
         rows = write_rows(key, writes)
         statement = self._put_writes[replace]
+        putting = None if checkpoint is None else self._putting(checkpoint)
 
         def unit(connection: Connection) -> None:
             self._ensure_owned(connection, fence)
+            if putting is not None:
+                putting(connection)
             if rows:
                 statement.run_each(connection, rows)
 
@@ -172,6 +170,21 @@ class SqlCheckpointStore:
                 connection.execute(delete(table).where(_of_threads(table, beginning)))
 
         self._database.write(unit)
+
+    def _putting(self, checkpoint: StoredCheckpoint) -> Callable[[Connection], None]:
+        """What puts it, in whatever transaction. `InvalidPayload` at once."""
+        row = checkpoint_row(checkpoint)
+        values = value_rows(checkpoint)
+
+        def put(connection: Connection) -> None:
+            before = self._parent(connection, checkpoint)
+            self._put.run(connection, row)
+            if values:
+                self._put_values.run_each(connection, values)
+            if checkpoint.supersedes and before is not None:
+                self._thinning.run(connection, checkpoint, versions_of(before))
+
+        return put
 
     def _ensure_owned(self, connection: Connection, fence: Fence | None) -> None:
         if fence is None:
