@@ -255,7 +255,9 @@ class FenceIgnored:
     def put(self, checkpoint: Any, *, fence: Any = None) -> None:
         self._store.put(replace(checkpoint, parent_id=None))
 
-    def put_writes(self, *where: Any, fence: Any = None, **facts: Any) -> None:
+    def put_writes(self, *where: Any, fence: Any = None, checkpoint: Any = None, **facts: Any) -> None:
+        if checkpoint is not None:
+            self.put(checkpoint)
         self._store.put_writes(*where, **facts)
 
 
