@@ -22,6 +22,7 @@ from cleveragents.domain.policy import Capability
 from cleveragents.domain.strategy import Task
 from cleveragents.errors import PlanError, SandboxMissing, StalePlan, UnknownPlan, UnknownTool
 from cleveragents.infrastructure.tools.registry import ToolRegistry
+from cleveragents.interfaces.cli.plan_work import run_to_rest
 from tests.plan_bench import command, edit, write
 from tests.tree_bench import TreeBench, part, tree_bench
 
@@ -426,6 +427,28 @@ def test_a_whole_hears_of_a_part_whose_worker_died_without_a_word(trees: TreeBen
     assert "(x) failed: its worker died, and again" in str(plan.error)
     plan = trees.resume(plan)
     assert plan.standing == COMPLETE, plan.error
+
+
+def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itself(trees: TreeBench) -> None:
+    """Their last attempts ended without a word, so nobody above them knows."""
+    deep = part("inner", parts=[part("deep", write("deep.txt", ""))])
+    plan, beside = trees.tree(deep), trees.tree(part("beside", write("beside.txt", "")))
+    for one in (plan, plan, beside):
+        work_once(trees, one)
+    child, now = trees.child(beside, "beside"), trees.container.clock.now()
+    for state in (PlanState.PROCESSING, PlanState.COMPLETE):  # it was killed between its two phases
+        child = trees.parts.plans.move(child, (Phase.STRATEGIZE, state), now=now)
+    for one in (plan, beside):
+        job = trees.owned_job(one)
+        failed = Outcome(JobState.FAILED, error="its worker died")
+        trees.container.jobs.finish(job.id, job.fence, failed, now=now)
+    handlers = {kind_of_plan(one.id): JobHandler(trees.handler()) for one in (plan, beside)}
+    worker = trees.container.worker(handlers, name="test")
+    worker.start()
+    run_to_rest(trees.container, [plan, beside], worker)
+    for one, name in ((trees.now(plan), "deep"), (trees.now(beside), "beside")):
+        assert one.standing == ERRORED
+        assert f"({name}) failed: its worker died" in str(one.error)
 
 
 def test_a_job_that_is_claimed_before_its_plan_was_moved_takes_it_up(trees: TreeBench) -> None:

@@ -228,12 +228,14 @@ class PlanLifecycle:
         if not is_to_be_run(plan):
             self._let_go(job)
             return plan
-        if not plan.state.running or job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
+        if job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
             return self.plans.get(plan.id)
         cancelled = job.state is JobState.CANCELLED
         failed = PlanState.ERRORED, job.error or "its job failed"
         state, error = ended_by(str(job.cancel_reason)) if cancelled else failed
         try:
+            if not plan.state.running and not cancelled:  # it was between its two phases
+                plan = self.plans.move(plan, (Phase.EXECUTE, PlanState.QUEUED), now=self.clock.now())
             moved = self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
         except StalePlan:
             return self.plans.get(plan.id)  # it has moved since, and not by us

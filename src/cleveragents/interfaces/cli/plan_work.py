@@ -31,7 +31,7 @@ from cleveragents.interfaces.cli.plan_account import (
     spelt_arguments,
     told_changes,
 )
-from cleveragents.interfaces.cli.plan_family import title_of, who_needs_somebody
+from cleveragents.interfaces.cli.plan_family import below, title_of, who_needs_somebody
 from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import (
     diff_options,
@@ -59,6 +59,7 @@ __all__ = [
     "handler_of",
     "interactive",
     "is_to_be_applied",
+    "run_to_rest",
     "work_on",
 ]
 
@@ -107,7 +108,7 @@ def work_on(
         at_once = parallel or asked_parallel(root) or container.settings.plan.max_parallel
         worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
         worker.start()
-        worker.run_until_idle(_FOREVER)
+        run_to_rest(container, [root], worker)
     except KeyboardInterrupt:
         stop_plans(container, [root], worker, board)
     except SystemExit:
@@ -118,6 +119,25 @@ def work_on(
     finally:
         board.close()
     return parts.lifecycle.reconciled(parts.plans.get(plan.id))
+
+
+def run_to_rest(container: Container, plans: Sequence[Plan], worker: AsyncWorker) -> None:
+    """Returns when nothing of these plans, or below them, goes on by itself any more.
+
+    A job whose worker was killed too often ends without a word: whoever waits for its plan hears of it here.
+    """
+    parts = container.plan_parts
+    taken_up = True
+    while taken_up:
+        worker.run_until_idle(_FOREVER)
+        taken_up = any(_is_taken_up(parts, plan) for plan in plans)
+
+
+def _is_taken_up(parts: PlanParts, plan: Plan) -> bool:
+    """Whether there is something to be done for the plan, now that it knows what became of its jobs."""
+    plan = parts.lifecycle.reconciled(parts.plans.get(plan.id))
+    jobs = (parts.lifecycle.queueing.job_of(one) for one in (plan, *below(parts, plan)))
+    return any(job is not None and not job.state.ended for job in jobs)
 
 
 def asked_parallel(plan: Plan) -> int | None:

@@ -25,7 +25,7 @@ from cleveragents.interfaces.cli.plan_outcome import (
     short_ids,
 )
 from cleveragents.interfaces.cli.plan_view import goal_of, meaning_of, told_next
-from cleveragents.interfaces.cli.plan_work import apply_now, handler_of, is_to_be_applied
+from cleveragents.interfaces.cli.plan_work import apply_now, handler_of, is_to_be_applied, run_to_rest
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from cleveragents.interfaces.cli.output import Output
 
 __all__ = ["run_many"]
-
-_FOREVER = 30 * 24 * 3600.0
 
 
 def run_many(
@@ -79,7 +77,7 @@ def _work_on_all(container: Container, plans: Sequence[Plan], board: Board, para
         handlers = {kind_of_plan(plan.id): handler for plan in plans}
         worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=parallel)
         worker.start()
-        worker.run_until_idle(_FOREVER)
+        run_to_rest(container, plans, worker)
     except KeyboardInterrupt:
         stop_plans(container, plans, worker, board)
         return True
