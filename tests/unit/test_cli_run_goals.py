@@ -19,6 +19,7 @@ from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.cli.budget_options import spent_in_words
 from cleveragents.interfaces.cli.plan_meter import PlanMeter, spending_words
 from tests.cli_bench import COMMAND, Agents, command_line, git, paint_shop, use_home
+from tests.processes import lives
 
 STRATEGY = {
     "summary": "One step does it.",
@@ -259,6 +260,33 @@ def test_a_second_interrupt_ends_at_once_and_says_how_to_go_on(agents: Agents, r
     cancelled = agents("plan", "cancel", plan_id)
     assert cancelled.code == 0, cancelled.err
     assert "cancelled" in cancelled.out
+
+
+def test_a_second_interrupt_ends_the_processes_of_every_part_at_once(
+    agents: Agents, repository: Path, tmp_path: Path
+) -> None:
+    marks = [tmp_path / f"{number}.pid" for number in range(2)]
+    after = f"while test ! -s {marks[0]}; do sleep 0.02; done; echo all have begun;"
+    entries = [
+        {
+            "name": mark.stem,
+            "action": "builtin/command",
+            "arguments": {"argv": ["sh", "-c", f"trap '' TERM; echo $$ > {mark}; {then} sleep 1000"]},
+        }
+        for mark, then in zip(marks, ("", after), strict=True)
+    ]
+    file = tmp_path / "goals.yaml"
+    file.write_text(json.dumps({"goals": entries}))
+    words = [("all have begun", int(signal.SIGINT)), ("interrupted: stopping", int(signal.SIGINT))]
+    settings = ("--set", "sandbox.isolation=off")
+    ran = answered(repository, words, *settings, "run", "-f", str(file), "--parallel", "2")
+    plan_id = ran.stderr.split()[1].rstrip(":")
+    assert ran.returncode == 130, ran.stderr
+    assert f"plan {plan_id} was ended at once and may still count as running" in ran.stderr
+    assert not any(lives(int(mark.read_text())) for mark in marks)
+    assert agents("plan", "cancel", plan_id).code == 0
+    parts = json.loads(agents("plan", "show", plan_id, "--format", "json").out)["sub_plans"]
+    assert [part["state"] for part in parts] == ["cancelled"] * 2
 
 
 # ── What it costs ─────────────────────────────────────────────────────────────────────────────────
