@@ -10,8 +10,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from functools import cache, cached_property
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -68,8 +68,8 @@ class TypedTool(ABC, Generic[A, R]):
             name=self.name,
             description=self.description,
             capability=self.capability,
-            input_schema=FrozenObject(_plain(self.arguments.model_json_schema())),
-            output_schema=FrozenObject(_plain(self.result.model_json_schema(mode="serialization"))),
+            input_schema=_schema_of(self.arguments, "validation"),
+            output_schema=_schema_of(self.result, "serialization"),
             writes=self.writes,
             runs_commands=self.runs_commands,
         )
@@ -118,6 +118,12 @@ class TypedTool(ABC, Generic[A, R]):
             return f"the argument {place!r} is missing"
         said = str(found["msg"]).removeprefix("Value error, ")
         return f"the argument {place!r} is wrong: {said}" if place else said
+
+
+@cache
+def _schema_of(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> FrozenObject:
+    """Made once for each model, because some tools are made anew for every plan."""
+    return FrozenObject(_plain(model.model_json_schema(mode=mode)))
 
 
 def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
