@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from cleveragents.domain.tool import TOOLS_OF_PLANS
 from cleveragents.interfaces.cli.duration import Duration, spelt_duration
 from cleveragents.interfaces.cli.goals_file import text_of_stdin
 from tests.cli_bench import Agents, command_line, git, paint_shop, use_home
@@ -187,6 +188,16 @@ def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     assert json.loads(typed.out)["values"] == {"reply": "blue", "said": "Nobody asked."}
     nothing = agents("actor", "run", "builtin/executor", "Rename it")
     assert "report  I renamed it." in nothing.out
+
+
+def test_an_actor_may_name_what_the_actors_of_every_plan_have(agents: Agents) -> None:
+    """And what was found valid is there when it runs."""
+    actor = f"name: me/knows\ntype: llm\nprompt: hello\ntools: [read, {', '.join(TOOLS_OF_PLANS)}]\n"
+    Path("knows.yaml").write_text(actor)
+    valid = agents("actor", "validate", "knows.yaml")
+    assert valid.code == 0, valid.err
+    ran = agents("actor", "run", "knows.yaml", "the door")
+    assert ran.code == 0, ran.err
 
 
 def test_line_breaks_of_goals_and_questions_are_line_breaks_where_there_is_room(agents: Agents) -> None:

@@ -1,7 +1,6 @@
 """Joins the parts of the plan engine; the container's second half.
 
-What is here holds no state of its own but the stores and directories it is given, so each part is made anew
-when it is asked for, except the few that remember something about the machine.
+What is here holds no state of its own but stores and directories, so each part is made anew when asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.application.actor_parts import ActorFoundations
+from cleveragents.domain.tool import TOOLS_OF_PLANS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -298,11 +298,16 @@ class PlanParts:
 
         return ActorParts(self._container, self)
 
+    @property
+    def tools_of_actors(self) -> tuple[str, ...]:
+        """What an actor may name; what skills and servers offer depends on the plan."""
+        return (*self.tools.names(), *TOOLS_OF_PLANS)
+
     def actors(self, resource: Path) -> ActorLibrary:
         """The actors that are known there."""
         from cleveragents.infrastructure.actors.library import ActorLibrary
 
-        return ActorLibrary(resource, self.trust, tools=self.tools.names())
+        return ActorLibrary(resource, self.trust, tools=self.tools_of_actors)
 
     def execution(
         self,

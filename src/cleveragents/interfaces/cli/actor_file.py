@@ -58,7 +58,7 @@ def loaded_actor(session: Session, file: Path, content: bytes, actors: Actors | 
     from cleveragents.infrastructure.actors.loading import load_actor
     from cleveragents.infrastructure.actors.prompt_files import prompts_beside
 
-    tools = session.container().plan_parts.tools.names()
+    tools = session.container().plan_parts.tools_of_actors
     source = STDIN if str(file) == "-" else str(file)
     prompts = prompts_beside(file.resolve().parent)
     try:
