@@ -89,7 +89,7 @@ def races(session: nox.Session, version: str) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """kill -9 and SIGSTOP of real processes. Not traced: what is killed would not tell, and units cover it."""
+    """kill -9 and SIGSTOP of real processes. Not traced: what is killed tells nothing."""
     _pytest(session, PRIMARY, ["tests/crash"], coverage=False)
 
 
