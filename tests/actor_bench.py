@@ -16,6 +16,7 @@ from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.langgraph.actor_runner import BridgeActorRunner
 from cleveragents.testing.actor_host import ScriptedHost
+from tests.ready_database import ready_database
 
 __all__ = ["LIMIT", "Bench", "KnownActors", "actor", "open_bench", "thinker"]
 
@@ -68,7 +69,7 @@ class Bench:
 @contextmanager
 def open_bench(path: Path) -> Iterator[Bench]:
     """On a new database."""
-    with open_database(f"sqlite:///{path}/store.db") as database:
+    with open_database(ready_database(path / "store.db")) as database:
         bench = Bench(SqlCheckpointStore(database))
         try:
             yield bench

@@ -21,6 +21,7 @@ from cleveragents.infrastructure.persistence.database import Database, open_data
 from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
+from tests.ready_database import ready_database
 
 __all__ = ["Edit", "Link", "Program", "World", "git", "new_sandbox", "open_sandbox", "snapshot", "world_at"]
 
@@ -178,6 +179,6 @@ def world_at(home: Path, files: Mapping[str, Edit], *, repository: bool = True) 
     if repository:
         git(resource, "add", "-A")
         git(resource, "commit", "-q", "--allow-empty", "-m", "first")
-    with open_database(f"sqlite:///{home}/state.db") as database:
+    with open_database(ready_database(home / "state.db")) as database:
         yield World(home, resource, database, TreeApplier(database, UlidSource()))
     shutil.rmtree(home / "sandboxes", ignore_errors=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.interfaces.cli import main
+from tests.ready_database import ready_database
 
 __all__ = ["COMMAND", "REPLACE", "Agents", "Ended", "command_line", "git", "paint_shop", "use_home"]
 
@@ -60,6 +61,7 @@ def use_home(monkeypatch: pytest.MonkeyPatch, home: Path, state: Path) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("CLEVERAGENTS_STATE_DIRECTORY", str(state))
+    ready_database(state / "state.db")
 
 
 def paint_shop(root: Path) -> Path:

@@ -27,6 +27,7 @@ from cleveragents.infrastructure.persistence.tables import outbox
 from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
 from cleveragents.infrastructure.tools.conflict_tools import ConflictGround, ConflictTools
 from cleveragents.interfaces.demo.story import demo_settings
+from tests.ready_database import ready_database
 
 __all__ = ["MergeStand", "Worker"]
 
@@ -77,7 +78,7 @@ class MergeStand:
 
     def __init__(self, home: Path, resource: Path, faults: FaultPoints | None = None) -> None:
         state = home / "state"
-        state.mkdir(parents=True, exist_ok=True)
+        ready_database(state / "state.db")
         self.resource = resource
         self.container = Container(demo_settings(state), faults=faults)
         self.parts = self.container.plan_parts

@@ -28,6 +28,7 @@ from cleveragents.domain.tool import ToolCall
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
 from tests.applying import git
+from tests.ready_database import ready_database
 
 __all__ = [
     "FILES",
@@ -100,8 +101,8 @@ class PlanBench:
     def __init__(self, home: Path, *, isolation: str = "auto", faults: FaultPoints | None = None) -> None:
         facts = msgspec.to_builtins(demo_settings(home / "state"))
         self.settings = msgspec.convert({**facts, "sandbox": {"isolation": isolation}}, Settings)
-        (home / "state").mkdir(parents=True, exist_ok=True)
         self.repository = home / "repository"
+        ready_database(home / "state" / "state.db")
         if not self.repository.exists():
             new_repository(self.repository)
         self.container = Container(self.settings, faults=faults)

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import psycopg
 
+from cleveragents.infrastructure.persistence.database import open_database
+
 __all__ = ["PostgresServer", "postgres_server"]
 
 _START_SECONDS = 60.0
@@ -36,18 +38,24 @@ _SETTINGS = {
 
 
 class PostgresServer:
-    """Gives out fresh, empty databases. `url()` may be called from one thread at a time."""
+    """Gives out fresh databases without rows, to one thread at a time."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self._numbers = count(1)
+        self._migrated = ""
 
     def url(self) -> str:
         """The URL of a new database, empty and its caller's own."""
-        name = f"test_{os.getpid()}_{next(self._numbers)}"
-        with self._connect() as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-        return f"postgresql://postgres@/{name}?host={self.socket}"
+        return self._made("template1")
+
+    def ready_url(self) -> str:
+        """The same, but already migrated; that is done once, and copied."""
+        if not self._migrated:
+            url = self.url()
+            open_database(url).close()
+            self._migrated = _name(url)
+        return self._made(self._migrated)
 
     def drop(self, url: str) -> None:
         """Drops that database, and whoever is still connected to it."""
@@ -68,6 +76,12 @@ class PostgresServer:
         except psycopg.OperationalError:
             return False
         return True
+
+    def _made(self, template: str) -> str:
+        name = f"test_{os.getpid()}_{next(self._numbers)}"
+        with self._connect() as connection:
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        return f"postgresql://postgres@/{name}?host={self.socket}"
 
     def _connect(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(host=str(self.socket), user="postgres", dbname="postgres", autocommit=True)

@@ -12,6 +12,7 @@ import pytest
 
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from tests.postgres import PostgresServer, postgres_server
+from tests.ready_database import ready_database
 
 DATABASES = [pytest.param("sqlite"), pytest.param("postgresql", marks=pytest.mark.postgres)]
 
@@ -25,11 +26,13 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer) -> Iterator[str]:
-    """The URL of an empty database, once of each product."""
+    """The URL of an empty database, once of each product; already migrated if `database` opens it."""
+    ready = "database" in request.fixturenames
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/store.db"
+        file = tmp_path / "store.db"
+        yield ready_database(file) if ready else f"sqlite:///{file}"
         return
-    url = postgres.url()
+    url = postgres.ready_url() if ready else postgres.url()
     yield url
     postgres.drop(url)
 

@@ -31,6 +31,7 @@ from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox
 from cleveragents.infrastructure.persistence.tables import events
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
 from tests.races.hammer import hammer
+from tests.ready_database import ready_database
 
 WHEN = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
 SOON = 30.0
@@ -286,7 +287,7 @@ class TestHead:
 
     @pytest.fixture
     def database(self, tmp_path: Path) -> Iterator[Database]:
-        with open_database(f"sqlite:///{tmp_path}/store.db") as opened:
+        with open_database(ready_database(tmp_path / "store.db")) as opened:
             yield opened
 
     @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from cleveragents.testing.changeset_store import InMemoryChangesetStore
 from tests.contracts.conftest import DATABASES
 from tests.postgres import PostgresServer
 from tests.races.hammer import hammer
+from tests.ready_database import ready_database
 
 
 @pytest.fixture(params=["memory", *DATABASES])
@@ -28,7 +29,7 @@ def store(
     if request.param == "memory":
         yield InMemoryChangesetStore()
         return
-    url = f"sqlite:///{tmp_path}/changes.db" if request.param == "sqlite" else postgres.url()
+    url = ready_database(tmp_path / "changes.db") if request.param == "sqlite" else postgres.ready_url()
     with open_database(url) as database:
         yield SqlChangesetStore(database, UlidSource())
     if request.param == "postgresql":

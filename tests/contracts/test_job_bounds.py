@@ -20,6 +20,7 @@ from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.postgres import PostgresServer
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
+from tests.ready_database import ready_database
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=10)
@@ -33,7 +34,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServ
     if request.param == "memory":
         yield InMemoryJobStore(CountingIdentifiers("id"))
         return
-    url = f"sqlite:///{tmp_path}/jobs.db" if request.param == "sqlite" else postgres.url()
+    url = ready_database(tmp_path / "jobs.db") if request.param == "sqlite" else postgres.ready_url()
     with open_database(url) as database:
         yield SqlJobStore(database, CountingIdentifiers("id"))
     if request.param == "postgresql":
@@ -161,7 +162,7 @@ class HeldBack:
 
 @pytest.fixture
 def postgres_url(postgres: PostgresServer) -> Iterator[str]:
-    url = postgres.url()
+    url = postgres.ready_url()
     yield url
     postgres.drop(url)
 

@@ -31,6 +31,7 @@ from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.postgres import PostgresServer
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
+from tests.ready_database import ready_database
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=10)
@@ -51,7 +52,7 @@ def stand(
         memory = InMemoryJobStore(CountingIdentifiers("id"))
         yield memory, lambda: [event.event_type for event in memory.events()]
         return
-    url = f"sqlite:///{tmp_path}/jobs.db" if request.param == "sqlite" else postgres.url()
+    url = ready_database(tmp_path / "jobs.db") if request.param == "sqlite" else postgres.ready_url()
     with open_database(url) as database:
 
         def kept() -> Sequence[EventType]:

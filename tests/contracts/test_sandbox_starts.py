@@ -16,6 +16,7 @@ from cleveragents.errors import SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
 from tests.contracts.test_sandboxes import NOT_UNICODE, ODD
+from tests.ready_database import ready_database
 from tests.sandbox_resources import commit_all, fingerprint, git, make_repository, write
 
 FILES: dict[str, str | bytes] = {
@@ -67,7 +68,7 @@ def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Family]:
     else:
         resource.mkdir()
         write(resource, {**FILES, "untracked.txt": "untracked\n"})
-    with open_database(f"sqlite:///{tmp_path}/store.db") as database:
+    with open_database(ready_database(tmp_path / "store.db")) as database:
         registry = SandboxRegistry(database, tmp_path / "sandboxes")
         yield Family(registry, resource, request.param, database)
 

@@ -14,6 +14,7 @@ import pytest
 from cleveragents.application.ports.events import AuditRecord
 from cleveragents.infrastructure.events.audit import DurableAuditLog
 from cleveragents.infrastructure.persistence.database import Database, open_database
+from tests.ready_database import ready_database
 
 PROGRAM = Path(__file__).parent / "programs" / "audit_writer.py"
 POINTS = [
@@ -28,7 +29,7 @@ class Writers:
     """Processes that write one log."""
 
     def __init__(self, directory: Path) -> None:
-        self.url = f"sqlite:///{directory}/store.db"
+        self.url = ready_database(directory / "store.db")
         self.data = directory / "data"
         self.database: Database = open_database(self.url)
         self.log = DurableAuditLog(self.database, self.data)

@@ -30,6 +30,7 @@ from cleveragents.infrastructure.persistence.tables import outbox
 from tests.crash.programs.job_handlers import WAYS_OUT
 from tests.crash.programs.run_worker import make_worker
 from tests.processes import PidPipe, lives, wait_gone
+from tests.ready_database import ready_database
 
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.run_worker"]
 ROOT = Path(__file__).parents[2]
@@ -44,7 +45,7 @@ class World:
     """A database, jobs in it, and workers in processes of their own."""
 
     def __init__(self, directory: Path) -> None:
-        self.url = f"sqlite:///{directory}/store.db"
+        self.url = ready_database(directory / "store.db")
         self.effects = directory / "effects"
         self.database: Database = open_database(self.url)
         self.store = SqlJobStore(self.database, UlidSource())

@@ -14,12 +14,13 @@ from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest
 from cleveragents.errors import CleverAgentsError, SandboxBusy, SandboxMissing
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from tests.ready_database import ready_database
 from tests.sandbox_resources import git, make_repository
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    with open_database(f"sqlite:///{tmp_path}/store.db") as opened:
+    with open_database(ready_database(tmp_path / "store.db")) as opened:
         yield opened
 
 

@@ -31,6 +31,7 @@ from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
 from cleveragents.langgraph.checkpoint_values import PlainSerializer
 from tests.contracts.databases import locked
+from tests.ready_database import ready_database
 
 LONG = "x" * 1000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def database(path: Path) -> Iterator[Database]:
-    with open_database(f"sqlite:///{path}", patience_seconds=5) as opened:
+    with open_database(ready_database(path), patience_seconds=5) as opened:
         yield opened
 
 

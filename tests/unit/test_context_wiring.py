@@ -30,6 +30,7 @@ from cleveragents.infrastructure.context.strategy_registry import StrategyRegist
 from cleveragents.infrastructure.context.tokenizers import tokenizer
 from cleveragents.infrastructure.models.tokens import estimate_text
 from cleveragents.testing.code_index import FakeCommitHistory, MemorySnapshot
+from tests.ready_database import ready_database
 
 GROUP = "cleveragents.context"
 
@@ -50,7 +51,7 @@ def settings(tmp_path: Path, **context: Any) -> Settings:
     return msgspec.convert(
         {
             "state": {"directory": str(tmp_path / "state")},
-            "database": {"url": f"sqlite:///{tmp_path}/state/state.db"},
+            "database": {"url": ready_database(tmp_path / "state/state.db")},
             "context": context,
         },
         Settings,

@@ -14,6 +14,7 @@ from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
 from cleveragents.infrastructure.sandbox.sandbox_rows import SandboxRow
 from cleveragents.infrastructure.sandbox.setup_cache import SetupCache
+from tests.ready_database import ready_database
 from tests.sandbox_resources import make_repository, write
 
 
@@ -82,7 +83,7 @@ class Late(SandboxRegistry):
 
 def test_what_a_peer_removed_in_the_meantime_is_removed_and_leaves_nothing(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "1\n"})
-    with open_database(f"sqlite:///{tmp_path}/store.db") as database:
+    with open_database(ready_database(tmp_path / "store.db")) as database:
         registry = Late(database, tmp_path / "sandboxes")
         SandboxRegistry(database, tmp_path / "sandboxes").create(SandboxRequest("plan-1", resource))
         registry.remove("plan-1")

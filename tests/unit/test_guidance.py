@@ -28,13 +28,14 @@ from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.tools.confined_files import ConfinedFiles
 from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
+from tests.ready_database import ready_database
 
 HEAD = "---\nname: {name}\ndescription: When {name} is needed.\n---\n\nDo {name}.\n"
 
 
 @pytest.fixture
 def trust(tmp_path: Path) -> Iterator[SqlTrustStore]:
-    with open_database(f"sqlite:///{tmp_path}/state.db") as database:
+    with open_database(ready_database(tmp_path / "state.db")) as database:
         yield SqlTrustStore(database, UlidSource())
 
 

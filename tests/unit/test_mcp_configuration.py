@@ -18,6 +18,7 @@ from cleveragents.infrastructure.tools.mcp.filling import filled
 from cleveragents.infrastructure.tools.mcp.listing import full_name
 from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
+from tests.ready_database import ready_database
 
 
 def text(**servers: object) -> str:
@@ -26,7 +27,7 @@ def text(**servers: object) -> str:
 
 @pytest.fixture
 def trust(tmp_path: Path) -> Iterator[SqlTrustStore]:
-    with open_database(f"sqlite:///{tmp_path}/state.db") as database:
+    with open_database(ready_database(tmp_path / "state.db")) as database:
         yield SqlTrustStore(database, UlidSource())
 
 

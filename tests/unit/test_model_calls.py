@@ -30,6 +30,7 @@ from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
 from cleveragents.testing.clock import FakeClock
+from tests.ready_database import ready_database
 
 CHEAP = Price(1, 10)
 TOOK = Usage(80, 20)
@@ -90,7 +91,7 @@ class FakeModels:
 
 @pytest.fixture
 def budgets(tmp_path: Path) -> Iterator[SqlBudgetStore]:
-    with open_database(f"sqlite:///{tmp_path}/store.db") as database:
+    with open_database(ready_database(tmp_path / "store.db")) as database:
         yield SqlBudgetStore(database, UlidSource())
 
 

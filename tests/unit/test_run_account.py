@@ -16,11 +16,12 @@ from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlChec
 from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
 from cleveragents.langgraph.run_account import spent_so_far
 from cleveragents.langgraph.state import ACCOUNT
+from tests.ready_database import ready_database
 
 
 @pytest.fixture
 def saver(tmp_path: Path) -> Iterator[DatabaseCheckpointSaver]:
-    with open_database(f"sqlite:///{tmp_path}/store.db") as database:
+    with open_database(ready_database(tmp_path / "store.db")) as database:
         yield DatabaseCheckpointSaver(SqlCheckpointStore(database))
 
 

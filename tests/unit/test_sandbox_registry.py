@@ -23,12 +23,13 @@ from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
 from cleveragents.infrastructure.sandbox.sandbox_rows import SandboxRow
 from cleveragents.testing.clock import FakeClock
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from tests.ready_database import ready_database
 from tests.sandbox_resources import git, make_repository, write
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    with open_database(f"sqlite:///{tmp_path}/store.db") as opened:
+    with open_database(ready_database(tmp_path / "store.db")) as opened:
         yield opened
 
 
@@ -357,7 +358,7 @@ def test_a_complete_sandbox_without_a_row_is_reported_and_never_removed(
     database: Database, resource: Path, tmp_path: Path
 ) -> None:
     """openai/codex#24703 and anthropics/claude-code#48927: it may be another's, live, or hold work."""
-    with open_database(f"sqlite:///{tmp_path}/other.db") as other:
+    with open_database(ready_database(tmp_path / "other.db")) as other:
         theirs = SandboxRegistry(other, tmp_path / "sandboxes").create(SandboxRequest("plan-1", resource))
         registry = SandboxRegistry(database, tmp_path / "sandboxes", clock=later(hours=1000))
         found = registry.leftovers([resource, tmp_path / "plain"])

@@ -20,6 +20,7 @@ from cleveragents.infrastructure.trust.preview import preview
 from cleveragents.infrastructure.trust.repository_files import brought_paths, read_inside, repository_root
 from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
 from cleveragents.testing.clock import FakeClock
+from tests.ready_database import ready_database
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    with open_database(f"sqlite:///{tmp_path}/state.db") as opened:
+    with open_database(ready_database(tmp_path / "state.db")) as opened:
         yield opened
 
 
