@@ -122,3 +122,19 @@ def test_more_texts_than_are_remembered_are_estimated_the_same() -> None:
     for number in range(20_000):
         estimate_text(f"text {number}")
     assert estimate_text("the same text as before") == before
+
+
+def test_more_tools_than_are_remembered_are_estimated_each_by_itself() -> None:
+    def tool(number: int) -> ToolSpec:
+        schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(number % 7)}}
+        return ToolSpec(f"t{number % 7}", "does it", Capability.READ, schema, {})
+
+    def counted(spec: ToolSpec) -> int:
+        return estimate_request(ModelRequest(messages=(), tools=(spec,), max_output_tokens=1))
+
+    expected = [counted(tool(number)) for number in range(7)]
+    assert expected == sorted(set(expected))
+    # Each is gone before the next one is made, so that some get the place in memory of another.
+    assert all(counted(tool(number)) == expected[number % 7] for number in range(3000))
+    kept = tool(3)
+    assert counted(kept) == counted(kept) == expected[3]

@@ -20,6 +20,7 @@ import re
 
 from cleveragents.application.ports.models import ModelRequest
 from cleveragents.domain.json_value import JsonValue, thaw
+from cleveragents.domain.tool import ToolSpec
 
 __all__ = ["Estimator", "estimate_request", "estimate_text"]
 
@@ -51,6 +52,10 @@ _LONG_WORD = 12
 # well enough for an estimate, so that no text is held.
 _known: dict[tuple[int, int], int] = {}
 _KNOWN_BOUND = 16_384
+# Tools are the same ones in every call of a run, and cannot change; while one is held, no other has its id.
+_known_tools: dict[int, tuple[ToolSpec, int]] = {}
+_TOOLS_BOUND = 1024
+_encoder = json.JSONEncoder(ensure_ascii=False, default=thaw)
 
 
 def estimate_text(text: str) -> int:
@@ -79,8 +84,7 @@ def estimate_request(request: ModelRequest) -> int:
         for asked in message.requests:
             total += _MESSAGE + estimate_text(asked.tool) + _estimate_json(asked.arguments)
     for tool in request.tools:
-        total += _TOOL + estimate_text(tool.name) + estimate_text(tool.description)
-        total += _estimate_json(tool.input_schema)
+        total += _estimate_tool(tool)
     if request.schema is not None:
         # Some providers are told the schema in words as well.
         total += _TOOL + 2 * _estimate_json(request.schema)
@@ -103,8 +107,20 @@ class Estimator:
         self._factor = max(self._factor, counted / estimate_request(request))  # guard: it only ever grows
 
 
+def _estimate_tool(tool: ToolSpec) -> int:
+    known = _known_tools.get(id(tool))
+    if known is not None:
+        return known[1]
+    if len(_known_tools) >= _TOOLS_BOUND:
+        _known_tools.clear()
+    words = estimate_text(tool.name) + estimate_text(tool.description)
+    total = _TOOL + words + _estimate_json(tool.input_schema)
+    _known_tools[id(tool)] = (tool, total)
+    return total
+
+
 def _estimate_json(value: JsonValue) -> int:
-    return estimate_text(json.dumps(value, ensure_ascii=False, default=thaw))
+    return estimate_text(_encoder.encode(value))
 
 
 def _ascii(text: str) -> int:
