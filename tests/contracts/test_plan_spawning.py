@@ -68,6 +68,12 @@ def test_a_sub_plan_knows_where_it_belongs_and_is_found_below_its_parent(family:
     below = family.spawn("1", family.begun(child))
     assert (below.depth, below.root) == (2, family.parent.id)
     assert [one.id for one in family.plans.children(family.parent.id)] == [child.id, other.id]
+    found = family.plans.children_of([family.parent.id, child.id, other.id, "nobody"])
+    assert found == {
+        one.id: family.plans.children(one.id) for one in (family.parent, family.plans.get(child.id))
+    }
+    assert found[child.id] == [below]
+    assert family.plans.children_of([]) == {}
     assert family.plans.children(other.id) == []
 
 

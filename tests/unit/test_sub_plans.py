@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.application.services.job_handlers import JobHandler
@@ -449,6 +451,45 @@ def test_a_tree_whose_worker_died_too_often_is_run_until_nothing_goes_on_by_itse
     for one, name in ((trees.now(plan), "deep"), (trees.now(beside), "beside")):
         assert one.standing == ERRORED
         assert f"({name}) failed: its worker died" in str(one.error)
+
+
+def test_many_plans_learn_what_became_of_their_jobs_and_what_is_known_costs_nothing(trees: TreeBench) -> None:
+    def lost(plan: Plan) -> None:
+        job = trees.owned_job(plan)
+        failed = Outcome(JobState.FAILED, error="its worker died")
+        trees.container.jobs.finish(job.id, job.fence, failed, now=trees.container.clock.now())
+
+    done = trees.worked(part("x", write("x.txt", "")))
+    at_work = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    above = trees.tree(part("inner", parts=[part("deep", write("deep.txt", ""))]))
+    queued, alone, unheard = (trees.tree(part(name, write(name, ""))) for name in ("q", "a", "u"))
+    for one in (above, above, unheard):
+        work_once(trees, one)
+    for one in (above, alone):
+        lost(one)
+    # It came to rest, and whoever was to wake the whole was killed before that.
+    child, now = trees.child(unheard, "u"), trees.container.clock.now()
+    trees.parts.plans.move(child, (child.phase, PlanState.ERRORED), now=now)
+    everybody = [*trees.parts.plans.list(), *[trees.now(done)] * 50]
+    known = [plan for plan in everybody if plan.root in (done.id, at_work.id, queued.id)]
+    asked: list[str] = []
+
+    def listen(*facts: Any) -> None:
+        if threading.current_thread() is threading.main_thread() and "SELECT" in facts[2]:
+            asked.append(facts[2])
+
+    event.listen(Engine, "before_cursor_execute", listen)
+    try:
+        assert trees.parts.lifecycle.all_reconciled(known) == known
+    finally:
+        event.remove(Engine, "before_cursor_execute", listen)
+    # For the jobs that are unfinished, until there is none more, and for the parts of those that wait.
+    assert len(asked) == 3, asked
+    after = {plan.id: plan for plan in trees.parts.lifecycle.all_reconciled(everybody)}
+    assert after[alone.id].error == "its worker died"
+    assert trees.child(trees.child(above, "inner"), "deep").error == "its worker died"
+    assert trees.child(above, "inner").state is PlanState.QUEUED
+    assert after[unheard.id].state is PlanState.QUEUED
 
 
 def test_a_job_that_is_claimed_before_its_plan_was_moved_takes_it_up(trees: TreeBench) -> None:

@@ -67,6 +67,10 @@ class PlanStore(Protocol):
         """Its sub-plans, in the order in which they were made."""
         ...
 
+    def children_of(self, plan_ids: Collection[str]) -> Mapping[str, Sequence[Plan]]:
+        """The same of each of these that has any, in one question."""
+        ...
+
     def get(self, plan_id: str) -> Plan:
         """`UnknownPlan`."""
         ...

@@ -16,16 +16,17 @@ from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import CallStore, NewPlan, PlanFacts, PlanStore
 from cleveragents.application.ports.processes import ProcessSupervisor
 from cleveragents.application.services.job_attempt import marker_of
+from cleveragents.application.services.left_out import leave_out_named
 from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.application.services.plan_queue import PlanQueue, going_on_with
 from cleveragents.application.services.plan_rewriting import PlanRewriting
+from cleveragents.domain.cancel_reason import is_mere_stop, said_by_somebody
 from cleveragents.domain.job import Job, JobState
-from cleveragents.domain.json_value import FrozenObject, JsonValue
-from cleveragents.domain.merge_conflict import part_of_merge
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.strategy import Strategy
-from cleveragents.domain.sub_plan import CONFLICT, STOPPED, SUB_PLANS, ended_by, waits_for_sub_plans
+from cleveragents.domain.sub_plan import CONFLICT, STOPPED, SUB_PLANS, ended_by, has_news, waits_for_sub_plans
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import (
     JobAlreadyEnded,
@@ -35,12 +36,11 @@ from cleveragents.errors import (
     StalePlan,
 )
 
-__all__ = ["LEAVE_OUT", "PlanLifecycle"]
-
-LEAVE_OUT = "leave_out"
-"""The tool of the calls that say which sub-plans a plan goes on without."""
+__all__ = ["PlanLifecycle"]
 
 _DECISIONS = 10
+_PAGE = 1000
+_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 _RESUMED = ("budget", CONFLICT, SUB_PLANS)
 
 
@@ -72,7 +72,7 @@ class PlanLifecycle:
 
         Its sub-plans go on likewise; without those that were cancelled, if it had said so and failed.
 
-        `PlanError` for one that runs, waits for an answer, was to be cancelled or has ended;
+        `PlanError` for one that runs, waits for an answer, was to be cancelled, is merged or has ended;
         `NeedsHuman` when files in its sandbox were edited by hand and not taken in.
         """
         plan = self.reconciled(plan)
@@ -90,13 +90,15 @@ class PlanLifecycle:
             return plan
         if plan.state is PlanState.WAITING and self.asking(plan) is not None:
             raise PlanError(plan.id, "it waits for your answer; `agents plan approve` or `agents plan deny`")
+        self.rewriting.ensure_unmerged(plan)  # guard: what it would do now is not merged again
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         # Before the plan itself, which would find them failed and fail again.
         self._resume_children(plan, model)
         if plan.standing == (Phase.EXECUTE, PlanState.ERRORED):
             with suppress(SandboxMissing):
                 self.rewriting.take_back_failure(plan)
-            self._leave_out_cancelled(plan)
+            past, now = self.rewriting.history.calls(plan.id), self.clock.now()
+            leave_out_named(plan, self._children_wanted(plan), past, self.calls, now)
         return self.queue(plan, going_on_with(model))
 
     def is_worked_on(self, plan: Plan) -> bool:
@@ -148,19 +150,29 @@ class PlanLifecycle:
         return self.queue(plan, {"answer": {"question": waited.get("question"), "text": text}})
 
     def reject(self, plan: Plan) -> Plan:
-        """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended."""
-        rejected = self.plans.move(plan, (Phase.APPLY, PlanState.REJECTED), now=self.clock.now())
+        """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended;
+        `PlanError` for a part that is merged."""
+        with self.rewriting.unmerged(plan):  # guard: what is rejected is in no result
+            rejected = self.plans.move(plan, (Phase.APPLY, PlanState.REJECTED), now=self.clock.now())
         self.cancel_children(rejected, "the plan that it is a part of was rejected")
         self.wake(rejected)
         return rejected
 
     def cancel(self, plan: Plan, reason: str) -> Plan:
         """Cancelled, or told to stop: then `state` is still running, and its owner cancels it. Its sub-plans
-        are cancelled with it, but for those that are done. For the reason `STOPPED` it fails instead.
+        are cancelled with it, but for those that are done.
 
-        `PlanError` when it has ended otherwise, or is being applied. A plan that is cancelled already is
-        returned as it is.
+        `PlanError` when it has ended otherwise, is being applied, or is merged. A plan that is cancelled
+        already is returned as it is.
         """
+        return self._ended_for(plan, said_by_somebody(reason))
+
+    def stop(self, plan: Plan) -> Plan:
+        """The same for a sub-plan that is to go on later: it fails, unless it is done or somebody wants it
+        cancelled."""
+        return self._ended_for(plan, STOPPED)
+
+    def _ended_for(self, plan: Plan, reason: str) -> Plan:
         cancelled = self._decided(plan, reason)
         # What it spawned until it heard of this, its owner cancels: after it was moved it spawns nothing.
         self.cancel_children(cancelled, reason)
@@ -173,7 +185,7 @@ class PlanLifecycle:
         for child in self.plans.children(plan.id):
             if child.standing != (Phase.EXECUTE, PlanState.COMPLETE):
                 with suppress(PlanError):  # it has ended, or was rejected
-                    self.cancel(child, reason)
+                    self._ended_for(child, reason)
 
     def _decided(self, plan: Plan, reason: str) -> Plan:
         for _ in range(_DECISIONS):
@@ -184,7 +196,7 @@ class PlanLifecycle:
 
     def _cancelled(self, plan: Plan, reason: str) -> Plan:
         state, error = ended_by(reason)
-        if plan.state is PlanState.CANCELLED or (reason == STOPPED and _is_settled(plan)):
+        if plan.state is PlanState.CANCELLED or (is_mere_stop(reason) and _is_settled(plan)):
             return plan
         if plan.state.ended:
             raise PlanError(plan.id, f"it is {plan.state.value} already; nothing was changed")
@@ -198,7 +210,8 @@ class PlanLifecycle:
             plan = self.reconciled(self.plans.get(plan.id))
             if plan.state in (state, PlanState.CANCELLED) or (plan.state.running and self.is_worked_on(plan)):
                 return plan
-        return self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
+        with self.rewriting.unmerged(plan):  # guard: a result that is merged is not cancelled
+            return self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
 
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: Standing | None = None
@@ -244,25 +257,33 @@ class PlanLifecycle:
         self.wake(moved)
         return moved
 
-    def left_out(self, plan: Plan) -> frozenset[str]:
-        """The parts of the plan that it goes on without, because a person said so."""
-        calls = self.rewriting.history.calls(plan.id)
-        return frozenset(
-            str(call.arguments["part"])
-            for call in calls
-            if call.tool == LEAVE_OUT and call.state is CallState.ENDED
-        )
+    def all_reconciled(self, plans: Sequence[Plan]) -> list[Plan]:
+        """`reconciled` for each of many plans, most of which have nothing to learn: what that takes depends
+        on how many are under way, and hardly on how many there are."""
+        unfinished = self._unfinished_jobs()
+        children: dict[str, Sequence[Plan]] = {}
+        parents = [plan.id for plan in plans if waits_for_sub_plans(plan)]
+        while parents:
+            found = self.plans.children_of(parents)
+            children |= found
+            parents = [one.id for some in found.values() for one in some if waits_for_sub_plans(one)]
 
-    def _leave_out_cancelled(self, plan: Plan) -> None:
-        """It failed because of them and said so, and is to go on all the same."""
-        merged = {part_of_merge(call) for call in self.rewriting.history.calls(plan.id)}
-        for child in self._children_wanted(plan):
-            if child.state.ended and child.key not in {*merged, *self.left_out(plan)}:
-                facts = FrozenObject({"part": str(child.key), "plan": child.id})
-                step = f"without-{child.key}"
-                self.calls.add(
-                    plan.id, LEAVE_OUT, facts, step=step, state=CallState.ENDED, now=self.clock.now()
-                )
+        def knows_all(plan: Plan) -> bool:
+            if not waits_for_sub_plans(plan):
+                return is_to_be_run(plan) == (plan.job_id in unfinished)
+            below = children.get(plan.id, ())
+            rests = plan.job_id not in unfinished and not has_news(plan, below)
+            return rests and all(map(knows_all, below))
+
+        return [plan if knows_all(plan) else self.reconciled(plan) for plan in plans]
+
+    def _unfinished_jobs(self) -> set[str]:
+        after: str | None = None
+        found: set[str] = set()
+        while page := self.jobs.list(states=_UNFINISHED, limit=_PAGE, after=after):
+            after = page[-1].id
+            found |= {job.id for job in page}
+        return found
 
     def _resume_children(self, plan: Plan, model: str | None) -> None:
         """What of them failed, was left by a dead worker, or waits for what a person has given by now."""
@@ -279,7 +300,7 @@ class PlanLifecycle:
         job = self.queueing.job_of(plan)
         if job is None or not self.is_to_be_cancelled(plan):
             return plan
-        return self.cancel(plan, str(job.cancel_reason))
+        return self._ended_for(plan, str(job.cancel_reason))
 
     def _children_wanted(self, plan: Plan) -> list[Plan]:
         """Those that the strategy has by now, and that were begun."""

@@ -6,7 +6,7 @@ the transaction is the only one that writes, so of two who saw the same version 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -105,6 +105,14 @@ class SqlPlanStore:
         with self._database.read() as connection:
             rows = connection.execute(_CHILDREN, {"plan_id": plan_id}).mappings().all()
         return [plan_of(row) for row in rows]
+
+    def children_of(self, plan_ids: Collection[str]) -> Mapping[str, Sequence[Plan]]:
+        query = select(plans).where(plans.c.parent_id.in_(plan_ids)).order_by(plans.c.number)
+        found: dict[str, list[Plan]] = {}
+        with self._database.read() as connection:
+            for row in connection.execute(query).mappings():
+                found.setdefault(row["parent_id"], []).append(plan_of(row))
+        return found
 
     def _inserted(self, connection: Connection, wanted: Plan, now: datetime) -> Plan:
         row = plan_row(wanted)

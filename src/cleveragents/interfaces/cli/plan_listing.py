@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.plan import PlanState
+from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.narrow import is_narrow
 from cleveragents.interfaces.cli.output import Output, ago, format_option, progress
@@ -74,7 +74,11 @@ def list_plans(
     last = found[-1].id if found else ""
     found = _in_families(found)
     known, now = {plan.id for plan in found}, container.clock.now()
-    rows = [_row(parts, plan, output, now, below=plan.parent_id in known) for plan in found]
+    split = parts.plans.children_of([plan.id for plan in found if wanted_parts(plan)])
+    rows = [
+        _row(parts, plan, split.get(plan.id, ()), output, now, below=plan.parent_id in known)
+        for plan in found
+    ]
     columns = ["id", "phase", "state", "updated", "goal"]
     if output.for_eyes:
         columns.remove("phase")  # an id and a goal need the room
@@ -94,12 +98,14 @@ def list_plans(
         progress(f"there may be more: --after {last}")
 
 
-def _row(parts: PlanParts, plan: Plan, output: Output, now: datetime, *, below: bool) -> Row:
+def _row(
+    parts: PlanParts, plan: Plan, children: Sequence[Plan], output: Output, now: datetime, *, below: bool
+) -> Row:
     """One that is not `below` its parent in the list names it."""
     row = fields_of(plan)
     if output.for_programs:
-        done, of = _counted_parts(parts, plan)
-        return row | {"sub_plans": of, "sub_plans_done": done}
+        done = sum(child.standing == (Phase.EXECUTE, PlanState.COMPLETE) for child in children)
+        return row | {"sub_plans": max(wanted_parts(plan), len(children)), "sub_plans_done": done}
     row |= {"goal": goal_of(plan)}
     if plan.parent_id is not None:
         whole = "" if below else f" (part of {short_of(plan.parent_id)})"
@@ -107,12 +113,6 @@ def _row(parts: PlanParts, plan: Plan, output: Output, now: datetime, *, below: 
     if output.for_eyes:
         row |= {"updated": ago(plan.updated_at, now), "state": state_in_short(parts, plan)}
     return row
-
-
-def _counted_parts(parts: PlanParts, plan: Plan) -> tuple[int, int]:
-    wanted = wanted_parts(plan)
-    children = parts.plans.children(plan.id) if wanted else ()
-    return sum(child.state is PlanState.COMPLETE for child in children), max(wanted, len(children))
 
 
 def _listed(
@@ -128,9 +128,10 @@ def _listed(
     forward = after is not None
     while page := parts.plans.list(states=wanted, resource=resource, limit=_PAGE, after=after):
         after = page[-1].id
-        now = [parts.lifecycle.reconciled(plan) for plan in page]
         found += [
-            plan for plan in now if (not wanted or plan.state in wanted) and (every or _is_for_a_person(plan))
+            plan
+            for plan in parts.lifecycle.all_reconciled(page)
+            if (not wanted or plan.state in wanted) and (every or _is_for_a_person(plan))
         ]
         if forward and len(found) > limit:
             break
