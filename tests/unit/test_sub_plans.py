@@ -589,7 +589,10 @@ def test_a_step_of_its_own_needs_an_actor(trees: TreeBench) -> None:
 
 def test_a_rejected_part_is_no_result(trees: TreeBench) -> None:
     plan = trees.worked(part("breaks", FAILS))
-    trees.parts.lifecycle.reject(trees.child(plan, "breaks"))
+    child = trees.parts.lifecycle.reject(trees.child(plan, "breaks"))
+    plan = trees.resume(plan)
+    assert plan.standing == ERRORED
+    assert f"sub-plan 1 of 1 (breaks) was rejected [{child.id}]" in str(plan.error)
     assert trees.resume(plan).standing == COMPLETE
     assert trees.merges(plan) == []
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.event import EventType
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity, ensure_job_move
 from cleveragents.domain.json_value import JsonValue, freeze
@@ -115,10 +116,12 @@ def reclaimed(job: Job, error: str, now: datetime) -> Move:
 
 
 def requested_cancel(job: Job, reason: str, now: datetime) -> Move | None:
-    """A queued job is cancelled, a running one marked; None if it is marked already. `JobAlreadyEnded`."""
+    """A queued job is cancelled, a running one marked; None if it is marked already. Who wants it cancelled
+    is heard where it was merely to stop. `JobAlreadyEnded`."""
     if job.state.ended:
         raise JobAlreadyEnded(job.id, job.state.value)
-    if job.cancel_reason is not None:
+    heard = job.cancel_reason
+    if heard is not None and (is_mere_stop(reason) or not is_mere_stop(heard)):
         return None
     asked = replace(job, cancel_reason=_tellable(reason), updated_at=now)
     if job.state is JobState.QUEUED:

@@ -10,9 +10,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from cleveragents.domain.cancel_reason import is_mere_stop, mere_stop
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.merge_conflict import part_of_merge
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.domain.tool import CallState, ToolCall
 
 __all__ = [
     "CONFLICT",
@@ -24,8 +27,10 @@ __all__ = [
     "TreeView",
     "asked_below",
     "ended_by",
+    "failed_below",
     "has_news",
     "is_at_rest",
+    "is_merged",
     "seen",
     "waits_for_sub_plans",
 ]
@@ -38,7 +43,7 @@ CONFLICT = "conflict"
 """What a parent waits for while nobody has said what is to become of a conflict."""
 
 
-STOPPED = "another part of the same plan failed"
+STOPPED = mere_stop("another part of the same plan failed")
 """The reason for which a plan is stopped that can go on when the other does."""
 
 
@@ -102,6 +107,20 @@ class TreeView:
             needed = [known[need] for need in task.needs if need in known]
             known[number] = self._own(number, needed) if not task.sub_plan else self._theirs(number, needed)
         return known
+
+    def left_out_why(self) -> Mapping[int, str]:
+        """Why the tasks are left out that are, by number: what became of a sub-plan, or what it needs."""
+        fates = self.fates()
+        left = [number for number, fate in fates.items() if fate is Fate.LEFT_OUT]
+        why: dict[int, str] = {}
+        for number in left:
+            child, task = self.child(number), self.task(number)
+            if child is not None and task.part(number) in self.left_out:
+                why[number] = child.state.value
+            else:
+                needed = [self.task(need).name for need in task.needs if need in left]
+                why[number] = f"needs {', '.join(needed)}"
+        return why
 
     def step(self) -> TreeStep:
         """What comes next: what is finished is taken in before anything else is begun on top of it."""
@@ -170,11 +189,18 @@ def _fate_of(child: Plan) -> Fate:
     return Fate.RUNNING
 
 
+def is_merged(calls: Iterable[ToolCall], part: str | None) -> bool:
+    """Whether these calls of a parent, as its history tells them, say that it has the part's result. One
+    whose result is about to be recorded is."""
+    taken = (CallState.ENDING, CallState.ENDED)
+    return any(call.state in taken and part_of_merge(call) == part for call in calls if part is not None)
+
+
 def ended_by(reason: str) -> tuple[PlanState, str]:
     """Where a plan stands that was told to stop, and what it says of that: one that is merely stopped can be
     resumed with the plan that it is a part of."""
-    if reason == STOPPED:
-        return PlanState.ERRORED, f"stopped, because {STOPPED}"
+    if is_mere_stop(reason):
+        return PlanState.ERRORED, reason
     return PlanState.CANCELLED, f"cancelled: {reason}"
 
 
@@ -190,6 +216,13 @@ def asked_below(plan: Plan) -> tuple[JsonValue, ...]:
     waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
     asked = waited.get("asks")
     return tuple(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else ()
+
+
+def failed_below(plan: Plan) -> tuple[JsonValue, ...]:
+    """What failed below it while it waits for others, as far as it knows."""
+    waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    failed = waited.get("failed")
+    return tuple(failed) if isinstance(failed, Sequence) and not isinstance(failed, str) else ()
 
 
 def waits_for_sub_plans(plan: Plan) -> bool:

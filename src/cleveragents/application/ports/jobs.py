@@ -66,8 +66,9 @@ class JobStore(Protocol):
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
         """A queued job is cancelled at once; a running one is marked for its owner to see.
 
-        The first reason stays. `JobAlreadyEnded` when there is nothing left to cancel; a second
-        request for a job still running changes nothing and returns it as it is.
+        The first reason stays, unless it was a mere stop and this one is not. `JobAlreadyEnded` when there
+        is nothing left to cancel; a second request for a job still running changes nothing and returns it
+        as it is.
         """
         ...
 

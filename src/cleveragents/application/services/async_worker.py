@@ -22,6 +22,7 @@ from cleveragents.application.services.job_recovery import JobRecovery
 from cleveragents.application.services.service_thread import ServiceThread, start_daemon
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions, WorkerStatistics
+from cleveragents.domain.cancel_reason import said_by_somebody
 from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import DeadlineExceeded
@@ -217,7 +218,7 @@ class AsyncWorker:
         Returns it as it stands: cancelled if it was queued, else running until its owner has ended it.
         `JobAlreadyEnded` when there is nothing left to cancel, `UnknownJob`.
         """
-        job = self._store.request_cancel(job_id, reason, now=self._clock.now())
+        job = self._store.request_cancel(job_id, said_by_somebody(reason), now=self._clock.now())
         for attempt in self._table.running():
             if attempt.job.id == job_id:
                 attempt.stop(StopCause.CANCEL, job.cancel_reason or reason, self._clock.monotonic())

@@ -7,7 +7,7 @@ holds is always what the records add up to. One that was interrupted is finished
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from cleveragents.application.ports.changesets import ChangesetStore
@@ -21,10 +21,12 @@ from cleveragents.application.services.plan_history import (
     bring_to,
     checkpoint_of,
 )
+from cleveragents.application.services.sub_plan_words import merged_already
 from cleveragents.domain.file_state import entries_between
 from cleveragents.domain.json_value import FrozenObject, JsonValue
-from cleveragents.domain.plan import Plan
+from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
+from cleveragents.domain.sub_plan import is_merged
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import PlanError, SandboxMissing, StalePlan
 
@@ -47,10 +49,11 @@ class PlanRewriting:
 
     def rollback(self, plan: Plan, checkpoint: int, *, discard: bool = False) -> ToolCall:
         """The sandbox as it was before the call of that number; that call and later ones count as not made,
-        so that a resumed plan makes them again. `UnknownCheckpoint`, `PlanError` while it runs; `NeedsHuman`
-        when there are edits by hand that were not taken in, unless they are to be thrown away."""
+        so that a resumed plan makes them again. `UnknownCheckpoint`, `PlanError` while it runs, and once it
+        is merged; `NeedsHuman` when there are edits by hand that were not taken in, unless they are to be
+        thrown away."""
         self.history.leading_back(plan.id, checkpoint)
-        with self._idle(plan) as sandbox:
+        with self.unmerged(plan), self._idle(plan) as sandbox:
             if not discard:
                 self.history.ensure_taken_in(plan.id, sandbox)  # guard: they are in no record
             call = self._added(plan.id, ROLLBACK, CallState.STARTED, checkpoint=checkpoint)
@@ -66,8 +69,9 @@ class PlanRewriting:
             )
 
     def reread(self, plan: Plan) -> ToolCall | None:
-        """Takes in what was edited by hand in the sandbox; None if nothing was. `PlanError` while it runs."""
-        with self._idle(plan) as sandbox:
+        """Takes in what was edited by hand in the sandbox; None if nothing was. `PlanError` while it runs,
+        and once it is merged."""
+        with self.unmerged(plan), self._idle(plan) as sandbox:
             if not self.history.unrecorded(plan.id, sandbox):
                 return None
             return self._finish(self._added(plan.id, _REREAD, CallState.STARTED), sandbox)
@@ -94,6 +98,33 @@ class PlanRewriting:
             return self.rollback(plan, last.number)
         with self._idle(plan):
             return self._added(plan.id, RETRY, CallState.ENDED, checkpoint=last.number)
+
+    @contextmanager
+    def unmerged(self, plan: Plan) -> Iterator[None]:
+        """Held while something is decided about a part of another plan: it is not merged meanwhile.
+        `PlanError` if it was, for what is done to it then changes nothing; `SandboxBusy`."""
+        if plan.parent_id is None:
+            yield
+            return
+        with self._parent_held(plan):
+            self.ensure_unmerged(plan)
+            yield
+
+    def ensure_unmerged(self, plan: Plan) -> None:
+        """`PlanError`, with what can be done instead, for a part whose result its parent has."""
+        if plan.parent_id is not None and is_merged(self.history.calls(plan.parent_id), plan.key):
+            raise PlanError(plan.id, merged_already(plan))
+
+    @contextmanager
+    def _parent_held(self, plan: Plan) -> Iterator[None]:
+        """Whoever merges holds the parent's sandbox. Only what is done is merged, so another is free."""
+        done = plan.standing == (Phase.EXECUTE, PlanState.COMPLETE)
+        with ExitStack() as held:
+            with suppress(SandboxMissing):  # then nobody merges either
+                if done:
+                    parent = self.sandboxes.open(str(plan.parent_id))
+                    held.enter_context(parent.writing(timeout_seconds=_BUSY_SECONDS))
+            yield
 
     def settle(self, plan_id: str, sandbox: Sandbox) -> None:
         """Finishes what was interrupted. The caller holds `sandbox.writing()`."""

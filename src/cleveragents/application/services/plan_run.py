@@ -181,6 +181,9 @@ class PlanRun:
                 self.open_execution(plan, strategy, self.sandboxes.open(plan.id), job).abandon(reason)
         held.end(state, error)
         self.lifecycle.cancel_children(held.plan, reason)
+        heard = self.jobs.get(job.id).cancel_reason
+        if heard is not None and heard != reason:  # guard: who wanted it cancelled meanwhile found it running
+            self.lifecycle.cancel(held.plan, heard)
 
     def _strategize(self, held: HeldPlan, job: AsyncJob) -> None:
         if held.plan.phase is not Phase.STRATEGIZE:

@@ -11,7 +11,7 @@ that call alone: one that was taken back is none, so a parent that is resumed me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
@@ -61,19 +61,28 @@ class SubPlanMerge:
         """The conflicts that nobody has resolved yet, in the order in which they came up."""
         return open_conflicts(self.history.calls(plan_id))
 
-    def merge(self, parent: Plan, child: Plan, part: str, execution: ToolExecution) -> MergeOutcome:
+    def merge(
+        self,
+        parent: Plan,
+        child: Plan,
+        part: str,
+        execution: ToolExecution,
+        ensure_wanted: Callable[[], None] = lambda: None,
+    ) -> MergeOutcome:
         """Brings what the child did, less what a reviewer left out of it, into the parent's sandbox, once:
         a second time it tells what came of it.
 
-        `execution` is the parent's. Conflicts are no error: they are told, and kept. `SandboxMissing` if the
-        child's sandbox is gone and it was never merged here, `SandboxBusy`, `Cancelled`, `StaleFence`; then
-        nothing is merged.
+        `execution` is the parent's. Just before it begins, and nobody can decide about the child any more
+        (`PlanRewriting.unmerged`), `ensure_wanted` is called, and may raise. Conflicts are no error: they
+        are told, and kept. `SandboxMissing` if the child's sandbox is gone and it was never merged here,
+        `SandboxBusy`, `Cancelled`, `StaleFence`; then nothing is merged.
         """
         earlier = execution.earlier(merge_step(part))
         if earlier is not None and earlier.state is CallState.ENDED:  # guard: a merge is not made twice
             return MergeOutcome.of_call(earlier)
         execution.stop.raise_if_cancelled()
         with execution.sandbox.writing(timeout_seconds=execution.busy_seconds):
+            ensure_wanted()
             call = earlier
             if call is None or call.state is CallState.FAILED:
                 arguments = FrozenObject({"plan": child.id, "title": child.goal[:_TITLE_CHARACTERS]})

@@ -14,11 +14,20 @@ from cleveragents.domain.sub_plan import (
     Fate,
     TreeView,
     asked_below,
+    failed_below,
     seen,
     waits_for_sub_plans,
 )
 
-__all__ = ["called", "place_of", "told_failure", "waiting_for_children", "waiting_for_resolution"]
+__all__ = [
+    "called",
+    "merged_already",
+    "place_of",
+    "told_failure",
+    "told_left_out",
+    "waiting_for_children",
+    "waiting_for_resolution",
+]
 
 _NAMED = 5
 _LONGEST = 300
@@ -35,6 +44,23 @@ def called(view: TreeView, number: int) -> str:
     task = view.task(number)
     place = place_of(view, number) if task.sub_plan else f"step {number}"
     return redact_text(f"{place} ({task.name})")
+
+
+def merged_already(plan: Plan) -> str:
+    """Why nothing is decided about a part any more whose result the plan above it has."""
+    parent = plan.parent_id
+    instead = (
+        f"`agents plan review {parent} FILE` leaves files out there, "
+        f"`agents plan rollback {parent} NUMBER` takes its merge back (`agents plan log {parent}`), "
+        f"`agents plan correct {parent}` has it thought through again"
+    )
+    return f"it is merged into plan {parent}, so this would change nothing; {instead}"
+
+
+def told_left_out(left: Iterable[tuple[str, str]]) -> str:
+    """`left out: one (cancelled), three (needs one)`, of names and why; empty if none is."""
+    said = ", ".join(f"{name} ({why})" for name, why in left)
+    return redact_text(f"left out: {said}") if said else ""
 
 
 def told_failure(parent: Plan, view: TreeView) -> str:
@@ -67,19 +93,23 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
     running = len([number for number in unfinished if not _asks(view, number)])
     said = [f"{running} of its sub-plans {'is' if running == 1 else 'are'} at work"] if running else []
     said += [f"{ask['who']} waits for you: {ask['what']}" for ask in asks]
+    failed = _failed(view)
+    if failed:  # guard: nobody answers without knowing what failed
+        said.append(f"{len(failed)} failed: {', '.join(failed)}")
     remedy = f"`agents plan resume {parent.root}` goes on with what nobody works on"
     return {
         "for": SUB_PLANS,
         "what": "; ".join(said),
         "remedy": str(asks[0]["remedy"]) if asks else remedy,
         "asks": asks,
+        "failed": list(failed),
         "seen": seen(view.children.values()),
     }
 
 
 def waiting_for_resolution(parent: Plan, conflicts: Sequence[KeptConflict]) -> JsonValue:
     """What a parent is put down for that cannot say which side is right."""
-    paths = list(dict.fromkeys(conflict.path for conflict in conflicts))
+    paths = list(dict.fromkeys(conflict.shown_path for conflict in conflicts))
     more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     resolve = f"`agents plan resolve {parent.id} PATH --ours|--theirs|--edited`"
     return {
@@ -100,6 +130,18 @@ def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
         return [ask for ask in asked_below(child) if isinstance(ask, Mapping)]
     facts = {key: waited.get(key) for key in ("for", "what", "remedy")}
     return [{"plan": child.id, "who": called(view, number), **facts}]
+
+
+def _failed(view: TreeView) -> list[str]:
+    """Those that failed or were cancelled while others go on, here and below, each with why."""
+    said: list[str] = []
+    for number, fate in view.fates().items():
+        child = view.child(number)
+        if child is not None and fate in (Fate.FAILED, Fate.CANCELLED):
+            said.append(redact_text(f"{view.task(number).name} ({_brief(child.error)})"))
+        elif child is not None and fate is Fate.WAITING:
+            said += [str(one) for one in failed_below(child)]
+    return said
 
 
 def _remedy_for(parent: Plan, fates: Mapping[int, Fate]) -> str:

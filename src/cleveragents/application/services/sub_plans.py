@@ -7,19 +7,21 @@ knows is read from records, so a parent that was killed anywhere is simply run a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.plans import PlanStore
 from cleveragents.application.services.actor_stage import ActorGround
+from cleveragents.application.services.left_out import name_cancelled, parts_left_out
 from cleveragents.application.services.plan_lifecycle import PlanLifecycle
 from cleveragents.application.services.sub_plan_spawn import SubPlanSpawn
 from cleveragents.application.services.sub_plan_words import (
     place_of,
     told_failure,
+    told_left_out,
     waiting_for_children,
     waiting_for_resolution,
 )
@@ -28,8 +30,8 @@ from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.merge_conflict import KeptConflict, MergeOutcome
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.redaction import redact_text
-from cleveragents.domain.strategy import Task
-from cleveragents.domain.sub_plan import STOPPED, Act, TreeStep, TreeView
+from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.domain.sub_plan import Act, TreeStep, TreeView
 from cleveragents.domain.tool import CallState
 from cleveragents.errors import PlanError, PlanFailed, StalePlan
 
@@ -44,7 +46,14 @@ class Merging(Protocol):
 
     def merged_parts(self, plan_id: str) -> frozenset[str]: ...
 
-    def merge(self, parent: Plan, child: Plan, part: str, execution: ToolExecution) -> MergeOutcome: ...
+    def merge(
+        self,
+        parent: Plan,
+        child: Plan,
+        part: str,
+        execution: ToolExecution,
+        ensure_wanted: Callable[[], None] = ...,
+    ) -> MergeOutcome: ...
 
     def open_conflicts(self, plan_id: str) -> Sequence[KeptConflict]: ...
 
@@ -82,6 +91,26 @@ class SubPlans:
             return self._alone(ground, hands)
         return _Advance(self, ground, hands, say).run()
 
+    def view_of(self, plan: Plan, strategy: Strategy) -> TreeView:
+        """How the plan's tasks stand, from its records."""
+        calls = self.lifecycle.rewriting.history.calls(plan.id)
+        done = {call.arguments["part"] for call in calls if call.tool == TASK and call.state in DONE}
+        children = {str(child.key): child for child in self.plans.children(plan.id)}
+        return TreeView(
+            strategy,
+            {part: children[part] for part in _parts_of(strategy.tasks) if part in children},
+            self.merging.merged_parts(plan.id),
+            parts_left_out(calls),
+            {number for number, task in enumerate(strategy.tasks, start=1) if task.part(number) in done},
+        )
+
+    def left_out_of(self, plan: Plan) -> Mapping[int, str]:
+        """Why the tasks of the plan are left out that are, by number."""
+        strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
+        if strategy is None or not parts_left_out(self.lifecycle.rewriting.history.calls(plan.id)):
+            return {}
+        return self.view_of(plan, strategy).left_out_why()
+
     def has_open_conflict(self, plan: Plan) -> JsonValue | None:
         """What it would have to wait for, if nobody has said what is to become of a conflict."""
         conflicts = self.merging.open_conflicts(plan.id)
@@ -113,8 +142,10 @@ class _Advance:
             view = self._view()
             step = view.step()
             if step.act is Act.END:
+                self._tell_left_out(view)
                 return None
             if step.act is Act.FAIL:
+                self._name_cancelled(view)
                 raise PlanFailed(self._plan.id, told_failure(self._plan, view))
             if step.act is Act.WAIT:
                 if self._reconciled(view):
@@ -144,29 +175,40 @@ class _Advance:
             self._do(first, view)
 
     def _view(self) -> TreeView:
-        plan, strategy = self._plan, self.ground.strategy
-        calls = self._execution.history.calls(plan.id)
-        done = {call.arguments["part"] for call in calls if call.tool == TASK and call.state in DONE}
-        children = {str(child.key): child for child in self.parts.plans.children(plan.id)}
-        return TreeView(
-            strategy,
-            {part: children[part] for part in _parts_of(strategy.tasks) if part in children},
-            self.parts.merging.merged_parts(plan.id),
-            self.parts.lifecycle.left_out(plan),
-            {number for number, task in enumerate(strategy.tasks, start=1) if task.part(number) in done},
-            self.told,
-        )
+        return replace(self.parts.view_of(self._plan, self.ground.strategy), told=self.told)
 
     def _merge(self, number: int, view: TreeView) -> None:
         child, task = view.child(number), view.task(number)
         assert child is not None  # it is finished
         self.parts.faults.reach("sub_plan.merge.before")
-        outcome = self.parts.merging.merge(self._plan, child, task.part(number), self._execution)
+        try:
+            outcome = self.parts.merging.merge(
+                self._plan, child, task.part(number), self._execution, lambda: self._ensure_unchanged(child)
+            )
+        except StalePlan as stale:
+            if stale.plan_id != child.id:
+                raise
+            return  # somebody decided about the sub-plan first; it is looked at again
         self.parts.faults.reach("sub_plan.merge.after")
         files = "1 file" if outcome.files == 1 else f"{outcome.files} files"
         self.say(redact_text(f"merged: {task.name} ({files})"))
-        for conflict in outcome.conflicts:
-            self.say(redact_text(f"conflict in {conflict.path}: {task.name} disagrees with what is there"))
+        for conflict in (one for one in outcome.conflicts if one.is_choice):
+            told = f"conflict in {conflict.shown_path}: {task.name} disagrees with what is there"
+            self.say(redact_text(told))
+
+    def _ensure_unchanged(self, child: Plan) -> None:
+        if self.parts.plans.get(child.id).version != child.version:  # guard: what was rejected is not merged
+            raise StalePlan(child.id, child.version)
+
+    def _tell_left_out(self, view: TreeView) -> None:
+        left = [(view.task(number).name, why) for number, why in view.left_out_why().items()]
+        if left:
+            self.say(told_left_out(left))
+
+    def _name_cancelled(self, view: TreeView) -> None:
+        execution, plan = self._execution, self._plan
+        past = execution.history.calls(plan.id)
+        name_cancelled(plan, view, past, execution.calls, execution.clock.now())
 
     def _start(self, number: int, view: TreeView) -> None:
         try:
@@ -184,7 +226,7 @@ class _Advance:
             child = view.child(number)
             assert child is not None  # it is unfinished
             with suppress(PlanError):  # it was rejected meanwhile
-                self.parts.lifecycle.cancel(child, STOPPED)
+                self.parts.lifecycle.stop(child)
             self.say(redact_text(f"{place_of(view, number)} is stopped, because another failed"))
 
     def _do(self, number: int, view: TreeView) -> None:

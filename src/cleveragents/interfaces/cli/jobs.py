@@ -112,13 +112,14 @@ def cancel_job(session: Session, job_id: str, reason: str, output: Output) -> No
     Example:
       agents jobs cancel 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C --reason "wrong branch"
     """
+    from cleveragents.domain.cancel_reason import said_by_somebody
     from cleveragents.domain.job import JobState
     from cleveragents.errors import JobAlreadyEnded
 
     container = session.container()
     before = container.jobs.get(job_id)
     try:
-        after = container.jobs.request_cancel(job_id, reason, now=container.clock.now())
+        after = container.jobs.request_cancel(job_id, said_by_somebody(reason), now=container.clock.now())
     except JobAlreadyEnded as ended:
         if ended.state != JobState.CANCELLED.value:
             raise
@@ -131,7 +132,7 @@ def _what_cancel_did(before: Job, after: Job) -> str:
     why = f"({after.cancel_reason})"
     if before.state.ended:
         return f"job {after.id} was cancelled already {why}; nothing was changed"
-    if before.cancel_reason is not None:
+    if before.cancel_reason is not None and before.cancel_reason == after.cancel_reason:
         return f"cancelling job {after.id} was requested already {why}; nothing was changed"
     if after.state.ended:
         return f"job {after.id} is cancelled"
