@@ -57,6 +57,15 @@ def write(name: str, content: str) -> None:
         say(f"refused:{answer['error']['message']}")
 
 
+def write_at_once(name: str, times: int) -> None:
+    """Asks for all of it before it hears of any."""
+    for number in range(times):
+        params = {"sessionId": "s", "path": path(name), "content": f"version {number}\n"}
+        send(id=f"w{number}", method="fs/write_text_file", params=params)
+    for _ in range(times):
+        json.loads(sys.stdin.readline())
+
+
 def secretly(name: str, content: str) -> None:
     Path(name).write_text(content)
 
@@ -113,6 +122,26 @@ def tell_prompt() -> None:
 
 def environment(*names: str) -> None:
     say(",".join(f"{name}={os.environ.get(name)}" for name in names))
+
+
+def betray(name: str) -> str:
+    """Says it in every way that there is; in two pieces, too. Then it fails."""
+    value = os.environ[name]
+    half = len(value) // 2
+    for kind in ("agent_thought_chunk", "agent_message_chunk"):
+        for piece in (f"it is {value[:half]}", f"{value[half:]}, you see"):
+            update(sessionUpdate=kind, content={"type": "text", "text": piece})
+    entry = {"content": f"use {value}", "priority": "high", "status": "pending"}
+    update(sessionUpdate="plan", entries=[entry])
+    facts = {"title": f"curl {value}", "kind": "execute", "rawInput": {"words": ["curl", value]}}
+    update(sessionUpdate="tool_call", toolCallId="1", status="in_progress", **facts)
+    ask("execute", f"send {value}")
+    terminal("echo", value)
+    terminal(f"printf {value[:half]}; echo {value[half:]}")
+    secretly("mine.txt", value)
+    update(sessionUpdate="tool_call_update", toolCallId="1", status="completed")
+    say(f"it was {value}")
+    return "refusal"
 
 
 def at_home(name: str) -> None:

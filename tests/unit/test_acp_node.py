@@ -87,6 +87,14 @@ def test_a_file_is_read_in_parts_and_what_cannot_be_given_back_as_it_is_not_at_a
     assert (root / "odd.bin").read_bytes() == b"\xff\xfe"
 
 
+def test_what_is_asked_for_at_once_is_done_in_the_order_in_which_it_came(bench: SessionBench) -> None:
+    """An agent that does not wait for answers would lose an edit to an earlier one, and not hear of it."""
+    bench.talk(steps(("write_at_once", "new.txt", 40)))
+    assert bench.text("new.txt") == "version 39\n"
+    written = [call.arguments["content"] for call in bench.calls() if call.tool == "write"]
+    assert written == [f"version {number}\n" for number in range(40)]
+
+
 def test_a_command_that_does_not_end_is_looked_at_and_killed_and_one_that_is_left_ends_with_the_session(
     bench: SessionBench,
 ) -> None:

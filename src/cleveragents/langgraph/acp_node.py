@@ -16,7 +16,7 @@ from langgraph.runtime import Runtime
 from cleveragents.application.ports.agents import AgentRequest, AgentUpdate
 from cleveragents.domain.actor import AcpNode, Actor
 from cleveragents.domain.progress import ProgressKind
-from cleveragents.errors import ActorStopped, ToolRefused
+from cleveragents.errors import AgentFailed, ToolRefused
 from cleveragents.langgraph.deadline import time_left
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import A_STEP
@@ -34,7 +34,7 @@ class AcpStep:
         self._node = node
 
     async def run(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
-        """Has a session to its end. `ActorStopped` when it fails: what it did by then is recorded."""
+        """Has a session to its end. `AgentFailed` when it fails: what it did by then is recorded."""
         node = self._node
         place = NodePlace(runtime.context, self._actor.name, path_in(state, node.name))
         visit = state[ACCOUNT]["visits"].get(node.name, 0) + 1
@@ -59,7 +59,7 @@ class AcpStep:
             except ToolRefused as refusal:
                 place.tell(ProgressKind.TOOL_DONE, str(refusal), failed=True)
                 reason = f"its agent in node {node.name} failed: {refusal.reason}"
-                raise ActorStopped(self._actor.name, reason) from refusal
+                raise AgentFailed(self._actor.name, reason) from refusal
         place.tell(ProgressKind.TOOL_DONE, said.partition("\n")[0])
         update: dict[str, Any] = {ACCOUNT: {"steps": 1, "visits": {node.name: visit}}}
         if node.output is not None:

@@ -16,6 +16,7 @@ from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.acp.bounds import SessionBounds
 from cleveragents.infrastructure.acp.terminals import Terminals, seen
 from cleveragents.infrastructure.acp.updates import Updates
+from cleveragents.infrastructure.commands.secret_mask import NO_SECRETS, SecretMask
 from cleveragents.infrastructure.commands.talking_lines import Faults
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Answering:
         bounds: SessionBounds,
         faults: Faults,
         end: Callable[[BaseException], None],
+        mask: SecretMask = NO_SECRETS,
     ) -> None:
         from acp import schema
 
@@ -55,8 +57,9 @@ class Answering:
         self._end = end
         self._under_way = 0
         self._filing: asyncio.Task[None] | None = None
+        self._order = asyncio.Lock()
         self.session_id: str | None = None
-        self.updates = Updates(client.told, self._did, bounds.shown)
+        self.updates = Updates(client.told, self._did, bounds.shown, mask)
         self.terminals = Terminals(client, self._in_thread, bounds.terminals)
         named = Callable[[Any], Awaitable[Any]]
         self._methods: dict[str, tuple[type[BaseModel], named]] = {
@@ -135,10 +138,10 @@ class Answering:
         from acp.schema import ReadTextFileResponse
 
         read = partial(self._client.read, asked.path, asked.line, asked.limit)
-        return ReadTextFileResponse(content=await self._in_thread(read))
+        return ReadTextFileResponse(content=await self._in_turn(read))
 
     async def _write(self, asked: WriteTextFileRequest) -> Mapping[str, Any]:
-        await self._in_thread(partial(self._client.write, asked.path, asked.content))
+        await self._in_turn(partial(self._client.write, asked.path, asked.content))
         return {}
 
     async def _permit(self, asked: RequestPermissionRequest) -> Any:
@@ -173,6 +176,20 @@ class Answering:
 
     async def _file(self, what: str) -> None:
         await self._in_thread(partial(self._client.did, what))
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        """The same, after whatever was asked for before: an agent need not wait for answers to send more, and
+        the last that it wrote is what stays. `ToolRefused` when its turn does not come."""
+        try:
+            async with asyncio.timeout(self._bounds.turn_seconds):
+                await self._order.acquire()  # guard: threads would take their turns in any order
+        except TimeoutError:
+            reason = "what was asked for before is still being done; wait for its end, or kill it"
+            raise ToolRefused("acp", reason) from None
+        try:
+            return await self._in_thread(work)
+        finally:
+            self._order.release()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """What `work` returns. What ends the session does so also when nobody waits for it."""
