@@ -194,8 +194,8 @@ def test_every_mistake_is_told_at_once_in_the_order_of_the_lines() -> None:
         (b"a: !!int x\n", "line 1: 'x' is no int value"),
         (b"%YAML 1.1\n---\na: yes\n", "line 3: 'yes' is no bool value"),
         (b"a: " + b"9" * 5000, "line 1: '999999"),
-        (b"a: 'x\n", "line 2: found unexpected end of stream"),
-        (b"a: b: c\n", "line 1: mapping values are not allowed here"),
+        (b"a: 'x\n", "line 1: the text that begins here has no closing quote; add it"),
+        (b"a: b: c\n", "line 1: a colon and a space, in the midst of a text; put the text in quotes"),
     ],
 )
 def test_what_is_not_yaml_of_ours_is_refused_with_a_sentence(text: bytes, problem: str) -> None:
@@ -245,7 +245,7 @@ def test_no_cut_or_swap_of_lines_ends_in_anything_but_a_sentence(data: st.DataOb
 
 
 def test_what_is_shipped_runs_a_command_reaches_a_goal_and_replaces_text() -> None:
-    command, goal, replace = builtin_actions()
+    command, goal, _, replace = builtin_actions()
     (step,) = command.render(command.parse([], ["ruff", "format", "."]))
     assert step == Step(
         "command", {"argv": ("ruff", "format", "."), "directory": ".", "timeout_seconds": 600}
@@ -259,4 +259,4 @@ def test_what_is_shipped_runs_a_command_reaches_a_goal_and_replaces_text() -> No
         "builtin/reviewer",
     )
     names = [action.name for action in builtin_actions()]
-    assert names == ["builtin/command", "builtin/goal", "builtin/replace"]
+    assert names == ["builtin/command", "builtin/goal", "builtin/goals", "builtin/replace"]

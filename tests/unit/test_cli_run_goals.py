@@ -170,6 +170,9 @@ def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedPr
         (["-f", "dash.txt"], "is just a dash"),
         (["-f", "many.txt"], "there are 1,001 goals in many.txt"),
         (["-f", "-"], "there is no goal in stdin"),
+        (["-f", "yaml.txt"], "rename it to yaml.txt.yaml"),
+        (["-f", "json.txt"], "rename it to json.txt.yaml"),
+        (["-f", "broken.txt"], "rename it to broken.txt.yaml"),
         (["-f", "one.txt", "and words"], "leave the goal or the action out"),
         (["-f", "one.txt", "--action", "builtin/command"], "leave the goal or the action out"),
         (["-f", "one.txt", "--commit", "Do it"], "--commit is for one goal"),
@@ -180,6 +183,9 @@ def test_a_list_that_cannot_be_right_is_refused_before_a_plan_is_made(
     agents: Agents, repository: Path, options: list[str], problem: str
 ) -> None:
     contents = {"latin": b"Gr\xfc\xdfe", "empty": b"# nothing\n\n", "dash": b"-\n", "one": b"a goal\n"}
+    contents["yaml"] = b"# all\ngoal: Ship\ngoals:\n  - name: a\n    goal: b\n"
+    contents["json"] = b'{"goals": [{"name": "a", "goal": "b"}]}\n'
+    contents["broken"] = b"goals:  # of today\n- name: a\n   goal: 'b\n"
     for name, content in {**contents, "many": b"a goal\n" * 1001}.items():
         (repository / f"{name}.txt").write_bytes(content)
     before = agents("plan", "list", "--format", "json").out

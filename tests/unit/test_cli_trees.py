@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -168,7 +170,6 @@ goals:
         refused = agents(*options, "run", "-f", str(repository.parent / "goals.yaml"))
         assert (refused.code, problem in refused.err) == (2, True), refused.err
     for more, problem in (
-        (["--max-usd", "1"], "--max-… is for plans with actors"),
         (["Some goal"], "-f FILE says what is wanted"),
         (["--profile", "bold"], "bold"),
     ):
@@ -176,6 +177,15 @@ goals:
         assert (refused.code, problem in refused.err) == (2, True), refused.err
     assert "cannot read the goals in 'missing.yml'" in agents("run", "-f", "missing.yml").err
     assert agents("run", "--action", "builtin/goals").code == 2
+
+
+def test_yaml_on_stdin_is_one_plan_and_a_limit_that_it_cannot_reach_does_no_harm(
+    repository: Path,
+) -> None:
+    command = [sys.executable, "-m", "cleveragents", "run", "-f", "-", "--max-usd", "5", "--format", "json"]
+    ran = subprocess.run(command, input=ASKING, capture_output=True, text=True, timeout=120)
+    told = json.loads(ran.stdout)
+    assert (told["goal"], told["state"]) == ("2 goals: readme, code", "complete"), ran.stderr
 
 
 # ── Somebody is needed ────────────────────────────────────────────────────────────────────────────

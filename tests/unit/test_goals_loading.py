@@ -128,12 +128,45 @@ goals:
         ("goals: [{name: ' ', goal: x}]\n", "line 1: 'name' is empty"),
         (f"goals: [{{name: {'n' * 61}, goal: x}}]\n", "line 1: a name is one line of at most 60 characters"),
         ('goals: [{name: "a\\nb", goal: x}]\n', "line 1: a name is one line of at most 60 characters"),
+        ("goals:\n- name: a\n  goal: Fix: it\n", "line 3: a colon and a space, in the midst of a text; put"),
+        ('goals:\n- name: a\n  goal: "Fix\n- name: b\n', "line 3: the text that begins here has no closing"),
+        ('goals:\n- name: a\n  goal: "Fix\n  x: "y"\n', "line 4: this does not fit what stands before it"),
         ("goals: [{name: 7, goal: x}]\n", "line 1: 'name' should be text; put it in quotes"),
     ],
 )
 def test_what_is_no_list_of_goals_is_refused_with_what_to_do(text: str, problem: str) -> None:
     (found,) = problems_of(text)
     assert found.startswith(problem)
+
+
+def test_a_goal_alone_is_one_goal() -> None:
+    assert loaded("goals: [{name: a, goal: x}]").title == "1 goal: a"
+
+
+def test_what_a_goal_asks_for_is_judged_whatever_is_wrong_with_others_and_with_its_needs() -> None:
+    text = """\
+goals:
+  - {name: a, goal: x, needs: [zebra]}
+  - {name: b, gaol: x}
+  - {name: c, goal: x, action: y}
+  - {name: d, goal: x}
+"""
+    wrong = {name: f"{name} is odd" for name in "abcd"}
+    told = problems_of(text, wrong=wrong)
+    assert [problem for problem in told if "is odd" in problem] == ["line 2: a is odd", "line 5: d is odd"]
+    assert len(told) == 6
+
+
+def test_every_circle_of_needs_is_named() -> None:
+    text = """\
+goals:
+  - {name: a, goal: x, needs: [b]}
+  - {name: b, goal: x, needs: [a]}
+  - {name: c, goal: x, needs: [c, a]}
+"""
+    first, second = problems_of(text)
+    assert first.startswith("line 2: a needs b needs a, so none could begin")
+    assert second.startswith("line 4: c needs c, so none could begin")
 
 
 def test_a_circle_of_needs_is_named() -> None:

@@ -149,7 +149,8 @@ def _no_such(name: str, arguments: Sequence[Argument]) -> str:
 
 def _string(value: JsonValue) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is no text")
+        remedy = "; put it in quotes" if isinstance(value, int | float) else ""
+        raise ValueError(f"{_shown(value)} is no text{remedy}")
     if "\0" in value:
         raise ValueError("it holds a NUL")
     try:

@@ -58,7 +58,8 @@ class Goals:
     @property
     def title(self) -> str:
         """What it is for, in the user's words or else by the names of its parts."""
-        return self.goal or f"{len(self.goals)} goals: {', '.join(one.name for one in self.goals)}"
+        noun = "goal" if len(self.goals) == 1 else "goals"
+        return self.goal or f"{len(self.goals)} {noun}: {', '.join(one.name for one in self.goals)}"
 
 
 def circle_in(needs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

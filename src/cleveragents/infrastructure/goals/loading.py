@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.goals import Goals, SubGoal, circle_in
@@ -55,12 +56,27 @@ def load_goals(content: bytes, source: str, *, most: int, judge: Judge) -> Goals
 
     shape = Shape(keys_at, lambda place: _EXAMPLES[str(place[-1])])
     model, problems = shape_problems(GoalsModel, data, shape)
-    refuse_problems([*problems, *_meaning(data, most)], document, source, _KIND)
+    problems += _meaning(data, most)
+    problems += _judged(data, shape, judge)
+    refuse_problems(problems, document, source, _KIND)
     assert model is not None  # or there was a problem with the shape
-    goals = _goals_of(model)
-    judged = ((("goals", number), judge(one)) for number, one in enumerate(goals.goals))
-    refuse_problems([(place, said) for place, said in judged if said is not None], document, source, _KIND)
-    return goals
+    return _goals_of(model)
+
+
+def _judged(data: Mapping[str, JsonValue], shape: Shape, judge: Judge) -> Iterator[Problem]:
+    """What each goal asks for, whatever is wrong with the others, or with what it needs. One that is wrong in
+    itself may not be what was meant, and is left alone."""
+    from cleveragents.infrastructure.goals.models import SubGoalModel
+
+    for number, item in enumerate(items_of(data.get("goals"))):
+        entry = {key: value for key, value in mapping_of(item).items() if key != "needs"}
+        place: Place = ("goals", number)
+        if any(_entry_problems(entry, place)):
+            continue
+        model, _ = shape_problems(SubGoalModel, entry, replace(shape, keys_at=lambda _: ()))
+        said = None if model is None else judge(_sub_goal(model))
+        if said is not None:
+            yield place, said
 
 
 def _meaning(data: Mapping[str, JsonValue], most: int) -> Iterator[Problem]:
@@ -118,11 +134,11 @@ def _need_problems(entries: list[Mapping[str, JsonValue]]) -> Iterator[Problem]:
                 )
         if isinstance(own, str):
             needs[own] = said
-    circle = circle_in(needs)
-    if circle:
+    while circle := circle_in(needs):
         first = next(number for number, entry in enumerate(entries) if entry.get("name") == circle[0])
         told = " needs ".join(circle)
         yield ("goals", first, "needs"), f"{told}, so none could begin; leave one of these needs out"
+        needs = {name: said for name, said in needs.items() if name not in circle}
 
 
 def _goals_of(model: GoalsModel) -> Goals:

@@ -105,8 +105,16 @@ def _composed(text: str, kind: DocumentKind) -> Any:
 
 def _syntax_problem(error: MarkedYAMLError, kind: DocumentKind) -> str:
     mark = error.problem_mark or error.context_mark
-    line = mark.line + 1 if mark else 1
     problem = str(error.problem)
+    if "quoted scalar" in str(error.context) and error.context_mark is not None:
+        # The end of the file is where it is noticed, and no help.
+        mark = error.context_mark
+        problem = "the text that begins here has no closing quote; add it"
+    elif problem.startswith("expected <block end>"):
+        problem = "this does not fit what stands before it; look for a missing quote or another indentation"
+    elif problem.startswith("mapping values are not allowed"):
+        problem = "a colon and a space, in the midst of a text; put the text in quotes"
+    line = mark.line + 1 if mark else 1
     if "'\\t'" in problem:
         problem = "a tab, where YAML takes only spaces; indent with spaces"
     elif problem.startswith("but found another document"):

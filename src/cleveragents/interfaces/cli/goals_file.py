@@ -1,24 +1,33 @@
-"""Several goals from a file: one to a line."""
+"""Several goals from a file: one to a line. What is YAML of goals is told from that, since each of its lines
+would else be taken for a goal, and paid for."""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import click
 
-__all__ = ["content_of", "read_goals", "text_of_stdin"]
+__all__ = ["content_of", "is_yaml_of_goals", "read_goals", "text_of_stdin"]
 
 _MOST = 1000
+# As it begins a line of YAML, or of JSON, even one that cannot be read for some mistake elsewhere.
+_KEY = re.compile(r"""^\s*\{?\s*["']?goals["']?\s*:\s*(?:$|[#\[])""", re.MULTILINE)
 
 
-def read_goals(name: str) -> list[str]:
-    """The goals in the file, or on stdin for `-`; empty lines and lines that begin with `#` are none.
+def read_goals(name: str, typed: str | None = None) -> list[str]:
+    """The goals in the file, or those that were `typed`; empty lines and lines that begin with `#` are none.
 
     `click.UsageError` says what is wrong with the file.
     """
-    lines = _text(name).splitlines()
-    goals = [line.strip() for line in lines]
+    text = _text(name) if typed is None else typed
+    if is_yaml_of_goals(text):  # guard: each line would be a plan of its own, and be paid for
+        raise click.UsageError(
+            f"{name} is YAML with `goals:`, and one goal to a line is read from a file of that name; "
+            f"rename it to {name}.yaml"
+        )
+    goals = [line.strip() for line in text.splitlines()]
     goals = [goal for goal in goals if goal and not goal.startswith("#")]
     where = "stdin" if name == "-" else name
     if not goals:
@@ -28,6 +37,11 @@ def read_goals(name: str) -> list[str]:
     if "-" in goals:
         raise click.UsageError(f"one of the goals in {where} is just a dash; say what is wanted")
     return goals
+
+
+def is_yaml_of_goals(text: str) -> bool:
+    """Whether the text is meant to be a YAML document of goals that belong together."""
+    return _KEY.search(text) is not None
 
 
 def text_of_stdin(what: str) -> str:
@@ -48,8 +62,6 @@ def content_of(name: str) -> bytes:
 
 
 def _text(name: str) -> str:
-    if name == "-":
-        return text_of_stdin("the goals on stdin")
     try:
         return content_of(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -18,7 +18,7 @@ from cleveragents.domain.goals import GOALS_ACTION, Goals, SubGoal
 from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.errors import CleverAgentsError, InvalidGoals
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
-from cleveragents.interfaces.cli.goals_file import content_of
+from cleveragents.interfaces.cli.goals_file import content_of, is_yaml_of_goals
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.run_request import Wanted, named_action, requested_plan, thinking_of
 
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["is_goals_document", "requested_goals"]
 
 
-def is_goals_document(name: str) -> bool:
-    """Whether the file holds goals that belong together, by its name."""
-    return Path(name).suffix.lower() in (".yaml", ".yml")
+def is_goals_document(name: str, typed: str | None = None) -> bool:
+    """Whether the file holds goals that belong together, by its name; what was `typed`, or came from another
+    program, has none, and is looked at."""
+    return Path(name).suffix.lower() in (".yaml", ".yml") or (typed is not None and is_yaml_of_goals(typed))
 
 
-def requested_goals(container: Container, wanted: Wanted, name: str) -> NewPlan:
-    """The plan of all goals in the file. `InvalidGoals` names every mistake in it; `click.UsageError` and
-    whatever else is a wrong request."""
+def requested_goals(container: Container, wanted: Wanted, name: str, typed: str | None = None) -> NewPlan:
+    """The plan of all goals in the file, or of those that were `typed`. `InvalidGoals` names every mistake in
+    it; `click.UsageError` and whatever else is a wrong request."""
     from cleveragents.infrastructure.goals.loading import load_goals
 
     bounds = container.settings.plan
@@ -48,15 +49,18 @@ def requested_goals(container: Container, wanted: Wanted, name: str) -> NewPlan:
 
     def judge(one: SubGoal) -> str | None:
         try:
-            judged[one.name] = requested_plan(parts, _asked(parts, wanted, one))
+            asked = _asked(parts, wanted, one)
+            judged[one.name] = requested_plan(parts, asked)
         except CleverAgentsError as error:
             return f"{one.name}: {error}"
         except click.UsageError as error:
             return f"{one.name}: {error.format_message()}"
         return None
 
+    content = content_of(name) if typed is None else typed.encode()
+    name = name if typed is None else "stdin"
     try:
-        goals = load_goals(content_of(name), name, most=bounds.max_fan_out, judge=judge)
+        goals = load_goals(content, name, most=bounds.max_fan_out, judge=judge)
     except InvalidGoals as error:
         if len(error.problems) == 1:
             raise
@@ -70,6 +74,8 @@ def _asked(parts: PlanParts, wanted: Wanted, one: SubGoal) -> Wanted:
     """One goal as it would be said alone."""
     in_words = one.action is None
     thinks = in_words or one.actor is not None or _has_actors(parts, str(one.action))
+    if one.model is not None and not thinks:
+        raise click.UsageError(f"`model` is for goals with actors, and {one.action} has none; leave it out")
     return replace(
         wanted,
         action=one.action,
@@ -105,10 +111,9 @@ def _whole(parts: PlanParts, wanted: Wanted, goals: Goals, judged: Mapping[str, 
     thinking: dict[str, Any] = {}
     if wanted.model or parts.default_model:
         thinking = thinking_of(parts, named_action(parts, GOALS_ACTION, root), wanted, root)
-    elif any(new.request.get("model") for new in judged.values()):
+    elif wanted.limits != Limits() or any(new.request.get("model") for new in judged.values()):
+        # A limit that goals without actors cannot reach does no harm.
         thinking = {"limits": thaw(wanted.limits.to_json())}
-    elif wanted.limits != Limits():
-        raise click.UsageError("--max-… is for plans with actors, and none of these goals has one")
     request = freeze(
         {
             "arguments": {},

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.interfaces.cli.goals_file import text_of_stdin
+
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.plan_parts import PlanParts
@@ -29,6 +31,8 @@ class Handling:
     file: str | None = None
     parallel: int | None = None
     background: bool = False
+    typed: str | None = None
+    """What came on stdin, where that is the file."""
 
     def ensure_sound(self, wanted: Wanted) -> None:
         """`click.UsageError` for options that contradict each other."""
@@ -46,7 +50,7 @@ class Handling:
         """Whether each goal of the file is a plan for itself, and not a part of one."""
         from cleveragents.interfaces.cli.run_goals import is_goals_document
 
-        return self.file is not None and not is_goals_document(self.file)
+        return self.file is not None and not is_goals_document(self.file, self.typed)
 
     def options(self) -> list[str]:
         """As `agents run` takes them, for a process that does the rest."""
@@ -57,6 +61,8 @@ class Handling:
 
 def run_new(container: Container, wanted: Wanted, handling: Handling, output: Output) -> None:
     """Makes the plans and works on them, here or in the background. Exits as `agents run` says."""
+    if handling.file == "-":
+        handling = replace(handling, typed=text_of_stdin("the goals on stdin"))
     handling.ensure_sound(wanted)
     parts = container.plan_parts
     # What is wrong with it is told before the database is opened.
@@ -90,8 +96,10 @@ def _requests(container: Container, wanted: Wanted, handling: Handling) -> list[
     if file is None:
         return [requested_plan(parts, wanted)]
     if handling.one_by_one:
-        return [requested_plan(parts, replace(wanted, words=(goal,))) for goal in read_goals(file)]
-    return [requested_goals(container, wanted, file)]
+        return [
+            requested_plan(parts, replace(wanted, words=(goal,))) for goal in read_goals(file, handling.typed)
+        ]
+    return [requested_goals(container, wanted, file, handling.typed)]
 
 
 def _made(parts: PlanParts, requests: Sequence[NewPlan]) -> list[Plan]:
