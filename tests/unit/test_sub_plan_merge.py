@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from cleveragents.application.services.conflicts_by_hand import ConflictsByHand
 from cleveragents.application.services.tool_execution import ToolExecution
 from cleveragents.domain.event import EventType
 from cleveragents.domain.file_state import EXECUTABLE, REGULAR, SYMLINK
-from cleveragents.domain.merge_conflict import DIRECTORY, KeptConflict, Take
+from cleveragents.domain.json_value import freeze
+from cleveragents.domain.merge_conflict import DIRECTORY, KeptConflict, MergeOutcome, Take
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.review import ReviewKind
 from cleveragents.domain.tool import CallState
@@ -294,6 +295,10 @@ def test_an_edit_resolves_a_conflict_once_no_mark_is_left(stand: MergeStand, par
     half = parent.text("a.txt").replace("<<<<<<< plan", "======= plan")
     parent.writes({"a.txt": half}, "4")
     assert stand.resolve(parent, "a.txt", "edited", "4.one").state is CallState.FAILED
+    lines = parent.text("a.txt").splitlines(keepends=True)
+    divided = [line for line in lines if not line.startswith((">>>>>>>", "======= plan"))]
+    parent.writes({"a.txt": "".join(divided)}, "4.more")
+    assert "still has the mark '======='" in str(stand.resolve(parent, "a.txt", "edited", "4.two").error)
     assert len(stand.merging.open_conflicts(parent.plan.id)) == 1
     parent.writes({"a.txt": with_line(5, "both")}, "5")
     assert stand.resolve(parent, "a.txt", "edited", "5.one").state is CallState.ENDED
@@ -304,7 +309,7 @@ def test_an_edit_resolves_a_conflict_once_no_mark_is_left(stand: MergeStand, par
 def test_what_is_no_conflict_cannot_be_resolved(stand: MergeStand, parent: Worker) -> None:
     disagreeing(stand, parent)
     refused = stand.resolve(parent, "gone.txt", "ours", "3.one")
-    assert refused.error == "resolve: there is no open conflict at 'gone.txt'; open are: a.txt"
+    assert refused.error == "resolve: there is no open conflict at gone.txt; open are: a.txt"
 
 
 @pytest.mark.parametrize("take", ["ours", "theirs"])
@@ -487,7 +492,7 @@ def test_a_side_that_has_no_room_is_not_taken(stand: MergeStand, parent: Worker)
     found = merged(stand, parent, one, other)
     assert found.keys() == {"new/three", "place", "place/name"}
     refused = stand.resolve(parent, "place/name", "theirs", "3.one")
-    assert "cannot be there while 'place' is a file" in str(refused.error)
+    assert "cannot be there while place is a file" in str(refused.error)
     parent.writes({"old/three": "something else\n"}, "4")
     refused = stand.resolve(parent, "new/three", "theirs", "4.one")
     assert "something else is there now" in str(refused.error)
@@ -566,8 +571,43 @@ def test_names_that_are_not_unicode_can_be_resolved_as_they_are_shown(
     one.writes({odd: "ours\n"})
     other.writes({odd: "theirs\n"})
     (conflict,) = merged(stand, parent, one, other).values()
-    assert (conflict.path, conflict.shown_path) == (odd, "caf\\udce9")
-    assert stand.resolve(parent, "caf\\udce9", "theirs", "3.one").state is CallState.ENDED
+    assert (conflict.path, conflict.shown_path) == (odd, '"caf\\351"')
+    assert stand.resolve(parent, '"caf\\351"', "theirs", "3.one").state is CallState.ENDED
     assert parent.text(odd) == "theirs\n"
     (told,) = [fact for fact in stand.told(EventType.CONFLICT_KEPT) if fact["child"] == other.plan.id]
-    assert told["path"] == "caf\\udce9"
+    assert told["path"] == '"caf\\351"'
+
+
+def test_names_that_steer_a_terminal_can_be_resolved_as_they_are_shown_or_are(
+    stand: MergeStand, parent: Worker
+) -> None:
+    names = ("new\nline", "\x1b[31mred", 'say "hi"')
+    one, other = stand.child(parent), stand.child(parent)
+    one.writes(dict.fromkeys(names, "ours\n"))
+    other.writes(dict.fromkeys(names, "theirs\n"))
+    kept = merged(stand, parent, one, other)
+    assert [kept[name].shown_path for name in names] == ['"new\\nline"', '"\\033[31mred"', '"say \\"hi\\""']
+    assert stand.resolve(parent, '"new\\nline"', "theirs", "3.one").state is CallState.ENDED
+    assert stand.resolve(parent, "\x1b[31mred", "theirs", "3.two").state is CallState.ENDED
+    refused = stand.resolve(parent, "new\nline", "ours", "3.three")
+    assert refused.error == 'resolve: there is no open conflict at "new\\nline"; open are: "say \\"hi\\""'
+    task = conflict_task(list(kept.values()), parent.sandbox.content)
+    assert "\x1b" not in task
+    assert '## "new\\nline" (add/add)' in task
+
+
+def test_a_merge_that_did_not_tell_what_it_merged_is_read_all_the_same(
+    stand: MergeStand, parent: Worker
+) -> None:
+    conflict = disagreeing(stand, parent)
+    call = next(call for call in stand.parts.history.calls(parent.plan.id) if call.number == conflict.merge)
+    assert isinstance(call.result, Mapping)
+    older = {name: told for name, told in call.result.items() if name != "theirs"}
+    outcome = MergeOutcome.of_call(replace(call, result=freeze(older)))
+    assert (outcome.conflicts, outcome.tree) == ((conflict,), call.result["tree"])
+    assert not parent.sandbox.keeps(outcome.theirs)
+    # What cannot be read says so, and what to do.
+    damaged = [{"conflicts": [{}]}, {"conflicts": 1}, {"conflicts": None}, {"files": "many"}]
+    for kept in (None, [], {}, *({**call.result, **damage} for damage in damaged)):
+        with pytest.raises(PlanError, match=rf"call {call.number}.*cannot be read.*plan rollback"):
+            MergeOutcome.of_call(replace(call, result=freeze(kept)))

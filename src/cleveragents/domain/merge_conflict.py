@@ -14,7 +14,9 @@ from typing import Any
 
 from cleveragents.domain.file_state import FileState
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.domain.path_spelling import shown
 from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.errors import PlanError
 
 __all__ = [
     "DIRECTORY",
@@ -30,7 +32,6 @@ __all__ = [
     "open_conflicts",
     "part_of_merge",
     "resolved_result",
-    "shown",
     "tree_left_by",
 ]
 
@@ -84,7 +85,7 @@ class KeptConflict:
 
     @property
     def shown_path(self) -> str:
-        """As people and models name it: a name on disk need not be Unicode."""
+        """As people and models name it."""
         return shown(self.path)
 
     def side(self, take: Take) -> tuple[str, FileState | None]:
@@ -148,22 +149,29 @@ class MergeOutcome:
 
     @classmethod
     def of_call(cls, call: ToolCall) -> MergeOutcome:
-        """What the call of a merge that is done tells."""
-        assert isinstance(call.result, Mapping)
-        facts: Mapping[str, Any] = call.result
+        """What the call of a merge that is done tells. `PlanError` if it cannot be read."""
+        try:
+            return cls._read(call)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            remedy = f"`agents plan rollback {call.plan_id} {call.number}` takes it back, to be merged again"
+            reason = f"what is kept of call {call.number}, a merge, cannot be read ({problem}); {remedy}"
+            raise PlanError(call.plan_id, reason) from error
+
+    @classmethod
+    def _read(cls, call: ToolCall) -> MergeOutcome:
+        facts: Any = call.result
         title = str(call.arguments.get("title", ""))
+        plan_id = str(facts["plan"])
         conflicts = tuple(
-            replace(_conflict(told), plan_id=facts["plan"], title=title, merge=call.number, index=index)
+            replace(_conflict(told), plan_id=plan_id, title=title, merge=call.number, index=index)
             for index, told in enumerate(facts["conflicts"])
         )
+        # The first merges did not tell which tree they had merged: then that is none that a sandbox keeps.
+        theirs = str(facts.get("theirs", ""))
         part = part_of_merge(call) or ""
-        base, theirs, tree = facts["base"], facts["theirs"], facts["tree"]
-        return cls(facts["plan"], part, title, base, tree, facts["files"], theirs, conflicts)
-
-
-def shown(path: str) -> str:
-    """The path as text that can be shown and told back."""
-    return path.encode("utf-8", "backslashreplace").decode("utf-8")
+        base, tree = str(facts["base"]), str(facts["tree"])
+        return cls(plan_id, part, title, base, tree, int(facts["files"]), theirs, conflicts)
 
 
 def merge_step(part: str) -> str:

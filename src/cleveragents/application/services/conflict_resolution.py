@@ -7,15 +7,16 @@ while it still is what the merge left; otherwise whoever changed it says that it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.plan_history import PlanHistory
+from cleveragents.domain.conflict_marks import MarkedText, mark_left_in
 from cleveragents.domain.file_state import EXECUTABLE, REGULAR, FileState
 from cleveragents.domain.merge_conflict import DIRECTORY, KeptConflict, Take, open_conflicts
+from cleveragents.domain.path_spelling import named_by, shown
 from cleveragents.errors import ToolRefused
 
 __all__ = ["Resolution", "resolution_of"]
@@ -25,8 +26,8 @@ _FILES = (REGULAR, EXECUTABLE)
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The conflicts that end with it, the states that make it so, where they are not what is there, and the
-    tree that it comes to."""
+    """The conflicts that end with it, all at one path, the states that make it so, where they are not what is
+    there, and the tree that it comes to."""
 
     ended: tuple[KeptConflict, ...]
     states: Mapping[str, FileState | None]
@@ -34,24 +35,32 @@ class Resolution:
 
 
 def resolution_of(history: PlanHistory, plan_id: str, sandbox: Sandbox, path: str, take: Take) -> Resolution:
-    """How all open conflicts at the path, as it is shown, end. `ToolRefused`, with the reason: there is none;
-    the file has marks in it, or is no longer what the merge left. The caller holds `sandbox.writing()`."""
-    found = open_conflicts(history.calls(plan_id))
-    meant = tuple(conflict for conflict in found if conflict.shown_path == path)
-    if not meant:
-        known = ", ".join(dict.fromkeys(conflict.shown_path for conflict in found)) or "none"
-        raise ToolRefused("resolve", f"there is no open conflict at {path!r}; open are: {known}")
+    """How all open conflicts at the path, as it is shown or as it is, end. `ToolRefused`, with the reason:
+    there is none; the file has marks in it, or is no longer what the merge left. The caller holds
+    `sandbox.writing()`."""
+    meant = _meant(open_conflicts(history.calls(plan_id)), path)
     edited = {name: step.after for name, step in history.unrecorded(plan_id, sandbox).items()}
     now = history.states(plan_id) | edited
     tree = sandbox.tree(now)
     deciding = _Deciding(sandbox, dict(sandbox.files_below(tree)))
     if take is Take.EDITED:
-        deciding.ensure_unmarked(meant[0].path, plan_id, meant)
+        for conflict in meant:
+            deciding.ensure_unmarked(conflict, plan_id)
         return Resolution(meant, {}, tree)
     for conflict in reversed(meant):
         # The latest first: its sides hold the marks of those before.
         deciding.take(conflict, take)
     return Resolution(meant, deciding.states, sandbox.tree(now | deciding.states))
+
+
+def _meant(found: Sequence[KeptConflict], path: str) -> tuple[KeptConflict, ...]:
+    meant = tuple(conflict for conflict in found if conflict.shown_path == path)
+    names = (path, named_by(path))
+    meant = meant or tuple(conflict for conflict in found if conflict.path in names)
+    if not meant:
+        known = ", ".join(dict.fromkeys(conflict.shown_path for conflict in found)) or "none"
+        raise ToolRefused("resolve", f"there is no open conflict at {shown(path)}; open are: {known}")
+    return meant
 
 
 class _Deciding:
@@ -62,15 +71,19 @@ class _Deciding:
         self._present = present
         self.states: dict[str, FileState | None] = {}
 
-    def ensure_unmarked(self, path: str, plan_id: str, conflicts: Sequence[KeptConflict]) -> None:
-        state = self._present.get(path)
+    def ensure_unmarked(self, conflict: KeptConflict, plan_id: str) -> None:
+        state = self._present.get(conflict.path)
         if state is None or state.mode not in _FILES:
             return
-        theirs = "|".join(re.escape(conflict.plan_id) for conflict in conflicts)
-        marks = f"^(<{{7,}} plan {re.escape(plan_id)}|>{{7,}} sub-plan ({theirs}))".encode("ascii")
-        found = re.search(marks, self._sandbox.content(state.content), flags=re.MULTILINE)
-        if found is not None:  # guard: what nobody decided is not decided
-            raise ToolRefused("resolve", f"{path!r} still has the mark {found[0].decode('ascii')!r} in it")
+        labels = f"plan {plan_id}", f"sub-plan {conflict.plan_id}"
+        sides = (conflict.left, conflict.ours, conflict.theirs)
+        merged = MarkedText(*(self._text(side) if conflict.marked else b"" for side in sides))
+        mark = mark_left_in(self._sandbox.content(state.content), merged, labels)
+        if mark is not None:
+            raise ToolRefused("resolve", f"{conflict.shown_path} still has the mark {mark!r} in it")
+
+    def _text(self, state: FileState | None) -> bytes:
+        return b"" if state is None or state.mode not in _FILES else self._sandbox.content(state.content)
 
     def take(self, conflict: KeptConflict, take: Take) -> None:
         self._ensure_no_file_above(conflict.path)
@@ -108,7 +121,7 @@ class _Deciding:
 
     def _ensure_room(self, conflict: KeptConflict, place: str, wanted: Mapping[str, FileState]) -> None:
         if place != conflict.path and self._at(place) not in ({}, wanted):
-            raise ToolRefused("resolve", f"{place!r} belongs there, and something else is there now")
+            raise ToolRefused("resolve", f"{shown(place)} belongs there, and something else is there now")
         self._ensure_no_file_above(place)
 
     def _ensure_no_file_above(self, place: str) -> None:
@@ -116,7 +129,8 @@ class _Deciding:
         above = ("/".join(parts[:count]) for count in range(1, len(parts)))
         file = next((path for path in above if path in self._present), None)
         if file is not None:
-            reason = f"{place!r} cannot be there while {file!r} is a file; if it is to stay one: `edited`"
+            there = f"{shown(place)} cannot be there while {shown(file)} is a file"
+            reason = f"{there}; if it is to stay one: `edited`"
             raise ToolRefused("resolve", reason)
 
     def _at(self, path: str) -> dict[str, FileState]:
@@ -145,7 +159,6 @@ class _Deciding:
             self._present[path] = state
 
     def _changed(self, path: str) -> ToolRefused:
-        reason = (
-            f"{path!r} was changed since it was merged; make it what it should be, and take it as `edited`"
-        )
+        remedy = "make it what it should be, and take it as `edited`"
+        reason = f"{shown(path)} was changed since it was merged; {remedy}"
         return ToolRefused("resolve", reason)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cleveragents.domain.file_state import EXECUTABLE, GITLINK, SYMLINK, FileState
-from cleveragents.domain.merge_conflict import DIRECTORY, KeptConflict, Take, shown
+from cleveragents.domain.merge_conflict import DIRECTORY, KeptConflict, Take
+from cleveragents.domain.path_spelling import shown
 from cleveragents.domain.redaction import redact_content_text
 
 __all__ = ["conflict_in_words", "conflict_task", "side_in_short"]

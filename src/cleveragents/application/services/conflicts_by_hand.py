@@ -35,15 +35,16 @@ class ConflictsByHand:
     execution: Callable[[Plan, Sandbox], ToolExecution]
 
     def resolve(self, plan: Plan, path: str, take: Take) -> ToolCall:
-        """The call that ended all open conflicts at the path, as it is shown. `PlanError` while the plan runs
-        or when it has ended, `ToolRefused` with the reason why it cannot be resolved so; then nothing
-        changed."""
+        """The call that ended all open conflicts at the path, as it is or is shown. `PlanError` while the
+        plan runs or when it has ended, `ToolRefused` with the reason why it cannot be resolved so; then
+        nothing changed."""
         sandbox = self.sandboxes.open(plan.id)
         execution = self.execution(plan, sandbox)
         with sandbox.writing(timeout_seconds=execution.busy_seconds):
             self._ensure_idle(plan)
             self._settle(execution)
             found = resolution_of(self.history, plan.id, sandbox, path, take)
+            path = found.ended[0].shown_path
             now, calls = execution.clock.now, execution.calls
             arguments = FrozenObject({"path": path, "take": take.value})
             call = calls.add(plan.id, RESOLVE, arguments, step=None, state=CallState.STARTED, now=now())

@@ -36,7 +36,7 @@ def _merged(part: str, outcome: MergeOutcome) -> Iterator[tuple[EventType, Mappi
     whose: dict[str, JsonValue] = {"child": outcome.plan_id, "key": part}
     yield EventType.PLAN_MERGED, {**whose, "files": outcome.files, "conflicts": len(open_ones)}
     for conflict in open_ones:
-        yield EventType.CONFLICT_KEPT, {**whose, "path": _shown(conflict.path), "kind": conflict.kind}
+        yield EventType.CONFLICT_KEPT, {**whose, "path": _shown(conflict.shown_path), "kind": conflict.kind}
 
 
 def _shown(path: JsonValue) -> str:

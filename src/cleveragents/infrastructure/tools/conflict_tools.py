@@ -71,7 +71,7 @@ class ResolveTool(TypedTool[ResolveArguments, ResolveResult]):
         found = resolution_of(ground.history, sandbox.plan_id, sandbox, arguments.path, take)
         workplace.stop.raise_if_cancelled()
         sandbox.restore(found.states)
-        told = resolved_result(arguments.path, take, found.ended, found.tree, found.states)
+        told = resolved_result(found.ended[0].shown_path, take, found.ended, found.tree, found.states)
         return ResolveResult.model_validate(thaw(told))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.merge_conflict import KeptConflict, Take
+from cleveragents.domain.path_spelling import named_by, shown
 from cleveragents.interfaces.cli.output import Output, Row, counted, format_option, printable, progress
 from cleveragents.interfaces.cli.plan_account import told_plan
 from cleveragents.interfaces.cli.plan_reach import ensure_reachable
@@ -40,7 +41,8 @@ def resolve_conflicts(
     Without PATHS it lists those that are open, with both sides. In text, both sides are marked in the file,
     and --ours or --theirs takes a side in the marked places only; what else was changed in the file stays.
     With --edited the file counts as it is in the sandbox, without marks; all that you edited there is taken
-    in. When none is left, `agents plan resume PLAN` goes on.
+    in. A name with line breaks and the like is shown, and can be given, in quotes with these spelt out. When
+    none is left, `agents plan resume PLAN` goes on.
 
     \b
     Example:
@@ -64,12 +66,11 @@ def resolve_conflicts(
 
 def _resolve(container: Container, plan: Plan, paths: Sequence[str], take: Take) -> None:
     from cleveragents.application.merge_parts import conflicts_by_hand
-    from cleveragents.domain.merge_conflict import shown
 
     by_hand = conflicts_by_hand(container)
-    for path in dict.fromkeys(map(shown, paths)):
+    for path in {named_by(path): path for path in paths}.values():
         call = by_hand.resolve(plan, path, take)
-        progress(f"resolved, as call {call.number}: {printable(path)} ({take.value})")
+        progress(f"resolved, as call {call.number}: {call.arguments['path']} ({take.value})")
 
 
 def _what_is_left(plan: Plan, left: Sequence[KeptConflict]) -> str:
@@ -101,8 +102,6 @@ def _row(conflict: KeptConflict, sandbox: Sandbox) -> Row:
     from cleveragents.application.services.conflict_words import side_in_short
 
     def side(take: Take) -> Row:
-        from cleveragents.domain.merge_conflict import shown
-
         path, state = conflict.side(take)
         return {
             "is": side_in_short(conflict, take),
