@@ -329,13 +329,14 @@ class ActorParts:
 
     def _place(self, ground: ActorGround) -> ProgramPlace:
         """What programs see that are talked to: servers, and other agents."""
+        from cleveragents.application.services.working_directory import working_directory
         from cleveragents.infrastructure.commands.talking_program import ProgramPlace
 
         resource, settings = Path(ground.plan.resource), self._container.settings
         names = settings.plan.pass_environment.split(",")
         return ProgramPlace(
             root=ground.sandbox.root,
-            directory=ground.sandbox.root / ground.strategy.directory,
+            directory=working_directory(ground.sandbox.root, ground.strategy.directory),
             writable=ground.plan.phase is Phase.EXECUTE,
             network=ground.strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW,
             readable=ground.sandbox.readable,

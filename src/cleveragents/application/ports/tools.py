@@ -85,11 +85,13 @@ class CommandsHere(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What a tool call gets to work with."""
+    """What a tool call gets to work with. `directory`: where its commands start, below the root of `files`;
+    it may be missing until one does."""
 
     files: SandboxFiles
     run: CommandsHere
     stop: StopSignal
+    directory: str = ""
 
 
 class Tool(Protocol):

@@ -14,6 +14,7 @@ from cleveragents.application.ports.commands import (
 )
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.timed_tool import EitherStop
+from cleveragents.application.services.working_directory import working_directory
 from cleveragents.errors import ToolRefused
 
 __all__ = ["CallCommands"]
@@ -51,7 +52,7 @@ class CallCommands:
         command = Command(
             argv=argv,
             root=self.sandbox.root,
-            directory=self.sandbox.root / self.directory / directory,
+            directory=working_directory(self.sandbox.root, self.directory) / directory,
             timeout_seconds=min(timeout_seconds, self.limit_seconds),
             network=self.network or terms.network,
             readable=(*self.sandbox.readable, *terms.readable),

@@ -358,7 +358,7 @@ class ToolExecution:
         )
         timed = TimedTool(tool, lambda: ends - self.clock.monotonic())
         try:
-            result = timed.call(request.arguments, Workplace(files, run, self.stop))
+            result = timed.call(request.arguments, Workplace(files, run, self.stop, self.directory))
             self.stop.raise_if_cancelled()
         except Cancelled:
             raise  # the call stays open: another attempt makes it again, or `abandon` ends it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -64,7 +65,9 @@ class CommandTool(TypedTool[CommandArguments, CommandOutcome]):
 
     def run(self, arguments: CommandArguments, workplace: Workplace) -> CommandOutcome:
         directory = arguments.directory
-        if workplace.files.kind(directory) != "directory":
+        # Where the plan works is made when a command starts there; a directory below it is the plan's own.
+        where = posixpath.join(workplace.directory, directory) if directory else ""
+        if workplace.files.kind(where) != "directory":
             raise ToolRefused(self.name, f"there is no directory {directory!r} to run it in")
         done = workplace.run(arguments.words, directory=directory, timeout_seconds=arguments.timeout_seconds)
         if done.cancelled:
