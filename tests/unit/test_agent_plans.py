@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.domain.actor import END, Actor, StateKey, ToolNode
+from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.tool import CallState
 from cleveragents.infrastructure.commands.bubblewrap import shared_probe
@@ -132,7 +133,7 @@ def test_it_gets_what_is_named_and_its_secrets_are_in_no_record(
         )
         assert plan.standing == COMPLETE, plan.error
         told = bench.output.decode()
-        assert "SOME_API_KEY=quiteordinarywords\nOTHER_API_KEY=None\nSET=so\n" in told
+        assert "SOME_API_KEY=***\nOTHER_API_KEY=None\nSET=so\n" in told
         assert "home=['.agent', '.agent/settings']" in told
         (call,) = bench.calls(plan)
         assert "quiteordinarywords" not in str(call.result)
@@ -265,6 +266,16 @@ def test_the_plans_own_time_counts_besides(bench: AgentBench, token: str) -> Non
     assert plan.standing in (ERRORED, WAITING)
     assert alive(int(token)) == []
     bench.ensure_consistent(plan)
+
+
+def test_with_more_time_it_is_run_again(bench: AgentBench, token: str) -> None:
+    """What is advised of a plan whose time is over does what it says."""
+    plan = bench.work(bench.task(external("stays", token, seconds=3.0), limits=Limits(seconds=2.0)))
+    assert plan.standing == WAITING, plan
+    bench.parts.thinking.raise_limits(plan, Limits(seconds=600.0))
+    again = bench.work(bench.parts.lifecycle.resume(plan))
+    assert [call.state.value for call in bench.calls(again) if call.tool == "agent"] == ["reverted", "failed"]
+    assert alive(int(token)) == []
 
 
 def test_more_processes_than_it_may_have_end_it_and_that_is_said(bench: AgentBench, token: str) -> None:

@@ -94,9 +94,11 @@ class PlanLifecycle:
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         # Before the plan itself, which would find them failed and fail again.
         self._resume_children(plan, model)
-        if plan.standing == (Phase.EXECUTE, PlanState.ERRORED):
+        if plan.phase is Phase.EXECUTE and plan.state in (PlanState.ERRORED, PlanState.WAITING):
+            # One that waits for more time may have been stopped at a call, too.
             with suppress(SandboxMissing):
                 self.rewriting.take_back_failure(plan)
+        if plan.standing == (Phase.EXECUTE, PlanState.ERRORED):
             past, now = self.rewriting.history.calls(plan.id), self.clock.now()
             leave_out_named(plan, self._children_wanted(plan), past, self.calls, now)
         return self.queue(plan, going_on_with(model))
