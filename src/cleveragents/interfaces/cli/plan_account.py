@@ -14,7 +14,13 @@ from cleveragents.domain.redaction import redact, redact_text
 from cleveragents.errors import CheckFailed, PlanError, SandboxMissing
 from cleveragents.interfaces.cli.budget_options import spending_of
 from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
-from cleveragents.interfaces.cli.plan_family import conflicts_of, parts_of, short_of
+from cleveragents.interfaces.cli.plan_family import (
+    conflicts_of,
+    left_out_in_words,
+    left_out_of,
+    parts_of,
+    short_of,
+)
 from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, meaning_of
 
 if TYPE_CHECKING:
@@ -35,6 +41,7 @@ __all__ = [
     "objection_to",
     "spelt_arguments",
     "summary_of",
+    "tell_left_out",
     "told_changes",
     "told_ignored",
     "told_plan",
@@ -79,6 +86,9 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "checks": freeze(checks_of(parts, plan)),
         "spending": freeze(spending_of(parts, plan)),
         "sub_plans": freeze(parts_of(parts, plan)),
+        "parts_left_out": freeze(
+            [{"name": redact_text(name), "why": redact_text(why)} for name, why in left_out_of(parts, plan)]
+        ),
         "conflicts": freeze(conflict_rows(parts, plan)),
         "corrections": freeze(correction_rows(parts, plan)),
         "calls": [
@@ -92,7 +102,7 @@ def conflict_rows(parts: PlanParts, plan: Plan) -> list[Row]:
     """What its sub-plans disagree about and nobody decided."""
     return [
         {
-            "path": conflict.path,
+            "path": conflict.shown_path,
             "kind": conflict.kind,
             "sub_plan": conflict.plan_id,
             "marked": conflict.marked,
@@ -206,12 +216,20 @@ def told_changes(parts: PlanParts, plan: Plan) -> bool:
     if len(changes) > _SHOWN_FILES:
         progress(f"  … and {len(changes) - _SHOWN_FILES} more")
     progress(_summary(changes))
+    tell_left_out(parts, plan)
     told_ignored(parts, plan)
     for check in checks_of(parts, plan):
         if check["verdict"] != "passed":
             weight = "it has to pass before the plan can be applied" if check["required"] else "informational"
             progress(f"check {check['name']}: {check['verdict']} ({weight})")
     return bool(changes)
+
+
+def tell_left_out(parts: PlanParts, plan: Plan) -> None:
+    """The parts that the result lacks, on stderr."""
+    without = left_out_in_words(parts, plan)
+    if without:
+        progress(without)
 
 
 def told_ignored(parts: PlanParts, plan: Plan) -> None:

@@ -128,10 +128,11 @@ def review_plan(
     ensure_reachable(parts, plan)
     files = _meant_files(parts, plan, paths)
     _ensure_known(parts, plan, changesets)
-    for path in files:
-        parts.result.review(plan, ReviewKind.PATH, path, accepted=not reject)
-    for changeset in changesets:
-        parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=not reject)
+    with parts.rewriting.unmerged(plan):  # guard: what is merged is reviewed with the whole
+        for path in files:
+            parts.result.review(plan, ReviewKind.PATH, path, accepted=not reject)
+        for changeset in changesets:
+            parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=not reject)
     for name in (*files, *changesets):
         again = "" if not reject else f"; `agents plan review {plan.id} --accept …` takes it in again"
         progress(f"{'left out' if reject else 'taken in'}: {name}{again}")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.budget import Limits
-from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.budget_options import budget_options, raise_limits
 from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
-from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_ignored, told_plan
+from cleveragents.interfaces.cli.plan_account import spelt_arguments, tell_left_out, told_ignored, told_plan
 from cleveragents.interfaces.cli.plan_reach import ensure_reachable
 from cleveragents.interfaces.cli.plan_remains import applied_commit, ensure_undoable
 from cleveragents.interfaces.cli.plan_view import (
@@ -72,6 +72,7 @@ def apply_plan(session: Session, plan_id: str, message: str | None, output: Outp
     _ensure_decidable(plan)
     if message is not None:
         ensure_can_commit(Path(plan.resource))
+    tell_left_out(parts, plan)
     told_ignored(parts, plan)
     try:
         apply_now(parts, plan, None if message is None else CommitRequest(message))
@@ -242,11 +243,13 @@ def _answered(parts: PlanParts, plan_id: str, number: int | None, *, granted: bo
     if plan.state is PlanState.WAITING:
         ensure_reachable(parts, plan)
     call = parts.lifecycle.asking(plan)
-    if call is not None and number in (None, call.number):
+    if call is not None and number is None:
         number = call.number
+    plan = parts.lifecycle.answer(plan, granted, number)
+    if call is not None:
         what = redact_text(spelt_arguments(call.arguments))
         progress(f"{'allowed' if granted else 'denied'}: call {number}, {call.tool}: {what}")
-    return parts.lifecycle.answer(plan, granted, number)
+    return plan
 
 
 def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
@@ -288,7 +291,8 @@ def worked_on(
             whole = found_plan(parts, plan.root)
             # One that failed, or is done with it, does not go on because a part of it does.
             told = worked = worked if whole.version == before else whole
-        if deeds is not None and deeds == _deeds(parts, worked):
+        still_done = worked.standing == (Phase.EXECUTE, PlanState.COMPLETE)
+        if still_done and deeds is not None and deeds == _deeds(parts, worked):
             progress("it was done already, so there was nothing to do")
         decide(container, worked, yes=yes, commit=None, output=output)
     finally:
@@ -298,7 +302,10 @@ def worked_on(
 def told_whole(parts: PlanParts, plan: Plan) -> None:
     """How the plan stands that this one is a part of, and what can be done with it."""
     whole = found_plan(parts, plan.root)
-    progress(f"it is a part of plan {whole.id}, {meaning_of(parts, whole)}")
+    how = meaning_of(parts, whole)
+    if whole.state is PlanState.QUEUED:  # whoever ran its part may not have come to that yet
+        how = f"{spelt(whole.standing)}: whoever runs it goes on with it; if nobody does, a resume does"
+    progress(f"it is a part of plan {whole.id}, {how}")
     told_next(parts, whole)
 
 

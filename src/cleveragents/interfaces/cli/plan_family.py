@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.sub_plan_words import told_left_out
 from cleveragents.domain.budget import Spend
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.merge_conflict import KeptConflict, open_conflicts, part_of_merge
@@ -19,17 +20,24 @@ if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
 
 __all__ = [
+    "LEFT_OUT",
     "below",
     "conflicts_of",
     "count_of_parts",
     "is_merged",
+    "left_out_in_words",
+    "left_out_of",
     "parts_of",
     "short_of",
     "spend_of",
     "title_of",
+    "title_with_goal",
     "wanted_parts",
     "who_needs_somebody",
 ]
+
+LEFT_OUT = "left out"
+"""The state of a part that the plan goes on without."""
 
 _SHORT = 6
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
@@ -43,6 +51,17 @@ def short_of(plan_id: str) -> str:
 def title_of(plan: Plan) -> str:
     """What it is about, on one line; of a sub-plan, whose goal says all that it has to know, what it is
     called."""
+    name = plan.request.get("name") if plan.parent_id is not None else None
+    return " ".join(name.split()) if isinstance(name, str) and name else _goal_of(plan)
+
+
+def title_with_goal(plan: Plan) -> str:
+    """What it is called and, where that says more, what it is to do."""
+    title, goal = title_of(plan), _goal_of(plan)
+    return title if goal == title else f"{title}: {goal}"
+
+
+def _goal_of(plan: Plan) -> str:
     goal = redact_text(plan.goal).strip()
     if plan.parent_id is not None:
         goal = goal.partition("\n")[0]
@@ -87,6 +106,25 @@ def conflicts_of(parts: PlanParts, plan: Plan) -> Sequence[KeptConflict]:
     return open_conflicts(parts.history.calls(plan.id))
 
 
+def left_out_of(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
+    """What its result lacks because a sub-plan was cancelled, by name and why, in its own tasks and in those
+    of the plans below it."""
+    if not wanted_parts(plan):
+        return []
+    children = parts.plans.children(plan.id)
+    names = [str(task["name"]) for task in _tasks(plan)]
+    found = [(names[number - 1], why) for number, why in _left_out(parts, plan, children).items()]
+    for child in children:
+        if child.standing == _DONE:
+            found += [(f"{title_of(child)}: {name}", why) for name, why in left_out_of(parts, child)]
+    return found
+
+
+def left_out_in_words(parts: PlanParts, plan: Plan) -> str:
+    """`left out: one (cancelled), three (needs one)`; empty if nothing is."""
+    return told_left_out(left_out_of(parts, plan))
+
+
 def count_of_parts(parts: PlanParts, plan: Plan) -> str:
     """`3/5`: how many of its own sub-plans are done, of those that it is to have; empty if none."""
     children = parts.plans.children(plan.id)
@@ -100,6 +138,7 @@ def parts_of(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
     correction left behind."""
     known = {child.key: child for child in parts.plans.children(plan.id)}
     merged = _merged(parts, plan.id)
+    left_out = _left_out(parts, plan, list(known.values()))
     names = {number: str(task["name"]) for number, task in enumerate(_tasks(plan), start=1)}
     rows: list[dict[str, JsonValue]] = []
     for number, task in enumerate(_tasks(plan), start=1):
@@ -108,9 +147,17 @@ def parts_of(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
         part = _part(number, task)
         child = known.pop(part, None)
         needs = [names[need] for need in _numbers(task.get("needs")) if need in names]
-        rows.append(_row(names[number], needs, part, child, part in merged))
+        row = _row(names[number], needs, part, child, part in merged)
+        if number in left_out:
+            row |= {"state": LEFT_OUT, "why": redact_text(left_out[number])}
+        rows.append(row)
     # What was done for a decision that was corrected is told, too.
     return [*rows, *(_row(title_of(child), [], key, child, key in merged) for key, child in known.items())]
+
+
+def _left_out(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Mapping[int, str]:
+    """Why its tasks are left out that are; looked up only where a sub-plan was cancelled."""
+    return parts.sub_plans.left_out_of(plan) if any(child.state.ended for child in children) else {}
 
 
 def _row(
@@ -124,6 +171,7 @@ def _row(
         "state": None if child is None else child.state.value,
         "needs": list(needs),
         "merged": merged,
+        "why": None,
         "error": None if child is None or child.error is None else redact_text(child.error),
     }
 

@@ -12,7 +12,7 @@ from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.narrow import is_narrow
 from cleveragents.interfaces.cli.output import Output, ago, format_option, progress
-from cleveragents.interfaces.cli.plan_family import short_of, title_of, wanted_parts
+from cleveragents.interfaces.cli.plan_family import left_out_of, short_of, title_of, wanted_parts
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, state_in_short
 from cleveragents.interfaces.cli.session import Session, pass_session
@@ -105,7 +105,11 @@ def _row(
     row = fields_of(plan)
     if output.for_programs:
         done = sum(child.standing == (Phase.EXECUTE, PlanState.COMPLETE) for child in children)
-        return row | {"sub_plans": max(wanted_parts(plan), len(children)), "sub_plans_done": done}
+        return row | {
+            "sub_plans": max(wanted_parts(plan), len(children)),
+            "sub_plans_done": done,
+            "sub_plans_left_out": len(left_out_of(parts, plan)),
+        }
     row |= {"goal": goal_of(plan)}
     if plan.parent_id is not None:
         whole = "" if below else f" (part of {short_of(plan.parent_id)})"

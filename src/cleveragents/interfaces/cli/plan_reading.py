@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.application.services.sub_plan_words import told_disagreement
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.sub_plan import CONFLICT
 from cleveragents.interfaces.cli.budget_options import spent_in_words
 from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import Output, ago, format_option, printable
 from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
-from cleveragents.interfaces.cli.plan_family import short_of, title_of
+from cleveragents.interfaces.cli.plan_family import LEFT_OUT, conflicts_of, short_of, title_of
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
 from cleveragents.interfaces.cli.plan_remains import was_removed
 from cleveragents.interfaces.cli.plan_view import (
@@ -25,6 +28,7 @@ from cleveragents.interfaces.cli.plan_view import (
     on_one_line,
     plan_argument,
     steps_from,
+    waited,
     what_it_waits_for,
 )
 from cleveragents.interfaces.cli.session import Session, pass_session
@@ -119,7 +123,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "plan": plan.id,
         "goal": goal_of(plan),
         "state": meaning_of(parts, plan),
-        "waits for": on_one_line(what_it_waits_for(plan)) if plan.state.value == "waiting" else None,
+        "waits for": _waits_for(parts, plan),
         "error": account["error"] if plan.state.value != "applied" else None,
         "part of": plan.parent_id and f"{plan.parent_id}: {title_of(parts.plans.get(plan.parent_id))}",
         "works on": plan.resource,
@@ -134,13 +138,23 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
     return {name: value for name, value in said.items() if value}
 
 
+def _waits_for(parts: PlanParts, plan: Plan) -> str | None:
+    """What a plan that waits wants to hear; of its sub-plans' conflicts, those that are open by now."""
+    if plan.state is not PlanState.WAITING:
+        return None
+    if waited(plan) != CONFLICT:
+        return on_one_line(what_it_waits_for(plan))
+    left = conflicts_of(parts, plan)
+    return told_disagreement(left) if left else None
+
+
 def _show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
     """Its parts, what they disagree about, and what was corrected."""
     rows = [
         row
         | {
             "sub-plan": None if row["id"] is None else short_of(str(row["id"])),
-            "state": _state_of_part(row),
+            "state": _state_of_part(row, over=PlanState(str(account["state"])).ended),
             "needs": ", ".join(str(need) for need in _items(row["needs"])),
         }
         for row in _rows(account["sub_plans"])
@@ -157,10 +171,12 @@ def _show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
     _section(output, "corrections", corrections, ["number", "decision", "guidance"], cut="guidance")
 
 
-def _state_of_part(row: Row) -> str:
-    """One that is done is merged or not; one that is not made yet waits for others."""
+def _state_of_part(row: Row, *, over: bool) -> str:
+    """One that is done is merged or not; one that is not made yet waits for others, unless all is over."""
     if row["state"] is None:
-        return "to come"
+        return "not run" if over else "to come"
+    if row["state"] == LEFT_OUT:
+        return f"{LEFT_OUT} ({row['why']})"
     if row["merged"]:
         return "merged"
     return "to merge" if row["state"] == "complete" else str(row["state"])

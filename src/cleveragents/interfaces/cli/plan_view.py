@@ -13,12 +13,16 @@ import click
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact, redact_text
-from cleveragents.domain.sub_plan import SUB_PLANS, waits_for_sub_plans
+from cleveragents.domain.sub_plan import CONFLICT, waits_for_sub_plans
 from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import colour, progress, timestamp
 from cleveragents.interfaces.cli.plan_family import (
+    below,
+    conflicts_of,
     count_of_parts,
     is_merged,
+    left_out_in_words,
+    left_out_of,
     short_of,
     title_of,
     wanted_parts,
@@ -50,6 +54,9 @@ __all__ = [
 ]
 
 _FEW = 3
+_ASKING = 5
+_DONE = (Phase.EXECUTE, PlanState.COMPLETE)
+_DISAGREE = "its sub-plans disagree, and you are to decide"
 
 plan_argument = click.argument("plan_id", metavar="PLAN")
 
@@ -59,11 +66,14 @@ _MEANINGS = {
     (Phase.APPLY, PlanState.ERRORED): "not applied",
 }
 
+_RESULTS = (PlanState.COMPLETE, PlanState.APPLIED, PlanState.CONSTRAINED)
+"""The states in which a plan has a result, which may lack something."""
+
 _WAITS = {
     "leave": "it needs your leave to go on",
     "question": "it asks you something",
     "budget": "it may not spend more",
-    "conflict": "its sub-plans disagree, and you are to decide",
+    CONFLICT: _DISAGREE,
     "correction": "it is being corrected",
 }
 
@@ -138,6 +148,10 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
         meaning = f"{plan.resource} is out of reach; `agents doctor` says more"
     if waits_for_sub_plans(plan):
         meaning = _of_sub_plans(parts, plan)
+    elif _is_undecided(parts, plan):
+        meaning = _DISAGREE
+    elif plan.state is PlanState.WAITING and waited(plan) == CONFLICT:
+        meaning = "all that its sub-plans disagreed about is decided; it can go on"
     elif plan.state is PlanState.WAITING:
         meaning = _WAITS.get(waited(plan), _WAITS["leave"])
     elif plan.state is PlanState.COMPLETE and plan.parent_id is not None:
@@ -145,15 +159,23 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
         meaning = f"done, {into}"
     elif plan.state is PlanState.COMPLETE and not parts.history.changes(plan.id):
         meaning = "done, nothing was changed"
-    return spelt(plan.standing) + (f": {meaning}" if meaning else "")
+    without = left_out_in_words(parts, plan) if plan.state in _RESULTS else ""
+    return spelt(plan.standing) + (f": {meaning}" if meaning else "") + (f"; {without}" if without else "")
 
 
 def state_in_short(parts: PlanParts, plan: Plan) -> str:
     """As a row has room for it: a plan that is done is there to be applied, or changed nothing; of one whose
     sub-plans are under way, how many of them are done."""
+    lacks = len(left_out_of(parts, plan)) if plan.state in _RESULTS else 0
+    return _in_short(parts, plan) + (f" ({lacks} left out)" if lacks else "")
+
+
+def _in_short(parts: PlanParts, plan: Plan) -> str:
     if waits_for_sub_plans(plan) or (plan.state.running and wanted_parts(plan)):
         return f"sub-plans {count_of_parts(parts, plan)}"
-    if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE):
+    if _is_undecided(parts, plan):
+        return CONFLICT
+    if plan.standing != _DONE:
         return plan.state.value
     if plan.parent_id is not None:
         return "merged" if is_merged(parts, plan) else "to merge"
@@ -170,11 +192,13 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     log, reject = ("log", "says what it did"), ("reject", "says that it is not wanted")
     resume, cancel = ("resume", "goes on with it"), ("cancel", "stops it")
     steps: list[tuple[str, str]] = []
-    if plan.state is PlanState.WAITING:
+    if waits_for_sub_plans(plan):
+        return [*_steps_below(parts, plan), *_spelt_steps(_steps_of_tree(parts, plan), plan)]
+    if plan.state is PlanState.WAITING or _is_undecided(parts, plan):
         steps = _steps_of_waiting(parts, plan)
-    elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE) and plan.parent_id is not None:
+    elif plan.standing == _DONE and plan.parent_id is not None:
         return _steps_of_part(parts, plan)
-    elif plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+    elif plan.standing == _DONE:
         steps = [diff, apply, reject]
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
         steps = [diff, ("review FILE…", "leaves files out"), (f"apply{wanted}", "tries again"), reject]
@@ -193,19 +217,57 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
 
 def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
     """How far they are, and which of them cannot go on without a person."""
-    needing = who_needs_somebody(parts, plan)
-    asks = f"; {', '.join(short_of(one.id) for one in needing)} needs you" if needing else ""
-    return f"{count_of_parts(parts, plan)} of its sub-plans are done{asks}"
+    needing = [short_of(one.id) for one in who_needs_somebody(parts, plan)]
+    said = f"{count_of_parts(parts, plan)} of its sub-plans are done"
+    if _works_below(parts, plan):
+        said = f"at work; {said}"
+    elif not needing:
+        said = f"{said}, and nobody works on the others at present"
+    if len(needing) > _ASKING:
+        return f"{said}; {len(needing)} of them need you"
+    asks = f"; {' and '.join(needing)} {'needs' if len(needing) == 1 else 'need'} you" if needing else ""
+    return said + asks
+
+
+def _works_below(parts: PlanParts, plan: Plan) -> bool:
+    return any(one.state.running and parts.lifecycle.is_worked_on(one) for one in below(parts, plan))
+
+
+def _is_undecided(parts: PlanParts, plan: Plan) -> bool:
+    """Whether its sub-plans disagree about something, said by itself or found by whoever took back what was
+    decided."""
+    asked = plan.standing == _DONE or (plan.state is PlanState.WAITING and waited(plan) == CONFLICT)
+    return asked and bool(wanted_parts(plan)) and bool(conflicts_of(parts, plan))
+
+
+def _steps_of_tree(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
+    """Of one that waits for its sub-plans: where somebody works on them, a resume is not what is missing."""
+    cancel = ("cancel", "stops it")
+    if _works_below(parts, plan):
+        return [("watch", "follows it"), cancel]
+    left = any(one.state.running for one in below(parts, plan))
+    if who_needs_somebody(parts, plan) and not left:
+        return [cancel]
+    return [("resume", "goes on with it"), cancel]
+
+
+def _steps_below(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
+    """What those of its sub-plans want to hear that need somebody."""
+    steps: list[tuple[str, str]] = []
+    for one in who_needs_somebody(parts, plan)[:_ASKING]:
+        (step, what), *_ = _steps_of_waiting(parts, one)
+        steps.append((_spelt_step(step, one.id), f"{what} ({title_of(one)})"))
+    return steps
 
 
 def _steps_of_waiting(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
     resume, cancel = ("resume", "goes on with it"), ("cancel", "stops it")
     waits = waited(plan)
-    if waits == SUB_PLANS:
-        return [("watch", "follows it"), resume, cancel]
-    if waits == "conflict":
+    if _is_undecided(parts, plan):
         resolve = ("resolve", "shows what they disagree about; --ours, --theirs or --edited decides it")
         return [resolve, ("resume", "goes on with it then"), cancel]
+    if waits == CONFLICT:
+        return [resume, cancel]
     if waits == "correction":
         return [resume, cancel]
     if waits == "question":

@@ -12,6 +12,8 @@ import click
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.sub_plan import failed_below
 from cleveragents.errors import (
     ApplyConflict,
     Cancelled,
@@ -19,7 +21,9 @@ from cleveragents.errors import (
     Conflict,
     PlanError,
     PlanFailed,
+    StalePlan,
 )
+from cleveragents.interfaces.cli.applied_by_another import applied_by_another
 from cleveragents.interfaces.cli.board import Board, PlainBoard, board_for
 from cleveragents.interfaces.cli.interruption import give_back, stop_plans
 from cleveragents.interfaces.cli.network_hint import tell_of_network
@@ -31,7 +35,7 @@ from cleveragents.interfaces.cli.plan_account import (
     spelt_arguments,
     told_changes,
 )
-from cleveragents.interfaces.cli.plan_family import below, title_of, who_needs_somebody
+from cleveragents.interfaces.cli.plan_family import below, left_out_in_words, title_of, who_needs_somebody
 from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import (
     diff_options,
@@ -189,7 +193,8 @@ def decide(
 
 
 def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
-    """The plan, applied; what stands in the way is shown before it is raised."""
+    """The plan, applied, be it by another process meanwhile; what stands in the way is shown before it is
+    raised."""
     from cleveragents.application.services.async_worker import CancellationToken
 
     if not changes_of(parts, plan):
@@ -201,6 +206,8 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
         return plan
     try:
         plan, applied = parts.apply.apply(plan, CancellationToken(), commit=commit, told=progress)
+    except StalePlan as stale:
+        return applied_by_another(parts, stale, commit)
     except Conflict as conflict:
         if isinstance(conflict, ApplyConflict):
             for line in conflict.details.splitlines():
@@ -263,7 +270,11 @@ def is_to_be_applied(
     objection = objection_to(parts, plan)
     if objection is not None:
         tell(f"the reviewer does not accept it: {objection}")
-    return (yes or allowed) and objection is None
+    wanted = (yes or allowed) and objection is None
+    without = left_out_in_words(parts, plan)
+    if wanted and without:
+        tell(f"{without}; so it is not applied by itself: `agents plan apply {plan.id}` applies the rest")
+    return wanted and not without  # guard: what is less than was asked for is taken by a person
 
 
 def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRequest | None) -> Plan:
@@ -300,11 +311,7 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None, ou
     asking = needing[0]
     waiting = asking.waiting_for if isinstance(asking.waiting_for, Mapping) else {}
     call = parts.lifecycle.asking(asking)
-    if asking.id != plan.id:
-        progress(f"sub-plan {asking.id} needs you: {title_of(asking)}")
-    told_reason(asking)
-    if call is not None:
-        progress(f"  {call.tool}: {spelt_arguments(call.arguments)}")
+    _tell_who_asks(plan, asking, call)
     if interactive() and call is not None:
         granted = _answer(parts, asking, partial(click.confirm, "Allow it?", err=True))
         if granted is None:
@@ -323,6 +330,18 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None, ou
     if commit is not None:
         progress("then it can be applied and committed; the message is to be given again")
     raise click.exceptions.Exit(_NEEDS_HUMAN)
+
+
+def _tell_who_asks(plan: Plan, asking: Plan, call: ToolCall | None) -> None:
+    """The question of the plan, or of the one below it; and what failed there meanwhile."""
+    if asking.id != plan.id:
+        progress(f"sub-plan {asking.id} needs you: {title_of(asking)}")
+    told_reason(asking)
+    if call is not None:
+        progress(f"  {call.tool}: {spelt_arguments(call.arguments)}")
+    failed = failed_below(plan)
+    if failed:  # guard: nobody answers without knowing what failed
+        progress(redact_text(f"{len(failed)} failed: {', '.join(map(str, failed))}"))
 
 
 def _answer(
