@@ -170,21 +170,23 @@ def test_only_named_variables_are_passed_and_ours_never(
     monkeypatch.setenv("AGENT_SETTING", "passed on")
     monkeypatch.setenv("CLEVERAGENTS_SERVER_TOKEN", "the door to everything")
     names = ("AGENT_SETTING", "CLEVERAGENTS_SERVER_TOKEN", "NOT_SET")
-    done = shell(runner, command, "env", passed=names)
-    assert "AGENT_SETTING=passed on" in done.output
+    done = shell(runner, command, "env; echo ${#AGENT_SETTING} characters", passed=names)
+    assert "AGENT_SETTING=***" in done.output
+    assert "9 characters" in done.output
     assert "nobody named" not in done.output
     assert "the door" not in done.output
     assert "NOT_SET" not in done.output
 
 
-def test_a_secret_that_was_passed_is_masked_wherever_this_process_prints(
+def test_what_was_passed_is_masked_in_what_it_says_and_wherever_this_process_prints(
     runner: GuardedCommandRunner, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOMEBODYS_API_KEY", "plainwordsandmore")
-    monkeypatch.setenv("AGENT_SETTING", "ordinarysetting")
-    done = shell(runner, command, "echo $SOMEBODYS_API_KEY", passed=("SOMEBODYS_API_KEY", "AGENT_SETTING"))
-    assert done.output == "plainwordsandmore\n"
-    assert redact_text(f"it said {done.output}") == f"it said {MASK}\n"
+    monkeypatch.setenv("AGENT_MODEL", "ordinarysetting")
+    script = "echo $SOMEBODYS_API_KEY, $AGENT_MODEL"
+    done = shell(runner, command, script, passed=("SOMEBODYS_API_KEY", "AGENT_MODEL"))
+    assert done.output == f"{MASK}, {MASK}\n"
+    assert redact_text("it said plainwordsandmore") == f"it said {MASK}"
     assert redact_text("ordinarysetting") == "ordinarysetting"
 
 

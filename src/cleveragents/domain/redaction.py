@@ -25,6 +25,7 @@ from collections.abc import Collection, Mapping
 __all__ = [
     "MASK",
     "keep_secret",
+    "kept_secrets",
     "redact",
     "redact_content",
     "redact_content_text",
@@ -138,6 +139,11 @@ def keep_secret(secret: str) -> None:
     """From now on this process masks the secret wherever it redacts. It is held in memory alone."""
     if len(secret) >= _SHORTEST:
         _kept[secret] = None
+
+
+def kept_secrets() -> tuple[str, ...]:
+    """Those that this process masks, for who has to look for them in what comes in pieces."""
+    return tuple(_kept)
 
 
 def redact_text(text: str, secrets: Collection[str] = ()) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from cleveragents.infrastructure.acp.bounds import SessionBounds
 from cleveragents.infrastructure.acp.program import agent_program
 from cleveragents.infrastructure.acp.transport import LineTransport
 from cleveragents.infrastructure.commands.guard import NOT_EXECUTED
+from cleveragents.infrastructure.commands.lent import mask_for
 from cleveragents.infrastructure.commands.talking_lines import Faults
 from cleveragents.infrastructure.commands.talking_process import TalkingProcess
 from cleveragents.infrastructure.commands.talking_program import ProgramPlace
@@ -56,13 +58,15 @@ class AcpSession:
         self._place = place
         self._bounds = bounds
         self._faults = Faults()
+        # guard: what it was given is in nothing that it says
+        self._mask = mask_for(request.environment, os.environ)
         self._process: TalkingProcess | None = None
 
     async def run(self, stop: StopSignal) -> AgentOutcome:
         """As `Agents.run` says; when this returns, the agent has ended."""
         workers = self._bounds.requests + self._bounds.terminals
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(workers, thread_name_prefix="acp"))
-        self._process = TalkingProcess(agent_program(self._request, self._place))
+        self._process = TalkingProcess(agent_program(self._request, self._place), self._mask)
         try:
             return await self._talked(self._process, stop)
         except _Broken as broken:
@@ -80,7 +84,7 @@ class AcpSession:
             if not over.done():
                 over.set_result(error)
 
-        answering = Answering(self._client, self._bounds, self._faults, end)
+        answering = Answering(self._client, self._bounds, self._faults, end, self._mask)
         transport = LineTransport(*await process.streams(), self._faults, self._bounds)
         connection = Connection(answering, transport)
         try:
@@ -151,7 +155,8 @@ class AcpSession:
         try:
             return await request_model(connection, method, params, answer)
         except RequestError as error:
-            raise _Broken(f"{method} failed: {str(error)[:_SAID]}{_details(error.data)}") from None
+            said = f"{self._mask.text(str(error))[:_SAID]}{_details(self._mask.value(error.data))}"
+            raise _Broken(f"{method} failed: {said}") from None
         except ValidationError:
             raise _Broken(f"what it answered to {method} is no answer") from None
         except ConnectionError:
@@ -184,7 +189,7 @@ class AcpSession:
             what = f"it had more than {self._request.processes} processes at once, and was ended"
         elif self._faults.found:
             what = f"{self._faults.found}, so it was ended"
-        complaint = process.complaint or redact_text(self._faults.printed)[-_PRINTED:]
+        complaint = process.complaint or redact_text(self._mask.text(self._faults.printed))[-_PRINTED:]
         said = f"; it said: {complaint}" if complaint else ""
         return ToolRefused(name, redact_text(f"{what[: 2 * _SAID]}{said}"))
 

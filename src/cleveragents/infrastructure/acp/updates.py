@@ -11,6 +11,7 @@ from cleveragents.application.ports.agents import AgentUpdate, Wanted
 from cleveragents.domain.json_value import freeze
 from cleveragents.domain.progress import ProgressKind
 from cleveragents.errors import InvalidPayload
+from cleveragents.infrastructure.commands.secret_mask import NO_SECRETS, SecretMask
 
 if TYPE_CHECKING:
     from acp.schema import AgentPlanUpdate, ToolCallProgress, ToolCallStart, ToolCallUpdate
@@ -40,7 +41,13 @@ class Updates:
     """The updates of one session. `tell` and `did` must not block. Not thread-safe: the session's loop uses
     it."""
 
-    def __init__(self, tell: Callable[[AgentUpdate], None], did: Callable[[str], None], shown: int) -> None:
+    def __init__(
+        self,
+        tell: Callable[[AgentUpdate], None],
+        did: Callable[[str], None],
+        shown: int,
+        mask: SecretMask = NO_SECRETS,
+    ) -> None:
         self._tell = tell
         self._did = did
         self._left_to_show = shown
@@ -48,12 +55,14 @@ class Updates:
         self._said = ""
         self._is_over = False
         self._pieces = {ProgressKind.PIECE: "", ProgressKind.THINKING: ""}
+        self._mask = mask
+        self._masked = {ProgressKind.PIECE: mask.stream(), ProgressKind.THINKING: mask.stream()}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def text(self) -> str:
         """The last message, or the end of it."""
-        return self._said
+        return self._said + self._masked[ProgressKind.PIECE].rest
 
     def take(self, update: object) -> None:
         """One update, of whichever kind."""
@@ -63,7 +72,7 @@ class Updates:
             case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
                 self._say(text)
             case schema.AgentThoughtChunk(content=schema.TextContentBlock(text=text)):
-                self._gather(ProgressKind.THINKING, text)
+                self._gather(ProgressKind.THINKING, self._masked[ProgressKind.THINKING].feed(text))
             case schema.ToolCallStart() | schema.ToolCallProgress():
                 self._take_call(update)
             case schema.AgentPlanUpdate():
@@ -81,6 +90,7 @@ class Updates:
     def finish(self) -> None:
         """Tells what is left to tell."""
         self._end_message()
+        self._end_of(ProgressKind.THINKING)
         self.flush()
 
     def flush(self) -> None:
@@ -96,16 +106,26 @@ class Updates:
     def _say(self, text: str) -> None:
         if self._is_over:  # after something else, another message begins
             self._said, self._is_over = "", False
+        self._add(self._masked[ProgressKind.PIECE].feed(text))
+
+    def _add(self, text: str) -> None:
         self._said = (self._said + text)[-_MOST_TEXT:]  # guard: it may talk for ever
         self._gather(ProgressKind.PIECE, text)
 
+    def _end_of(self, kind: ProgressKind) -> None:
+        self._gather(kind, self._masked[kind].finish())
+
     def _gather(self, kind: ProgressKind, text: str) -> None:
         """Together: one piece for each token would be more than anybody can look at."""
+        if not text:
+            return
         self._pieces[kind] = (self._pieces[kind] + text)[-_MOST_PIECE:]
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
 
     def _end_message(self) -> None:
+        if not self._is_over:
+            self._add(self._masked[ProgressKind.PIECE].finish())
         if self._said and not self._is_over:
             self.flush()
             self._show(ProgressKind.THOUGHT, self._said)
@@ -125,7 +145,8 @@ class Updates:
 
     def _take_plan(self, update: AgentPlanUpdate) -> None:
         self._end_message()
-        lines = [f"[{_MARKS[entry.status]}] {entry.content[:_SHOWN]}" for entry in update.entries[:_SHOWN]]
+        entries = [(entry.status, self._mask.text(entry.content)) for entry in update.entries[:_SHOWN]]
+        lines = [f"[{_MARKS[status]}] {content[:_SHOWN]}" for status, content in entries]
         self._show(ProgressKind.THOUGHT, "; ".join(lines)[:_MOST_PIECE])
 
     def _noted(self, update: ToolCallStart | ToolCallProgress | ToolCallUpdate) -> _Call:
@@ -133,11 +154,11 @@ class Updates:
         if update.kind is not None:
             call = replace(call, kind=update.kind)
         if update.title is not None:
-            call = replace(call, title=update.title)
+            call = replace(call, title=self._mask.text(update.title))
         if update.locations is not None:
-            call = replace(call, paths=tuple(place.path for place in update.locations))
+            call = replace(call, paths=tuple(self._mask.text(place.path) for place in update.locations))
         if update.raw_input is not None:
-            call = replace(call, details=update.raw_input)
+            call = replace(call, details=self._mask.value(update.raw_input))
         if len(self._calls) < _MOST_CALLS:  # guard: memory stays bounded
             self._calls[update.tool_call_id] = call
         return call

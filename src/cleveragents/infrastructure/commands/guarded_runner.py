@@ -34,7 +34,7 @@ from cleveragents.infrastructure.commands.environment import command_environment
 from cleveragents.infrastructure.commands.guard import NOT_EXECUTED
 from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER, GuardProcess
 from cleveragents.infrastructure.commands.guard_protocol import GuardProgram, GuardReport
-from cleveragents.infrastructure.commands.lent import furnish, keep_passed
+from cleveragents.infrastructure.commands.lent import furnish, keep_secrets_of, mask_for
 from cleveragents.infrastructure.commands.output_tail import OutputTail
 from cleveragents.infrastructure.commands.private_directory import make_directory, remove_directory
 from cleveragents.infrastructure.commands.program_lookup import TOOL, check_command, find_program
@@ -91,10 +91,13 @@ class GuardedCommandRunner:
         if stop.is_cancelled:
             return CommandResult(None, "", 0, 0.0, cancelled=True, isolated=isolated)
         started = time.monotonic()
-        tail = OutputTail(command.output_limit_bytes, on_output)
+        keep_secrets_of(self._allowed_names, os.environ)
+        mask = mask_for(command.passed, os.environ)
+        tail = OutputTail(command.output_limit_bytes, on_output, mask)  # guard: what it was given stays ours
         with self._place(command, isolated) as place:
             program = self._program(command, place, bubblewrap)
             report = self._watch(program, command.input, stop, tail)
+        tail.close()
         output, missing = tail.finish()
         if report["refused"] is not None:
             raise ToolRefused(TOOL, _why_refused(command, report["refused"], output))
@@ -142,7 +145,6 @@ class GuardedCommandRunner:
         home = HOME if own is None else str(own / "home")
         if command.home is not None:
             command = replace(command, argv=tuple(_at_home(word, home) for word in command.argv))
-        keep_passed(command.passed, os.environ)
         markers = {**command.markers, COMMAND_MARKER: uuid.uuid4().hex}
         environment = command_environment(
             replace(command, markers=markers),

@@ -1,27 +1,50 @@
 """What of the user's own a command is lent: copies of files of their home, and variables by name.
 
 Copies, so that nothing that the command writes there reaches the user's own; as many as are needed to know
-who the user is, not their whole home. A variable whose name says that it is secret is never shown again.
+who the user is, not their whole home. The values of the variables are masked in all that the command says,
+whatever they are called; those that may be secrets are never shown again by this process.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cleveragents.application.ports.commands import CommandHome
-from cleveragents.domain.redaction import MASK, keep_secret, redact
+from cleveragents.domain.redaction import MASK, keep_secret, kept_secrets, redact
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.commands.program_lookup import TOOL
+from cleveragents.infrastructure.commands.secret_mask import SecretMask
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "furnish", "keep_passed", "shown_by"]
+__all__ = ["MOST_BYTES", "MOST_FILES", "furnish", "keep_secrets_of", "mask_for", "shown_by"]
 
 MOST_BYTES = 64 << 20
 MOST_FILES = 5_000
 """Of all copies together: settings and credentials are small, histories and caches are not wanted."""
+
+_EVERYBODYS = frozenset(
+    {
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "PATH",
+        "PWD",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TERM",
+        "TMPDIR",
+        "HOSTNAME",
+    }
+)
+_NO_SECRET = re.compile(
+    r"(?:^|_)(?:MODEL|PROVIDER|MODE|LEVEL|HOST|PORT|REGION|LOCATION|PROJECT|VERSION|(?:BASE_)?URL|ENDPOINT)$"
+)
 
 
 def furnish(home: Path, wanted: CommandHome, program: str) -> None:
@@ -38,8 +61,20 @@ def furnish(home: Path, wanted: CommandHome, program: str) -> None:
             file.write(content)
 
 
-def keep_passed(names: Iterable[str], inherited: Mapping[str, str]) -> None:
-    """From now on nothing in this process prints those that are secret."""
+def mask_for(names: Iterable[str], inherited: Mapping[str, str]) -> SecretMask:
+    """Masks what the variables of these names hold, and every secret that is known. From now on nothing in
+    this process prints their values, but for those which only say where to go or what to use: these may
+    stand in files, and are masked only in what the program says."""
+    values = {name: inherited[name] for name in names if inherited.get(name) and not _is_everybodys(name)}
+    for name, value in values.items():
+        if not _NO_SECRET.search(name):
+            keep_secret(value)
+    keep_secrets_of(values, inherited)
+    return SecretMask((*values.values(), *kept_secrets()))
+
+
+def keep_secrets_of(names: Iterable[str], inherited: Mapping[str, str]) -> None:
+    """From now on nothing in this process prints those whose names say that they are secret."""
     for name in names:
         value = inherited.get(name, "")
         if redact({name: value}) == {name: MASK}:
@@ -92,6 +127,10 @@ class _Copying:
 
     def _refused(self, source: Path, problem: str) -> ToolRefused:
         return ToolRefused(TOOL, f"{source}, which {self._program!r} is to have a copy of, {problem}")
+
+
+def _is_everybodys(name: str) -> bool:
+    return name in _EVERYBODYS or name.startswith(("XDG_", "LC_"))
 
 
 def _for_its_owner(path: str, flags: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cleveragents.infrastructure.commands.secret_mask import NO_SECRETS, SecretMask
+
 __all__ = ["OutputTail"]
 
 _SLACK_BYTES = 65536
@@ -12,17 +14,28 @@ _LONGEST_CHARACTER = 4
 
 class OutputTail:
     """The last `limit` bytes of a stream, in bounded memory; `tell` is called with each chunk as it comes.
+    Neither has the secrets that are masked.
 
     Not thread-safe: one reader fills it.
     """
 
-    def __init__(self, limit: int, tell: Callable[[bytes], None] | None = None) -> None:
+    def __init__(
+        self, limit: int, tell: Callable[[bytes], None] | None = None, mask: SecretMask = NO_SECRETS
+    ) -> None:
         self._limit = max(limit, 0)
         self._tell = tell
         self._kept = bytearray()
         self._dropped = 0
+        self._masked = mask.stream_of_bytes()
 
     def append(self, chunk: bytes) -> None:
+        self._take(self._masked.feed(chunk.decode("latin-1")).encode("latin-1"))
+
+    def close(self) -> None:
+        """Nothing comes any more: what may have been the beginning of a secret is told."""
+        self._take(self._masked.finish().encode("latin-1"))
+
+    def _take(self, chunk: bytes) -> None:
         self._kept += chunk
         # guard: memory stays bounded; the slack makes cutting rare
         if len(self._kept) > self._limit + _SLACK_BYTES:
@@ -34,7 +47,7 @@ class OutputTail:
         """The text, with a first line that says how many bytes are missing, if any; and that number."""
         if len(self._kept) > self._limit:
             self._cut()
-        kept = bytes(self._kept)
+        kept = bytes(self._kept) + self._masked.rest.encode("latin-1")
         if self._dropped:
             kept = self._whole_characters(kept)
         text = kept.decode("utf-8", "backslashreplace")

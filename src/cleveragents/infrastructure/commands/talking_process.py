@@ -23,6 +23,7 @@ from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER
 from cleveragents.infrastructure.commands.guard_protocol import GuardProgram, GuardReport
 from cleveragents.infrastructure.commands.output_tail import OutputTail
 from cleveragents.infrastructure.commands.private_directory import remove_directory
+from cleveragents.infrastructure.commands.secret_mask import NO_SECRETS, SecretMask
 
 __all__ = ["MESSAGE_BYTES", "TalkingProcess"]
 
@@ -41,10 +42,10 @@ _GUARD_NEEDS = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 class TalkingProcess:
     """A running program. Not thread-safe: the loop on whose thread it was made uses it."""
 
-    def __init__(self, program: GuardProgram) -> None:
+    def __init__(self, program: GuardProgram, mask: SecretMask = NO_SECRETS) -> None:
         self._program = program
         self._marker = program["markers"][COMMAND_MARKER]
-        self._complaints = OutputTail(_COMPLAINT_BYTES)
+        self._complaints = OutputTail(_COMPLAINT_BYTES, mask=mask)
         self._said = bytearray()
         self._watched: dict[int, Callable[[bytes], None]] = {}
         self._ending: asyncio.Task[None] | None = None

@@ -22,7 +22,7 @@ from cleveragents.infrastructure.commands.environment import command_environment
 from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER
 from cleveragents.infrastructure.commands.guard_protocol import GuardProgram
 from cleveragents.infrastructure.commands.guarded_runner import Isolation
-from cleveragents.infrastructure.commands.lent import furnish, keep_passed
+from cleveragents.infrastructure.commands.lent import furnish, keep_secrets_of
 from cleveragents.infrastructure.commands.program_lookup import find_program
 
 __all__ = ["ProgramPlace", "bubblewrap_for", "talking_program"]
@@ -80,7 +80,7 @@ def talking_program(
     if command.home is not None:
         furnish(private / "home", command.home, command.argv[0])
         command = replace(command, argv=tuple(word.replace(HOME_IN_ARGV, home) for word in command.argv))
-    keep_passed(command.passed, os.environ)
+    keep_secrets_of(place.allowed_names, os.environ)
     markers = {**place.markers, COMMAND_MARKER: uuid.uuid4().hex}
     environment = command_environment(
         replace(command, markers=markers),
