@@ -23,6 +23,7 @@ __all__ = [
     "called",
     "merged_already",
     "place_of",
+    "told_disagreement",
     "told_failure",
     "told_left_out",
     "waiting_for_children",
@@ -109,15 +110,24 @@ def waiting_for_children(parent: Plan, view: TreeView) -> JsonValue:
 
 def waiting_for_resolution(parent: Plan, conflicts: Sequence[KeptConflict]) -> JsonValue:
     """What a parent is put down for that cannot say which side is right."""
-    paths = list(dict.fromkeys(conflict.shown_path for conflict in conflicts))
-    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
     resolve = f"`agents plan resolve {parent.id} PATH --ours|--theirs|--edited`"
     return {
         "for": CONFLICT,
-        "what": f"sub-plans disagree about {', '.join(paths[:_NAMED])}{more}",
+        "what": told_disagreement(conflicts),
         "remedy": f"{resolve} for each, then `agents plan resume {parent.id}`",
-        "paths": paths,
+        "paths": _paths(conflicts),
     }
+
+
+def told_disagreement(conflicts: Sequence[KeptConflict]) -> str:
+    """What it is about, in short."""
+    paths = _paths(conflicts)
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return f"sub-plans disagree about {', '.join(paths[:_NAMED])}{more}"
+
+
+def _paths(conflicts: Sequence[KeptConflict]) -> list[str]:
+    return list(dict.fromkeys(conflict.shown_path for conflict in conflicts))
 
 
 def _asks(view: TreeView, number: int) -> list[Mapping[str, JsonValue]]:
