@@ -154,6 +154,30 @@ def test_a_verdict_holds_for_its_tree_and_for_no_other(plans: PlanBench) -> None
     assert len(verdicts(plans, same)) == 1
 
 
+def test_a_verdict_that_holds_again_is_the_last_that_is_kept(plans: PlanBench) -> None:
+    """As after a correction whose mending came back to the same files: nobody is shown another tree's."""
+    runs: list[object] = []
+    plans.parts.own_checkout = lambda *asked: runs.append(asked)
+    plan = plans.done(write("x.txt", ""), checks=[check("true"), check("true; true")])
+    first, _ = plans.parts.check_runs.of_plan(plan.id)
+    elsewhere = replace(first, tree="another", verdict=CheckVerdict.FAILED)
+    plans.parts.check_runs.record(elsewhere)
+    plans.apply(plan)
+    assert len(runs) == 2
+    *_, last = plans.parts.check_runs.of_plan(plan.id)
+    assert (last.command, last.verdict, last.tree) == ("true", CheckVerdict.PASSED, first.tree)
+    assert len(verdicts(plans, plan)) == 4
+
+
+def test_a_pass_is_none_once_the_check_failed_on_the_same_tree(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", ""), checks=[check("true")])
+    (passed,) = plans.parts.check_runs.of_plan(plan.id)
+    plans.parts.check_runs.record(replace(passed, verdict=CheckVerdict.FAILED))
+    plans.parts.own_checkout = lambda *asked: "it looks elsewhere"
+    with pytest.raises(CheckFailed, match="looks elsewhere"):
+        plans.apply(plan)
+
+
 def test_a_failed_check_is_tried_again(plans: PlanBench) -> None:
     problems: list[str | None] = [None, "not yet", "not yet"]
     plans.parts.own_checkout = lambda *asked: problems.pop()

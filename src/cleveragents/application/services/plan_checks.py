@@ -8,7 +8,7 @@ part of it either, so checks run without them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -73,11 +73,7 @@ class PlanChecks:
         if not checks:
             return []
         tree = ground.sandbox.tree(ground.states)
-        passed = {
-            run.command: run
-            for run in self.store.of_plan(ground.plan_id)
-            if run.tree == tree and run.verdict is CheckVerdict.PASSED
-        }
+        passed = self._passed(ground.plan_id, tree)
         if all(check.command in passed for check in checks):
             return [passed[check.command] for check in checks]
         recorded = [path for path, state in ground.recorded.items() if state is not None]
@@ -93,6 +89,22 @@ class PlanChecks:
                     run = passed[check.command]
                 runs.append(run)
         return runs
+
+    def _passed(self, plan_id: str, tree: str) -> dict[str, CheckRun]:
+        """What need not run on that tree again. Where it said something else of another tree since, it is
+        kept anew: what was said last is what people see, and what decides."""
+        last: dict[str, CheckRun] = {}
+        on_tree: dict[str, CheckRun] = {}
+        for run in self.store.of_plan(plan_id):
+            last[run.command] = run
+            if run.tree == tree:
+                on_tree[run.command] = run
+        passed = {command: run for command, run in on_tree.items() if run.verdict is CheckVerdict.PASSED}
+        for command, run in passed.items():
+            if last[command].tree != tree:
+                passed[command] = replace(run, ended_at=self.clock.now())
+                self.store.record(passed[command])
+        return passed
 
     def _one(self, check: Check, ground: CheckGround, tree: str) -> CheckRun:
         sandbox = ground.sandbox
