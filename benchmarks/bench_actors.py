@@ -1,8 +1,9 @@
 """An actor of twenty model calls, from YAML through the bridge, beside the same calls in bare LangGraph.
 
-Both call the same host, which answers at once, and keep the same conversation. With persistence ours is on
-our checkpointer and theirs on LangGraph's own for SQLite, both waiting for every checkpoint and with the same
-`synchronous`: aim ≤ 1.5 a node. Without, ours goes through the bridge and neither keeps anything: aim ≤ 1.15.
+Both call the same host, which answers at once, each call under a name of its own, because the host remembers
+calls by name; and both keep the same conversation. With persistence ours is on our checkpointer and theirs on
+LangGraph's own for SQLite, both waiting until a call is kept and with the same `synchronous`: aim ≤ 1.5 a node.
+Without, ours goes through the bridge and neither keeps anything: aim ≤ 1.15.
 """
 
 from __future__ import annotations
@@ -131,12 +132,14 @@ class _Bare:
 
     def __init__(self, graph: Any, actor: Any, host: Any) -> None:
         self._graph, self._actor, self._host = graph, actor, host
+        self._numbers = count()
 
     async def ainvoke(self, input_: Any, config: Any = None, /) -> Any:
         from cleveragents.langgraph.run_context import RunContext
         from cleveragents.langgraph.state import first_state
 
-        context = RunContext(self._host, "plan/execute/1", lambda progress: None)
+        thread_id = f"plan/execute/{next(self._numbers)}"
+        context = RunContext(self._host, thread_id, lambda progress: None)
         begun = first_state(self._actor, input_, path="")
         return await self._graph.ainvoke(begun, {"recursion_limit": 200}, context=context)
 
@@ -157,10 +160,12 @@ def _thinking(host: Any, name: str) -> Callable[[_State], Any]:
     from cleveragents.domain.conversation import Message, Role
     from cleveragents.domain.json_value import thaw
 
+    numbers = count()
+
     async def think(state: _State) -> _State:
         asked = Message(Role.USER, f"Do {state['goal']}.")
         request = ModelRequest(messages=[asked], max_output_tokens=4_000)
-        reply = await host.think(None, request, key=f"{name}.1", actor="bench/chain", node=name)
+        reply = await host.think(None, request, key=f"{name}.{next(numbers)}", actor="bench/chain", node=name)
         return {"messages": [thaw(asked.to_json()), thaw(reply.message.to_json())]}
 
     return think
