@@ -2,7 +2,7 @@
 
 Both call the same host, which answers at once, each call under a name of its own, because the host remembers
 calls by name; and both keep the same conversation. With persistence ours is on our checkpointer and theirs on
-LangGraph's own for SQLite, both waiting until a call is kept and with the same `synchronous`: aim ≤ 1.5 a node.
+LangGraph's own for SQLite, both waiting until a call is kept, with the same `synchronous`: aim ≤ 1.5 a node.
 Without, ours goes through the bridge and neither keeps anything: aim ≤ 1.15.
 """
 
