@@ -639,6 +639,25 @@ def test_a_plan_that_is_sent_elsewhere_goes_there_whoever_moves_it(trees: TreeBe
         trees.parts.lifecycle.queue(replace(queued, version=2))
 
 
+def test_of_two_who_wake_a_whole_one_does(trees: TreeBench) -> None:
+    plan = work_once(trees, trees.tree(part("x", write("x.txt", ""))))
+    child = trees.child(plan, "x")
+    child = trees.parts.plans.move(child, (child.phase, PlanState.ERRORED), now=trees.container.clock.now())
+    queueing = trees.parts.lifecycle.queueing
+    first = queueing.woken(plan, [child])
+    assert first.state is PlanState.QUEUED
+    assert queueing.woken(plan, [child]) == first  # it saw the whole before the other did
+    of_whole = [job for job in trees.container.jobs.list() if job.payload["plan_id"] == plan.id]
+    assert [job.state for job in of_whole] == [JobState.SUCCEEDED, JobState.QUEUED]
+
+
+def test_a_plan_whose_job_is_not_known_any_more_has_none(trees: TreeBench) -> None:
+    plan = trees.tree(part("x", write("x.txt", "")))
+    queueing = trees.parts.lifecycle.queueing
+    assert queueing.job_of(plan) is not None
+    assert queueing.job_of(replace(plan, job_id="nobody")) is None
+
+
 def test_leave_to_spawn_is_no_tool_of_any_actor() -> None:
     tools = SpawnTools()
     assert tools.names() == ("spawn",)
