@@ -25,6 +25,7 @@ from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetSt
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.crash.programs.budget_spender import DEATHS, LIMIT, NOW, WANTED
 from tests.races.one_connection import in_memory_database
+from tests.ready_database import ready_database
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.budget_spender"]
@@ -49,7 +50,7 @@ def spent_by_all(url: str, *, store: str = "SqlBudgetStore", calls: int = 0) -> 
 
 
 def test_eight_processes_on_one_budget_never_exceed_it_though_some_are_killed(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/budget.db"
+    url = ready_database(tmp_path / "budget.db")
     ended = spent_by_all(url, calls=40)
     # Those whose call was refused in that moment had no call to die in.
     assert set(ended["codes"][DEATHS:]) == {0}
@@ -68,7 +69,7 @@ def test_eight_processes_on_one_budget_never_exceed_it_though_some_are_killed(tm
 
 
 def test_of_eight_that_ask_before_any_of_them_has_spent_three_are_given_leave(tmp_path: Path) -> None:
-    ended = spent_by_all(f"sqlite:///{tmp_path}/budget.db")
+    ended = spent_by_all(ready_database(tmp_path / "budget.db"))
     assert ended["codes"] == [0] * PROCESSES
     assert sum(one["given"] for one in ended["seen"]) == LIMIT // WANTED
     assert max(one["most"] for one in ended["seen"]) <= LIMIT
@@ -76,7 +77,7 @@ def test_of_eight_that_ask_before_any_of_them_has_spent_three_are_given_leave(tm
 
 def test_a_budget_that_counts_when_a_call_is_over_is_caught(tmp_path: Path) -> None:
     """What most tools do: no reservation, so all eight are given what is there for three."""
-    ended = spent_by_all(f"sqlite:///{tmp_path}/budget.db", store="SettledLaterBudgetStore")
+    ended = spent_by_all(ready_database(tmp_path / "budget.db"), store="SettledLaterBudgetStore")
     assert sum(one["given"] for one in ended["seen"]) == PROCESSES
     assert max(one["most"] for one in ended["seen"]) > LIMIT
 

@@ -16,6 +16,7 @@ from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
 from tests.crash.programs.change_recorder import THREADS
+from tests.ready_database import ready_database
 
 PROGRAM = "tests.crash.programs.change_recorder"
 
@@ -73,12 +74,12 @@ def go_on(store: SqlChangesetStore, kept: dict[str, object]) -> None:
 @pytest.mark.parametrize("nth", [2, 3, 12, 60])
 @pytest.mark.parametrize("point", ["store.write.before_commit", "store.write.after_commit"])
 def test_killed_at_a_commit_nothing_acknowledged_is_lost(tmp_path: Path, point: str, nth: int) -> None:
-    url = f"sqlite:///{tmp_path}/changes.db"
+    url = ready_database(tmp_path / "changes.db")
     told = run_until_killed(url, point=point, nth=nth)
     check_kept(url, told)
 
 
 def test_killed_at_any_moment_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     for kill_after in (1, 333):
-        url = f"sqlite:///{tmp_path}/changes-{kill_after}.db"
+        url = ready_database(tmp_path / f"changes-{kill_after}.db")
         check_kept(url, run_until_killed(url, kill_after=kill_after))

@@ -13,6 +13,7 @@ from cleveragents.infrastructure.persistence.database import Database, open_data
 from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
 from tests.crash.programs.graph_walker import INPUT, NODES, graph_of
+from tests.ready_database import ready_database
 
 PROGRAM = "tests.crash.programs.graph_walker"
 SECONDS_LIMIT = 90.0
@@ -59,7 +60,7 @@ def kept(database: Database) -> list[str]:
 def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
     tmp_path: Path, point: str, nth: int, which: str
 ) -> None:
-    url = f"sqlite:///{tmp_path}/graphs.db"
+    url = ready_database(tmp_path / "graphs.db")
     journal = tmp_path / "journal"
     with walk(url, "plan/execute", journal, point, nth, which) as process:
         assert process.wait(SECONDS_LIMIT) == -signal.SIGKILL
@@ -76,7 +77,7 @@ def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
 
 
 def test_processes_that_walk_their_graphs_at_once_lose_nothing(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/graphs.db"
+    url = ready_database(tmp_path / "graphs.db")
     running = [walk(url, f"plan/{number}", tmp_path / str(number)) for number in range(3)]
     for process in running:
         with process:

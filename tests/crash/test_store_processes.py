@@ -14,6 +14,7 @@ import pytest
 from cleveragents.infrastructure.persistence.database import open_database
 from tests.contracts.databases import Child, changeset_ids, start_child
 from tests.postgres import PostgresServer, postgres_server
+from tests.ready_database import ready_database
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +95,7 @@ def test_eight_processes_lose_nothing_on_postgresql_when_half_are_killed(postgre
 def test_a_kill_at_the_commit_leaves_all_of_a_write_or_nothing(
     tmp_path: Path, postgres: PostgresServer, product: str, point: str, kept: list[str]
 ) -> None:
-    url = f"sqlite:///{tmp_path}/store.db" if product == "sqlite" else postgres.url()
-    open_database(url).close()
+    url = ready_database(tmp_path / "store.db") if product == "sqlite" else postgres.ready_url()
     child = start_child("crash", url, point)
     child.wait_ready()
     child.go()

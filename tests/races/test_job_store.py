@@ -19,6 +19,7 @@ from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import hammer
 from tests.races.naive_job_store import LockedStepsJobStore, NaiveJobStore, SelectThenUpdateJobStore
+from tests.ready_database import ready_database
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ANN = WorkerIdentity("ann", "here", 1, 1)
@@ -147,7 +148,7 @@ def test_a_select_and_an_update_that_trusts_it_hand_one_job_to_two(tmp_path: Pat
     """What `tests/contracts/test_job_store.py` asks of every store, and this one cannot give."""
     both_looked = threading.Barrier(2)
     got: list[tuple[str, int]] = []
-    with open_database(f"sqlite:///{tmp_path}/jobs.db") as database:
+    with open_database(ready_database(tmp_path / "jobs.db")) as database:
         store = SelectThenUpdateJobStore(database, lambda: both_looked.wait(30))
         store.submit(NewJob("build"), now=NOW)
 

@@ -35,6 +35,7 @@ from tests.races.naive_plan_store import (
 )
 from tests.races.one_connection import content_of, in_memory_database
 from tests.races.plan_mover import CALLS
+from tests.ready_database import ready_database
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
@@ -211,7 +212,7 @@ def test_of_processes_that_saw_the_same_version_one_moves_the_plan_and_numbers_h
     tmp_path: Path,
 ) -> None:
     processes = 4
-    url = f"sqlite:///{tmp_path}/plans.db"
+    url = ready_database(tmp_path / "plans.db")
     with open_database(url) as database:
         store = SqlPlanStore(database, CountingIdentifiers("PLAN"))
         plan = store.create(NewPlan("g", "a/b", "/r"), now=NOW)

@@ -20,6 +20,7 @@ from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.naive_tree import LookThenSpawnPlanStore
 from tests.races.one_connection import content_of, in_memory_database
 from tests.races.plan_spawner import FULL, NOW, parent_in, sizes
+from tests.ready_database import ready_database
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60.0
@@ -97,7 +98,7 @@ def test_a_store_that_looks_before_it_spawns_is_caught() -> None:
 
 
 def test_two_processes_let_it_grow_as_far_as_it_may_and_no_further(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/tree.db"
+    url = ready_database(tmp_path / "tree.db")
     with open_database(url) as database:
         parent, job_id = parent_in(database)
         command = [sys.executable, "-m", "tests.races.plan_spawner", url, parent.id, job_id]
