@@ -115,6 +115,8 @@ def test_goals_run_by_their_needs_and_are_applied_as_one_plan(agents: Agents, re
     assert f"part of   {ran.id}: Say color" in text
     refused = agents("plan", "apply", code)
     assert (refused.code, f"agents plan apply {ran.id}" in refused.err) == (2, True), refused.err
+    refused = agents("plan", "review", code, "src/paint.py")
+    assert (refused.code, "left out" in refused.err) == (2, False), refused.err
 
     assert [plan["id"] for plan in listed(agents)] == [ran.id]
     every = listed(agents, "--all")
@@ -216,6 +218,41 @@ def test_a_sub_plan_that_needs_leave_is_named_and_its_answer_goes_on_with_the_wh
     assert (repository / "README.md").read_text() == "The color of it.\n"
 
 
+def test_every_part_that_needs_leave_is_offered_with_the_name_it_has_in_the_file(agents: Agents) -> None:
+    text = """\
+goals:
+  - {name: red, action: builtin/replace, arguments: {pattern: colour, replacement: red, glob: README.md}}
+  - {name: blue, action: builtin/replace, arguments: {pattern: other, replacement: blue, glob: src/*}}
+  - {name: last, action: builtin/command, arguments: {argv: [touch, last]}, needs: [red, blue]}
+"""
+    ran = run(agents, text, "--profile", "manual")
+    parts = parts_of(agents, ran.id)
+    assert {name: part["status"] for name, part in parts.items()} == {
+        "red": "waiting",
+        "blue": "waiting",
+        "last": "to come",
+    }
+    table = agents("plan", "show", ran.id).out
+    for name in ("red", "blue"):
+        assert f"agents plan approve {parts[name]['id']} 1" in table
+        assert f"agents plan approve {parts[name]['id']} 1" in ran.err
+        assert f"allows it ({name})" in table
+    assert f"{parts['red']['id'][-6:]} and {parts['blue']['id'][-6:]} need you" in table
+    assert f"agents plan resume {ran.id}" not in table
+    tree = agents("plan", "tree", ran.id).out
+    assert f"sub-plan {parts['red']['id']}: red" in tree
+    assert "sub-plan: last (to come; needs red, blue)" in tree
+    rows = json.loads(agents("plan", "tree", ran.id, "--format", "json").out)
+    assert [(row["name"], row["status"], row["needs"]) for row in rows] == [
+        ("red", "waiting", []),
+        ("blue", "waiting", []),
+        ("last", "to come", ["red", "blue"]),
+    ]
+    assert "sub-plans 0/3" in agents("plan", "list").out
+    assert agents("plan", "cancel", ran.id).code == 0
+    assert parts_of(agents, ran.id)["last"]["status"] == "not run"
+
+
 def test_on_a_terminal_one_is_asked_for_a_sub_plan_as_for_a_plan(agents: Agents, repository: Path) -> None:
     ran = run(agents, ASKING, "--profile", "manual", "--format", "plain", typed="y\ny\n")
     assert ran.code == 0, ran.err
@@ -249,6 +286,21 @@ def test_parts_that_disagree_leave_a_conflict_that_a_person_decides(agents: Agen
     assert "open conflicts" in text
     assert agents("plan", "resolve", ran.id, "README.md", "--theirs").code == 0
     assert shown(agents, ran.id)["conflicts"] == []
+    text = agents("plan", "show", ran.id).out
+    assert "all that its sub-plans disagreed about is decided; it can go on" in text
+    assert f"agents plan resolve {ran.id}" not in text
+    assert agents("plan", "resume", ran.id).code == 3
+    # Who takes the decision back has to decide again.
+    (resolved,) = (call for call in shown(agents, ran.id)["calls"] if call["tool"] == "resolve")
+    assert (resolved["changed"], "README.md" in resolved["what"]) == (1, True), resolved
+    assert agents("plan", "rollback", ran.id, str(resolved["number"])).code == 0
+    text = agents("plan", "show", ran.id).out
+    assert "execute/complete: its sub-plans disagree, and you are to decide" in text
+    assert f"agents plan resolve {ran.id}" in text
+    assert f"agents plan apply {ran.id}" not in text
+    waits = agents("plan", "resume", ran.id)
+    assert (waits.code, "it was done already" in waits.err) == (3, False), waits.err
+    assert agents("plan", "resolve", ran.id, "README.md", "--theirs").code == 0
     assert agents("plan", "resume", ran.id, "--yes").code == 0
     assert (repository / "README.md").read_text() == "The blue of it.\n"
 
@@ -299,6 +351,13 @@ goals:
     assert ran.code == 1, ran.err
     states = {name: part["state"] for name, part in parts_of(agents, ran.id).items()}
     assert states == {"bad": "errored", "long": "errored"}  # it can go on when the other is mended
+    parts = parts_of(agents, ran.id)
+    assert {name: part["status"] for name, part in parts.items()} == {"bad": "errored", "long": "stopped"}
+    assert "says what 'bad' did" in ran.err
+    assert "says what 'long' did" not in ran.err
+    error = shown(agents, ran.id)["error"]
+    assert error.index("(bad) failed") < error.index("(long) was stopped")
+    assert "it was stopped, because another part failed" in agents("plan", "show", parts["long"]["id"]).out
 
 
 def test_a_tree_is_cancelled_cleaned_up_and_deleted_as_one(agents: Agents, tmp_path: Path) -> None:
@@ -429,8 +488,5 @@ def test_a_plan_whose_sub_plans_run_elsewhere_is_to_be_looked_at_again(tmp_path:
         assert joint_exit_code([0, 75, 3]) == 3
         assert joint_exit_code([75, 130]) == 1
         assert state_in_short(bench.parts, plan).startswith("sub-plans")
-        assert [command.split()[2] for command, _ in steps_from(bench.parts, plan)] == [
-            "watch",
-            "resume",
-            "cancel",
-        ]
+        # Nobody works on any: that is what is missing.
+        assert [command.split()[2] for command, _ in steps_from(bench.parts, plan)] == ["resume", "cancel"]

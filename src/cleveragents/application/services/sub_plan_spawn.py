@@ -113,6 +113,7 @@ def _new(ground: ActorGround, task: Task, tree: str) -> NewPlan:
         request["arguments"] = {**given, "goal": goal} if listed or "goal" in given else given
     whole: Mapping[str, JsonValue] = {
         **request,
+        "name": redact_text(task.name),
         # A sub-plan may do no more than its parent, whatever its action says.
         "profile": "+".join(filter(None, [strategy.profile, strategy.action_profile])),
         "directory": strategy.directory,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.merge_conflict import KeptConflict
 from cleveragents.domain.plan import Plan
@@ -66,14 +67,17 @@ def told_left_out(left: Iterable[tuple[str, str]]) -> str:
 
 def told_failure(parent: Plan, view: TreeView) -> str:
     """Why a plan failed whose sub-plans did: which, why, and what was not run because of it."""
-    said = []
+    said, stopped = [], []
     fates = view.fates()
     for number, fate in fates.items():
         child = view.child(number)
-        if fate is Fate.FAILED and child is not None:
+        if fate is Fate.FAILED and child is not None and is_mere_stop(child.error):
+            stopped.append(f"{called(view, number)} was stopped for that [{child.id}]")
+        elif fate is Fate.FAILED and child is not None:
             said.append(f"{called(view, number)} failed: {_brief(child.error)} [{child.id}]")
         elif fate is Fate.CANCELLED and child is not None:
             said.append(f"{called(view, number)} was {child.state.value} [{child.id}]")
+    said += stopped
     blocked = [called(view, number) for number, fate in fates.items() if fate is Fate.BLOCKED]
     if blocked:
         said.append(f"not run, because it needs that: {', '.join(blocked)}")

@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
+from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact, redact_text
+from cleveragents.domain.sub_plan import SUB_PLANS
 from cleveragents.errors import CheckFailed, PlanError, SandboxMissing
 from cleveragents.interfaces.cli.budget_options import spending_of
 from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
 from cleveragents.interfaces.cli.plan_family import (
+    LEFT_OUT,
     conflicts_of,
     left_out_in_words,
     left_out_of,
@@ -39,6 +43,7 @@ __all__ = [
     "ensure_checked",
     "lines_of",
     "objection_to",
+    "part_rows",
     "spelt_arguments",
     "summary_of",
     "tell_left_out",
@@ -75,6 +80,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
     except PlanError as error:
         problem = error.reason
     reviews = parts.reviews.of_plan(plan.id)
+    rows = part_rows(parts, plan)
     return fields_of(plan) | {
         "sandbox": place,
         "notes": list(notes),
@@ -85,17 +91,52 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "left_out": [review.subject for review in reviews if not review.accepted],
         "checks": freeze(checks_of(parts, plan)),
         "spending": freeze(spending_of(parts, plan)),
-        "sub_plans": freeze(parts_of(parts, plan)),
+        "sub_plans": freeze(rows),
+        "sub_plans_done": sum(row["phase"] == "execute" and row["state"] == "complete" for row in rows),
         "parts_left_out": freeze(
             [{"name": redact_text(name), "why": redact_text(why)} for name, why in left_out_of(parts, plan)]
         ),
         "conflicts": freeze(conflict_rows(parts, plan)),
         "corrections": freeze(correction_rows(parts, plan)),
         "calls": [
-            {"number": call.number, "tool": call.tool, "state": call.state.value, "error": call.error}
+            {
+                "number": call.number,
+                "tool": call.tool,
+                "what": redact_text(spelt_arguments(call.arguments)),
+                "state": call.state.value,
+                "changed": _files_changed(parts, call),
+                "error": call.error,
+            }
             for call in parts.history.calls(plan.id)
         ],
     }
+
+
+def part_rows(parts: PlanParts, plan: Plan) -> list[Row]:
+    """Its own sub-plans, those that are not begun included, each with how it stands in a word or two."""
+    over = plan.state.ended or plan.state is PlanState.COMPLETE
+    return [row | {"status": _status_of_part(row, over=over)} for row in parts_of(parts, plan)]
+
+
+def _status_of_part(row: Row, *, over: bool) -> str:
+    """One that is done is merged or not; one that is not made yet waits for others, unless all is over. One
+    that was stopped because another failed did not fail itself."""
+    error, state = row["error"], row["state"]
+    if state is None:
+        return "not run" if over else "to come"
+    if state == LEFT_OUT:
+        return f"{LEFT_OUT} ({row['why']})"
+    if row["merged"]:
+        return "merged"
+    if state == "errored" and isinstance(error, str) and is_mere_stop(error):
+        return "stopped"
+    if state == "waiting" and row["waits_for"] == SUB_PLANS:
+        return SUB_PLANS
+    return "to merge" if state == "complete" else str(state)
+
+
+def _files_changed(parts: PlanParts, call: ToolCall) -> int:
+    return 0 if call.changeset_id is None else parts.changesets.get(call.changeset_id).length
 
 
 def conflict_rows(parts: PlanParts, plan: Plan) -> list[Row]:
@@ -251,12 +292,11 @@ def lines_of(row: Mapping[str, JsonValue]) -> str:
 
 def call_fields(parts: PlanParts, call: ToolCall) -> Row:
     """One call, all of it."""
-    changed = 0 if call.changeset_id is None else parts.changesets.get(call.changeset_id).length
     return {
         "number": call.number,
         "tool": call.tool,
         "state": call.state.value,
-        "changed": changed,
+        "changed": _files_changed(parts, call),
         "changeset": call.changeset_id,
         "approval": call.approval,
         "started": timestamp(call.started_at),

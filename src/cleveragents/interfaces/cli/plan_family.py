@@ -172,8 +172,13 @@ def _row(
         "needs": list(needs),
         "merged": merged,
         "why": None,
+        "waits_for": None if child is None else _waited(child),
         "error": None if child is None or child.error is None else redact_text(child.error),
     }
+
+
+def _waited(plan: Plan) -> JsonValue:
+    return plan.waiting_for.get("for") if isinstance(plan.waiting_for, Mapping) else None
 
 
 def _merged(parts: PlanParts, plan_id: str) -> frozenset[str]:

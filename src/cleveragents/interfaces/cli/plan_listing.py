@@ -12,7 +12,7 @@ from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.narrow import is_narrow
 from cleveragents.interfaces.cli.output import Output, ago, format_option, progress
-from cleveragents.interfaces.cli.plan_family import left_out_of, short_of, title_of, wanted_parts
+from cleveragents.interfaces.cli.plan_family import left_out_of, short_of, title_with_goal, wanted_parts
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, state_in_short
 from cleveragents.interfaces.cli.session import Session, pass_session
@@ -113,7 +113,9 @@ def _row(
     row |= {"goal": goal_of(plan)}
     if plan.parent_id is not None:
         whole = "" if below else f" (part of {short_of(plan.parent_id)})"
-        row |= {"goal": f"{'  ' * plan.depth * below}{title_of(plan)}{whole}"}
+        row |= {"goal": f"{'  ' * plan.depth * below}{title_with_goal(plan)}{whole}"}
+    if waits_for_sub_plans(plan):  # and not for whoever reads this
+        row |= {"state": state_in_short(parts, plan)}
     if output.for_eyes:
         row |= {"updated": ago(plan.updated_at, now), "state": state_in_short(parts, plan)}
     return row

@@ -17,7 +17,7 @@ from cleveragents.interfaces.cli.budget_options import spent_in_words
 from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import Output, ago, format_option, printable
 from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
-from cleveragents.interfaces.cli.plan_family import LEFT_OUT, conflicts_of, short_of, title_of
+from cleveragents.interfaces.cli.plan_family import conflicts_of, short_of, title_of
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
 from cleveragents.interfaces.cli.plan_remains import was_removed
 from cleveragents.interfaces.cli.plan_view import (
@@ -126,6 +126,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "waits for": _waits_for(parts, plan),
         "error": account["error"] if plan.state.value != "applied" else None,
         "part of": plan.parent_id and f"{plan.parent_id}: {title_of(parts.plans.get(plan.parent_id))}",
+        "called": plan.parent_id and title_of(plan) != goal_of(plan) and title_of(plan),
         "works on": plan.resource,
         "profile": plan.request.get("profile"),
         "spent": spent_in_words(parts, plan),
@@ -154,7 +155,7 @@ def _show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
         row
         | {
             "sub-plan": None if row["id"] is None else short_of(str(row["id"])),
-            "state": _state_of_part(row, over=PlanState(str(account["state"])).ended),
+            "state": row["status"],
             "needs": ", ".join(str(need) for need in _items(row["needs"])),
         }
         for row in _rows(account["sub_plans"])
@@ -169,17 +170,6 @@ def _show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
         row | {"guidance": on_one_line(str(row["guidance"]))} for row in _rows(account["corrections"])
     ]
     _section(output, "corrections", corrections, ["number", "decision", "guidance"], cut="guidance")
-
-
-def _state_of_part(row: Row, *, over: bool) -> str:
-    """One that is done is merged or not; one that is not made yet waits for others, unless all is over."""
-    if row["state"] is None:
-        return "not run" if over else "to come"
-    if row["state"] == LEFT_OUT:
-        return f"{LEFT_OUT} ({row['why']})"
-    if row["merged"]:
-        return "merged"
-    return "to merge" if row["state"] == "complete" else str(row["state"])
 
 
 def _show_without_files(output: Output, parts: PlanParts, plan: Plan) -> None:

@@ -10,7 +10,6 @@ import click
 
 from cleveragents.domain.decision import Decision, DecisionState
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.plan import spelt
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import PlanError
 from cleveragents.interfaces.cli.output import (
@@ -21,6 +20,8 @@ from cleveragents.interfaces.cli.output import (
     progress,
     timestamp,
 )
+from cleveragents.interfaces.cli.plan_account import correction_rows, part_rows
+from cleveragents.interfaces.cli.plan_family import title_with_goal
 from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, on_one_line, plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -53,12 +54,13 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
     every = parts.thinking.decisions.of_plan(plan.id)
     ended = _ended_by(parts.thinking.corrections.of_plan(plan.id))
     shown = [d for d in every if superseded_too or d.state is DecisionState.ACTIVE]
-    below = _below(parts, plan)
+    added = _added(parts, plan) if superseded_too else []
     if output.for_programs:
         rows = [{"kind": "decision", **_fields(decision, ended)} for decision in shown]
-        output.table([*rows, *(_sub_plan_fields(one) for one in below)], [], empty="")
+        said = [{"kind": "correction", **row} for row in added]
+        output.table([*rows, *said, *_sub_plan_fields(parts, plan)], [], empty="")
         return
-    if not shown and not below:
+    if not shown and not added and not part_rows(parts, plan):
         progress("nothing was decided in it: it has no strategist, or has not got that far")
         return
     from rich.console import Console
@@ -66,7 +68,9 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
 
     tree = Tree(_plain(goal_of(plan)))
     _grow(tree, shown, None, ended)
-    _grow_plans(tree, below, plan.id)
+    for row in added:
+        tree.add(_plain(f"correction {row['number']}, in addition: {on_one_line(str(row['guidance']))}"))
+    _grow_plans(tree, parts, plan)
     Console(no_color=not output.for_eyes, highlight=False).print(tree)
     _tell_more(plan, every, shown)
 
@@ -140,9 +144,9 @@ def _ended_by(corrections: Sequence[Correction]) -> Mapping[int, Correction]:
     return {number: one for one in corrections for number in one.made.superseded}
 
 
-def _below(parts: PlanParts, plan: Plan) -> list[Plan]:
-    """Its sub-plans and theirs, each after its parent."""
-    return [one for child in parts.plans.children(plan.id) for one in (child, *_below(parts, child))]
+def _added(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
+    """The corrections that ended nothing."""
+    return [row for row in correction_rows(parts, plan) if row["decision"] is None and not row["superseded"]]
 
 
 def _steps_of(plan: Plan, decision: Decision) -> tuple[str, ...]:
@@ -172,11 +176,19 @@ def _grow(
             _grow(tree.add(_line(decision, ended)), decisions, decision.number, ended)
 
 
-def _grow_plans(tree: Tree, plans: Sequence[Plan], parent: str) -> None:
-    for plan in plans:
-        if plan.parent_id == parent:
-            line = _plain(f"sub-plan {plan.id}: {goal_of(plan)} ({spelt(plan.standing)})")
-            _grow_plans(tree.add(line), plans, plan.id)
+def _grow_plans(tree: Tree, parts: PlanParts, plan: Plan) -> None:
+    """Its sub-plans and theirs; those that are not begun have no id yet."""
+    children = {child.id: child for child in parts.plans.children(plan.id)}
+    for row in part_rows(parts, plan):
+        child = children.get(str(row["id"]))
+        needs = row["needs"]
+        told = [str(row["status"])]
+        if needs and isinstance(needs, Sequence):
+            told.append(f"needs {', '.join(str(need) for need in needs)}")
+        named = f"sub-plan {child.id}: {title_with_goal(child)}" if child else f"sub-plan: {row['name']}"
+        grown = tree.add(_plain(f"{named} ({'; '.join(told)})"))
+        if child is not None:
+            _grow_plans(grown, parts, child)
 
 
 def _line(decision: Decision, ended: Mapping[int, Correction]) -> str:
@@ -203,16 +215,17 @@ def _plain(text: str) -> str:
     return printable(text).replace("[", "\\[")
 
 
-def _sub_plan_fields(plan: Plan) -> dict[str, JsonValue]:
-    return {
-        "kind": "sub-plan",
-        "id": plan.id,
-        "parent_plan": plan.parent_id,
-        "key": plan.key,
-        "goal": redact_text(plan.goal),
-        "phase": plan.phase.value,
-        "state": plan.state.value,
-    }
+def _sub_plan_fields(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
+    """Those of all its sub-plans and theirs, each after its parent."""
+    children = {child.id: child for child in parts.plans.children(plan.id)}
+    found: list[dict[str, JsonValue]] = []
+    for row in part_rows(parts, plan):
+        child = children.get(str(row["id"]))
+        goal = None if child is None else redact_text(child.goal)
+        found.append({"kind": "sub-plan", "parent_plan": plan.id, "key": row["part"], "goal": goal, **row})
+        if child is not None:
+            found += _sub_plan_fields(parts, child)
+    return found
 
 
 def _fields(decision: Decision, ended: Mapping[int, Correction]) -> dict[str, JsonValue]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact, redact_text
@@ -144,16 +145,14 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
     if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
         return f"{spelt(plan.standing)}: nobody works on it at present"
     meaning = _MEANINGS.get(plan.standing)
+    if _is_stopped(plan):
+        meaning = "it was stopped, because another part failed, and can go on"
     if plan.state.running and is_out_of_reach(parts, plan):
         meaning = f"{plan.resource} is out of reach; `agents doctor` says more"
-    if waits_for_sub_plans(plan):
-        meaning = _of_sub_plans(parts, plan)
+    if plan.state is PlanState.WAITING:
+        meaning = _of_waiting(parts, plan)
     elif _is_undecided(parts, plan):
         meaning = _DISAGREE
-    elif plan.state is PlanState.WAITING and waited(plan) == CONFLICT:
-        meaning = "all that its sub-plans disagreed about is decided; it can go on"
-    elif plan.state is PlanState.WAITING:
-        meaning = _WAITS.get(waited(plan), _WAITS["leave"])
     elif plan.state is PlanState.COMPLETE and plan.parent_id is not None:
         into = f"merged into {short_of(plan.parent_id)}" if is_merged(parts, plan) else "to be merged"
         meaning = f"done, {into}"
@@ -175,6 +174,8 @@ def _in_short(parts: PlanParts, plan: Plan) -> str:
         return f"sub-plans {count_of_parts(parts, plan)}"
     if _is_undecided(parts, plan):
         return CONFLICT
+    if _is_stopped(plan):
+        return "stopped"
     if plan.standing != _DONE:
         return plan.state.value
     if plan.parent_id is not None:
@@ -215,6 +216,14 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     return _spelt_steps(steps, plan)
 
 
+def _of_waiting(parts: PlanParts, plan: Plan) -> str:
+    if waits_for_sub_plans(plan):
+        return _of_sub_plans(parts, plan)
+    if waited(plan) == CONFLICT and not _is_undecided(parts, plan):
+        return "all that its sub-plans disagreed about is decided; it can go on"
+    return _WAITS.get(waited(plan), _WAITS["leave"])
+
+
 def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
     """How far they are, and which of them cannot go on without a person."""
     needing = [short_of(one.id) for one in who_needs_somebody(parts, plan)]
@@ -231,6 +240,11 @@ def _of_sub_plans(parts: PlanParts, plan: Plan) -> str:
 
 def _works_below(parts: PlanParts, plan: Plan) -> bool:
     return any(one.state.running and parts.lifecycle.is_worked_on(one) for one in below(parts, plan))
+
+
+def _is_stopped(plan: Plan) -> bool:
+    """Whether it is not done because another part of the same plan failed."""
+    return plan.state is PlanState.ERRORED and is_mere_stop(plan.error)
 
 
 def _is_undecided(parts: PlanParts, plan: Plan) -> bool:
@@ -326,7 +340,8 @@ def _budget_option(parts: PlanParts, plan: Plan) -> str:
 
 def _logs_of_failed(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
     """Where it says why, if it failed because its sub-plans did."""
-    failed = [child for child in parts.plans.children(plan.id) if child.state is PlanState.ERRORED]
+    children = parts.plans.children(plan.id)
+    failed = [child for child in children if child.state is PlanState.ERRORED and not _is_stopped(child)]
     return [(_spelt_step("log", one.id), f"says what {title_of(one)!r} did") for one in failed[:_FEW]]
 
 
