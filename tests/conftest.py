@@ -40,6 +40,7 @@ ENGINE = (
     "unit/test_cli_demo",
     "unit/test_cli_doctor_leftovers",
     "unit/test_cli_goals",
+    "unit/test_cli_left_out",
     "unit/test_cli_narrow",
     "unit/test_cli_plan_conflicts",
     "unit/test_cli_plans",

@@ -79,7 +79,8 @@ PLANS = [
     *(f"{CONTRACTS}plan_{part}.py" for part in ("records", "store", "spawning")),
     f"{RACES}plan_store.py",
 ]
-TREES = [f"{UNIT}sub_plans.py", f"{RACES}sub_plans.py"]
+DECIDED = [f"{UNIT}sub_plans_decided.py"]
+TREES = [f"{UNIT}sub_plans.py", f"{RACES}sub_plans.py", *DECIDED]
 
 AGENTS = [f"{UNIT}acp_parts.py", f"{UNIT}agent_desk.py", f"{UNIT}acp_node.py", f"{UNIT}acp_misbehaving.py"]
 ACTIONS = [f"{UNIT}action_{part}.py" for part in ("arguments", "render", "loading", "cli")]
@@ -188,13 +189,16 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}plan_edits_by_hand.py",
         f"{UNIT}plan_decisions.py",
         *RUNNING,
+        *DECIDED,
     ],
     "application/services/plan_queue.py": TREES,
     "application/services/plan_correction.py": [f"{UNIT}plan_correction.py"],
     "application/services/plan_pausing.py": [f"{RACES}plan_correction.py", f"{UNIT}plan_pausing.py"],
     "application/services/strategizing.py": [f"{UNIT}plan_correction_of_trees.py"],
+    "application/services/left_out.py": DECIDED,
     "application/services/plan_rewriting.py": [f"{UNIT}plan_edits_by_hand.py", f"{UNIT}plan_rewriting.py"],
-    "application/services/plan_run.py": [*GUARDS, f"{UNIT}plan_checking.py", *RUNNING],
+    "application/services/plan_run.py": [*GUARDS, f"{UNIT}plan_checking.py", *RUNNING, *DECIDED],
+    "application/services/sub_plan_words.py": DECIDED,
     "application/services/service_thread.py": WORKER,
     "application/services/strategy_execution.py": PIPELINE,
     "application/services/strategy_threads.py": PIPELINE,
@@ -225,6 +229,7 @@ TESTS: dict[str, list[str]] = {
     "domain/code_terms.py": [f"{UNIT}code_terms.py"],
     "domain/job_moves.py": STORE,
     "domain/policy.py": [f"{UNIT}policy.py"],
+    "domain/cancel_reason.py": DECIDED,
     "domain/sub_plan.py": [f"{UNIT}sub_plan_view.py"],
     "infrastructure/actions/loading.py": [f"{UNIT}action_loading.py"],
     "infrastructure/actions/library.py": [*ACTIONS, *TRUST],
@@ -385,7 +390,12 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/plan_account.py": [f"{UNIT}cli_plans.py"],
     "interfaces/cli/budget_options.py": [f"{UNIT}cli_goals.py"],
     "interfaces/cli/plan_ending.py": [f"{UNIT}guards_cli.py", f"{UNIT}cli_run_background.py"],
-    "interfaces/cli/plan_work.py": [f"{UNIT}cli_plans.py", f"{UNIT}cli_plans_told.py"],
+    "interfaces/cli/plan_changes.py": [f"{UNIT}cli_left_out.py"],
+    "interfaces/cli/plan_work.py": [
+        f"{UNIT}cli_plans.py",
+        f"{UNIT}cli_plans_told.py",
+        f"{UNIT}cli_left_out.py",
+    ],
     "interfaces/cli/resume_model.py": [f"{UNIT}plan_resume_model.py"],
     "interfaces/cli/run_request.py": [f"{UNIT}guards_cli.py"],
     "interfaces/cli/sandbox_leftovers.py": DOCTOR,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.domain.cancel_reason import is_mere_stop, said_by_somebody
-from cleveragents.domain.job import JobState, Outcome
+from cleveragents.domain.job import Job, JobState, Outcome
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.sub_plan import STOPPED, ended_by
-from cleveragents.errors import PlanError, SandboxBusy
+from cleveragents.errors import Cancelled, PlanError, SandboxBusy
 from tests.plan_bench import command, write
 from tests.tree_bench import TreeBench, part, tree_bench
 
@@ -159,6 +161,39 @@ def test_a_cancel_wins_over_a_stop_that_is_under_way(trees: TreeBench) -> None:
     assert jobs.request_cancel(job.id, "not wanted", now=now).cancel_reason == "not wanted"
     assert jobs.request_cancel(job.id, STOPPED, now=now).cancel_reason == "not wanted"
     assert jobs.request_cancel(job.id, "later", now=now).cancel_reason == "not wanted"
+
+
+class TellsThen:
+    """A store of jobs; right after it told why a job is to end, something else happens."""
+
+    def __init__(self, store: Any, then: Callable[[], object]) -> None:
+        self._store = store
+        self._then: list[Callable[[], object]] = [then]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, job_id: str) -> Job:
+        found: Job = self._store.get(job_id)
+        if found.cancel_reason is not None and self._then:
+            self._then.pop()()
+        return found
+
+
+def test_a_cancel_that_comes_when_the_stop_was_read_already_wins_too(trees: TreeBench) -> None:
+    plan = work_once(trees, trees.tree(part("one", write("x.txt", ""))))
+    child = trees.child(plan, "one")
+    token = CancellationToken()
+    job = trees.owned_job(plan, token)
+    assert job.payload["plan_id"] == child.id
+    jobs, now = trees.container.jobs, trees.container.clock.now()
+    jobs.request_cancel(job.id, STOPPED, now=now)
+    token.cancel(STOPPED)
+    then = TellsThen(jobs, lambda: jobs.request_cancel(job.id, "not wanted", now=now))
+    with pytest.raises(Cancelled):
+        replace(trees.handler(), jobs=then)(job)
+    child = trees.now(child)
+    assert (child.state, child.error) == (PlanState.CANCELLED, "cancelled: not wanted")
 
 
 def test_a_failure_is_told_while_another_part_asks(trees: TreeBench) -> None:
