@@ -52,7 +52,8 @@ def test_a_directory_is_looked_for_where_the_plan_works(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     assert started_in(tmp_path, "pkg", "in") == "in"
     assert started_in(tmp_path, "pkg", ".") == "."
-    assert started_in(tmp_path, "gone", "") == ""
+    for here in ("", ".", "./"):
+        assert started_in(tmp_path, "gone", here) == here
     with pytest.raises(ToolRefused, match="there is no directory 'other'"):
         started_in(tmp_path, "pkg", "other")
     for outside in ("../other", "/"):

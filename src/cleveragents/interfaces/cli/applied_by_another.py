@@ -5,39 +5,64 @@ Two may well run the same tree, or apply the same plan. One of them applies it, 
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.errors import ApplyBusy, StalePlan
 from cleveragents.interfaces.cli.output import progress
-from cleveragents.interfaces.cli.plan_view import told_next
+from cleveragents.interfaces.cli.plan_view import told_next, told_reason
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.domain.plan import Plan
 
-__all__ = ["applied_by_another", "tell_if_running"]
+__all__ = ["applied_by_another", "once_applied_elsewhere"]
+
+_PAUSE_SECONDS = 0.2
+# Its checks may take long, and it ends with its process.
+_LONGEST_SECONDS = 3600.0
+
+
+def once_applied_elsewhere(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
+    """The same plan, unless another process applies it: then as `applied_by_another`. That another works on
+    it in any other way is said, and no more."""
+    if _is_being_applied(plan):
+        return applied_by_another(parts, StalePlan(plan.id, plan.version), commit)
+    if plan.state.running:
+        progress("another process works on it now")
+    return plan
 
 
 def applied_by_another(parts: PlanParts, stale: StalePlan, commit: CommitRequest | None) -> Plan:
-    """The plan, if it is applied by now. `ApplyBusy` while another is at it; else `StalePlan`, and what can
-    be done now is said."""
-    plan = parts.plans.get(stale.plan_id)
-    if plan.standing == (Phase.APPLY, PlanState.APPLIED):
-        progress(f"another process has applied it meanwhile; `agents plan undo {plan.id}` takes it back")
-        if commit is not None:
-            progress("it was not committed by this one; whether the other did, `git log` says")
-        return plan
-    if plan.phase is Phase.APPLY and plan.state.running:
-        raise ApplyBusy(plan.resource)
-    told_next(parts, plan, commit)
-    raise stale
+    """The plan, if it is applied once nobody is at it any more. Else `StalePlan`, and what can be done now is
+    said; `ApplyBusy` if that cannot be waited for."""
+    plan = _once_left(parts, parts.plans.get(stale.plan_id))
+    if plan.standing != (Phase.APPLY, PlanState.APPLIED):
+        told_reason(plan)
+        told_next(parts, plan, commit)
+        raise stale
+    progress(f"another process has applied it; `agents plan undo {plan.id}` takes it back")
+    if commit is not None:
+        progress("it was not committed by this one; whether the other did, `git log` says")
+    return plan
 
 
-def tell_if_running(plan: Plan) -> None:
-    """Says that another works on it. `ApplyBusy` while that one applies it."""
-    if plan.state.running:
-        progress("another process works on it now")
-        if plan.phase is Phase.APPLY:
+def _once_left(parts: PlanParts, plan: Plan) -> Plan:
+    if _is_being_applied(plan):
+        progress("another process applies it now; waiting for that")
+    ends = time.monotonic() + _LONGEST_SECONDS
+    while _is_being_applied(plan):
+        busy = parts.apply.applier.is_busy(plan.resource)
+        plan = parts.plans.get(plan.id)
+        # Whoever applies it has its files until it says what came of it.
+        if _is_being_applied(plan) and (not busy or time.monotonic() > ends):
             raise ApplyBusy(plan.resource)
+        if busy:
+            time.sleep(_PAUSE_SECONDS)
+    return plan
+
+
+def _is_being_applied(plan: Plan) -> bool:
+    return plan.phase is Phase.APPLY and plan.state.running

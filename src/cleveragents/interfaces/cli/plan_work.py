@@ -23,7 +23,7 @@ from cleveragents.errors import (
     PlanFailed,
     StalePlan,
 )
-from cleveragents.interfaces.cli.applied_by_another import applied_by_another
+from cleveragents.interfaces.cli.applied_by_another import applied_by_another, once_applied_elsewhere
 from cleveragents.interfaces.cli.board import Board, PlainBoard, board_for
 from cleveragents.interfaces.cli.interruption import give_back, stop_plans
 from cleveragents.interfaces.cli.network_hint import tell_of_network
@@ -69,6 +69,7 @@ __all__ = [
 
 _FOREVER = 30 * 24 * 3600.0
 _NEEDS_HUMAN = 3
+_MOST_ASKED = 5
 _APPLY_IT: dict[str, Any] = {
     "text": "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it",
     "type": click.Choice(["y", "n", "d", "r"], case_sensitive=False),
@@ -175,8 +176,7 @@ def decide(
         # The error may already say which plan failed.
         problem = plan.error or "it says no more"
         raise PlanFailed(plan.id, problem)
-    if plan.state.running:
-        progress("another process works on it now")
+    plan = once_applied_elsewhere(parts, plan, commit)
     if plan.standing != (Phase.EXECUTE, PlanState.COMPLETE):
         return plan
     changed = told_changes(parts, plan)
@@ -325,8 +325,11 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None, ou
         work_on(container, parts.lifecycle.reply(asking, reply), output)
         return found_plan(parts, plan.id)
     told_next(parts, asking)
-    for other in needing[1:]:
-        progress(f"sub-plan {other.id} needs you as well: `agents plan show {other.id}` says what for")
+    for other in needing[1:_MOST_ASKED]:
+        progress(f"sub-plan {other.id} needs you as well: {title_of(other)}")
+        told_next(parts, other)
+    if len(needing) > _MOST_ASKED:
+        progress(f"and {len(needing) - _MOST_ASKED} more; `agents plan list` has them")
     if commit is not None:
         progress("then it can be applied and committed; the message is to be given again")
     raise click.exceptions.Exit(_NEEDS_HUMAN)

@@ -17,6 +17,7 @@ __all__ = ["TOOL", "CommandArguments", "CommandOutcome", "CommandTool"]
 _DEFAULT_SECONDS = 600.0
 # A command that needs longer than a working day has hung.
 _LONGEST_SECONDS = 8 * 3600.0
+_HERE = ("", ".", "./")
 _SHELL = ("/bin/sh", "-c")
 
 
@@ -66,7 +67,7 @@ class CommandTool(TypedTool[CommandArguments, CommandOutcome]):
     def run(self, arguments: CommandArguments, workplace: Workplace) -> CommandOutcome:
         directory = arguments.directory
         # Where the plan works is made when a command starts there; a directory below it is the plan's own.
-        where = posixpath.join(workplace.directory, directory) if directory else ""
+        where = "" if directory in _HERE else posixpath.join(workplace.directory, directory)
         if workplace.files.kind(where) != "directory":
             raise ToolRefused(self.name, f"there is no directory {directory!r} to run it in")
         done = workplace.run(arguments.words, directory=directory, timeout_seconds=arguments.timeout_seconds)
