@@ -42,6 +42,7 @@ ENGINE = (
     "unit/test_cli_goals",
     "unit/test_cli_left_out",
     "unit/test_cli_narrow",
+    "unit/test_cli_applied_twice",
     "unit/test_cli_plan_conflicts",
     "unit/test_cli_plans",
     "unit/test_cli_run_",

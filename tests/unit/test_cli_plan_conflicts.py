@@ -70,3 +70,29 @@ def test_conflicts_are_shown_with_both_sides_decided_and_then_applied(agents: Ag
     assert (tmp_path / "shop/text.txt").read_text() == "by both\n"
     assert (tmp_path / "shop/gone.txt").read_text() == "gone\none\n"
     assert re.findall(r"resolve +ended", agents("plan", "log", plan).out) == ["resolve  ended"] * 2
+
+
+def renaming(name: str) -> dict[str, object]:
+    """A goal that renames a file that others rename, and makes one whose name breaks lines."""
+    script = f"mv text.txt {name}.txt; echo {name} > \"$(printf 'new\\nline')\""
+    return {"name": name, "action": "builtin/command", "arguments": {"argv": ["sh", "-c", script]}}
+
+
+def test_what_is_announced_and_shown_is_what_is_open(agents: Agents, tmp_path: Path) -> None:
+    (tmp_path / "goals.yaml").write_text(json.dumps({"goals": [renaming("one"), renaming("two")]}))
+    ended = agents("run", "-f", "../goals.yaml", "--profile", "full-auto")
+    assert ended.code == 3, ended.err
+    plan = ended.id
+    told = json.loads(agents("plan", "resolve", plan, "--format", "json").out)
+    announced = re.findall(r"^conflict in (.*): ", ended.err, flags=re.MULTILINE)
+    assert sorted(announced) == sorted(row["path"] for row in told) == ['"new\\nline"', "one.txt", "two.txt"]
+    first = agents("plan", "resolve", plan, '"new\\nline"', "new\nline", "--theirs")
+    assert first.code == 0, first.err
+    assert 'resolved, as call 4: "new\\nline" (theirs)' in first.err
+    shown = agents("plan", "show", plan).out
+    assert "sub-plans disagree about one.txt, two.txt\n" in shown
+    assert agents("plan", "rollback", plan, "3", "--yes").code == 0
+    shown = agents("plan", "show", plan).out
+    assert "disagree about" not in shown
+    assert "plan resolve" not in shown
+    assert "plan resume" in shown
