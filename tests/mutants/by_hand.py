@@ -131,4 +131,29 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         '(None, "it was cut off at its longest; be brief") if reply.cut_off else (text, "")',
         '(text, "")',
     ),
+    ("infrastructure/acp/session.py", "what it was given is in nothing"): (
+        "mask_for(request.environment, os.environ)",
+        "mask_for((), os.environ)",
+    ),
+    ("infrastructure/commands/secret_mask.py", "cut in two is a value"): (
+        "self._mask.begun_at_the_end(text)",
+        "0",
+    ),
+    ("infrastructure/commands/guarded_runner.py", "what it was given stays ours"): (
+        "on_output, mask)",
+        "on_output)",
+    ),
+    ("interfaces/cli/plan_work.py", "less than was asked for"): ("wanted and not without", "wanted"),
+    ("application/services/working_directory.py", "no link leads out"): (
+        "_DIRECTORY,",
+        "_DIRECTORY & ~os.O_NOFOLLOW,",
+    ),
+    ("domain/path_spelling.py", "no two names are spelt alike"): (
+        """path if spelt == path else f'"{spelt}"'""",
+        "spelt",
+    ),
+    ("domain/cancel_reason.py", "nobody's words are taken"): (
+        """f'"{reason}"' if is_mere_stop(reason) else reason""",
+        "reason",
+    ),
 }
