@@ -241,3 +241,10 @@ def test_isolated_it_works_as_well(plans: PlanBench) -> None:
     said = bench.talk(steps(("secretly", "own.txt", "x"), ("write", "new.txt", "y"), ("say", "done")))
     assert said == "done"
     assert bench.made() == ["acp ended", "acp ended own.txt", "write ended new.txt"]
+
+
+def test_a_program_that_is_not_there_is_told_before_anybody_is_asked(bench: SessionBench) -> None:
+    request = {"argv": ("no-such-agent",), "prompt": "x", "install": "buy one", "network": True}
+    with pytest.raises(ToolRefused, match=r"no program .no-such-agent. on your PATH; .*: buy one$"):
+        bench.talk(request, policy="supervised")
+    assert bench.made() == []

@@ -123,6 +123,10 @@ class AgentClient(Protocol):
 class Agents(Protocol):
     """Runs agents, any number at once, from any thread."""
 
+    def ensure_there(self, request: AgentRequest) -> None:
+        """`ToolRefused` says what is not installed, and how to get it: before anybody is asked for leave."""
+        ...
+
     def run(self, request: AgentRequest, client: AgentClient, stop: StopSignal) -> AgentOutcome:
         """One session with one prompt. When this returns, or raises, the agent has ended, with every process
         that it started.

@@ -69,6 +69,7 @@ class AgentSessions:
             past = _Past.of(execution, step)
             if past.result is not None:  # guard: a session that was finished is not had again
                 return past.result
+            self.agents.ensure_there(request)
             past.close_what_was_cut_off(execution)
             network = request.network and self._network(execution, request, step)
             call = self._begun(execution, request, step, past)

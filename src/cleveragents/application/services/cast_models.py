@@ -9,7 +9,7 @@ from cleveragents.domain.actor import Actor, AgentNode, LlmNode, SubgraphNode
 from cleveragents.domain.budget import Limits
 from cleveragents.errors import SpendingUncounted
 
-__all__ = ["ensure_counted", "limited_in_money", "models_of_cast", "programs_of_cast"]
+__all__ = ["agents_of_cast", "ensure_counted", "limited_in_money", "models_of_cast", "programs_of_cast"]
 
 
 def models_of_cast(actors: Actors, cast: Iterable[str], model: str) -> tuple[str, ...]:
@@ -34,12 +34,15 @@ def ensure_counted(actors: Actors, cast: Iterable[str], limits: Limits) -> None:
 
 def programs_of_cast(actors: Actors, cast: Iterable[str]) -> tuple[str, ...]:
     """The programs of other agents that they run, each once: what those spend, nobody here can count."""
-    found: dict[str, None] = {}
+    return tuple(dict.fromkeys(node.argv[0] for _, node in agents_of_cast(actors, cast)))
+
+
+def agents_of_cast(actors: Actors, cast: Iterable[str]) -> Iterator[tuple[str, AgentNode]]:
+    """The nodes that have other agents work, with the names of their actors."""
     for actor in _every(actors, cast):
         for node in actor.nodes:
             if isinstance(node, AgentNode):
-                found[node.argv[0]] = None
-    return tuple(found)
+                yield actor.name, node
 
 
 def limited_in_money(actors: Actors, cast: Iterable[str]) -> tuple[str, ...]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
-from importlib.util import find_spec
 
 from cleveragents.application.ports.agents import AgentClient, AgentOutcome, AgentRequest
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.errors import ToolRefused
 from cleveragents.infrastructure.acp.bounds import SessionBounds
+from cleveragents.infrastructure.commands.agent_presence import absence_of, absence_of_acp
 from cleveragents.infrastructure.commands.talking_program import ProgramPlace
 from cleveragents.infrastructure.own_loop import OwnLoop
 
 __all__ = ["AcpAgents"]
 
 _GRACE_SECONDS = 1.0
-_EXTRA = "agents that speak ACP need the extra `acp`: pip install 'cleveragents[acp]'"
 
 
 class AcpAgents:
@@ -28,10 +27,15 @@ class AcpAgents:
         self._place = replace(place, grace_seconds=min(place.grace_seconds, _GRACE_SECONDS))
         self._bounds = bounds or SessionBounds()
 
+    def ensure_there(self, request: AgentRequest) -> None:
+        """As the port says."""
+        absence = absence_of_acp() or absence_of(request.argv[0], request.install)
+        if absence is not None:
+            raise ToolRefused(request.name, absence)
+
     def run(self, request: AgentRequest, client: AgentClient, stop: StopSignal) -> AgentOutcome:
         """As the port says."""
-        if find_spec("acp") is None:
-            raise ToolRefused(request.name, _EXTRA)
+        self.ensure_there(request)
         import_module("acp")  # here, because it takes its time, and the loop has none
         from cleveragents.infrastructure.acp.session import AcpSession
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 
 from cleveragents.domain.action import BUILTIN_NAMESPACE
 from cleveragents.domain.actor import Actor
 from cleveragents.infrastructure.actors.loading import load_actor
 
-__all__ = ["EXTERNAL_NAMESPACE", "builtin_actors", "external_actors"]
+__all__ = ["EXTERNAL_NAMESPACE", "builtin_actors", "external_actors", "shipped_file"]
 
 EXTERNAL_NAMESPACE = "external"
 """Of the actors that are other agents."""
@@ -26,6 +27,11 @@ def builtin_actors() -> tuple[Actor, ...]:
 def external_actors() -> tuple[Actor, ...]:
     """Those that run other agents, by name."""
     return _actors_in(EXTERNAL_NAMESPACE)
+
+
+def shipped_file(name: str) -> Path:
+    """Where the shipped actor of that name is written."""
+    return Path(str(files("cleveragents.infrastructure.actors"))) / f"{name}.yaml"
 
 
 @lru_cache(maxsize=2)

@@ -20,7 +20,12 @@ from cleveragents.application.ports.trust import TrustStore
 from cleveragents.domain.action import BUILTIN_NAMESPACE
 from cleveragents.domain.actor import Actor, is_actor_file
 from cleveragents.errors import ConfigurationError, InvalidActor, NotTrusted, UnknownActor
-from cleveragents.infrastructure.actors.builtins import EXTERNAL_NAMESPACE, builtin_actors, external_actors
+from cleveragents.infrastructure.actors.builtins import (
+    EXTERNAL_NAMESPACE,
+    builtin_actors,
+    external_actors,
+    shipped_file,
+)
 from cleveragents.infrastructure.actors.loading import load_actor
 from cleveragents.infrastructure.actors.prompt_files import PromptReader, prompts_beside
 from cleveragents.infrastructure.trust.repository_files import ACTORS_DIRECTORY, actor_paths
@@ -83,6 +88,17 @@ class ActorLibrary:
                 return self._given_out(listing)
         near = get_close_matches(name, [listing.name for listing in self._found()], n=1)
         raise UnknownActor(name, near[0] if near else None)
+
+    def file_of(self, name: str) -> Path:
+        """Where the actor of that name is written, or the file itself. `UnknownActor`, `NotTrusted`,
+        `InvalidActor`."""
+        self.get(name)
+        if is_actor_file(name):
+            return Path(name)
+        listing = next(one for one in self._found() if one.name == name)
+        if listing.origin == "builtin":
+            return shipped_file(name)
+        return Path(listing.source) if listing.origin == "user" else Path(str(self._root), listing.source)
 
     def list(self) -> Sequence[ActorListing]:
         """All of them, in the order in which they count; broken ones with what is wrong with them."""

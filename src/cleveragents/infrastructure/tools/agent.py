@@ -5,7 +5,6 @@ That it failed is an error of the call, unlike with `command`: there is nobody w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Literal, Self
 
@@ -20,8 +19,8 @@ from cleveragents.domain.policy import Capability
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.tool import AGENT_TOOL, ToolSpec
 from cleveragents.errors import Cancelled, ToolRefused, UnknownTool
+from cleveragents.infrastructure.commands.agent_presence import absence_of
 from cleveragents.infrastructure.commands.lent import shown_by
-from cleveragents.infrastructure.commands.program_lookup import look_up
 from cleveragents.infrastructure.tools.typed_tool import Arguments, Result, TypedTool
 
 __all__ = ["AgentArguments", "AgentOutcome", "AgentTool", "AgentTools"]
@@ -101,10 +100,9 @@ class AgentTool(TypedTool[AgentArguments, AgentOutcome]):
     result = AgentOutcome
 
     def needs(self, arguments: AgentArguments, files: SandboxFiles) -> Capability:
-        program = arguments.argv[0]
-        if "/" not in program and look_up(program, os.environ.get("PATH", os.defpath)) is None:
-            remedy = f"; to install it: {arguments.install}" if arguments.install else ""
-            raise ToolRefused(self.name, f"there is no program {program!r} on your PATH{remedy}")
+        absence = absence_of(arguments.argv[0], arguments.install)
+        if absence is not None:
+            raise ToolRefused(self.name, absence)
         return Capability.NETWORK if arguments.network else Capability.COMMAND
 
     def run(self, arguments: AgentArguments, workplace: Workplace) -> AgentOutcome:

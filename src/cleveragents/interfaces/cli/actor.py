@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.domain.actor import RouterNode
+from cleveragents.domain.actor import AgentNode, RouterNode
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.interfaces.cli.actor_file import library_here, loaded_actor, named_actor
 from cleveragents.interfaces.cli.actor_run import run_actor
@@ -54,7 +54,8 @@ def list_actors(session: Session, output: Output) -> None:
     """
     rows = [_row(listing) for listing in library_here(session).list()]
     columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
-    output.table(rows, columns, empty="there are no actors")
+    shown = rows if output.for_programs else [_marked(row) for row in rows]
+    output.table(shown, columns, empty="there are no actors")
     if not output.for_programs:
         for row in rows:
             if row["problem"]:
@@ -63,32 +64,49 @@ def list_actors(session: Session, output: Output) -> None:
 
 @actor.command("show")
 @click.argument("name", metavar="NAME_OR_FILE")
+@click.option("--yaml", "as_yaml", is_flag=True, help="Print its file, as one that can be kept and changed.")
 @format_option
 @pass_session
-def show_actor(session: Session, name: str, output: Output) -> None:
-    """Show what an actor is made of: its nodes, its state and its limits.
+def show_actor(session: Session, name: str, as_yaml: bool, output: Output) -> None:
+    """Show what an actor is made of: its nodes, its state and its limits; of other agents, what they run and
+    what of yours they get.
+
+    With --yaml the prompts stand in the file itself, and a shipped actor is called `mine/…`: kept among your
+    actors, it is one of yours.
 
     \b
     Example:
       agents actor show builtin/strategist
       agents actor show actors/triage.yaml --format json
+      agents actor show external/codex --yaml > ~/.config/cleveragents/actors/codex.yaml
     """
     from cleveragents.infrastructure.actors.drawing import node_type
+    from cleveragents.interfaces.cli.actor_text import agent_facts, own_text
 
     shown = named_actor(session, name)
-    whole = _whole(shown)
+    file = None if name == "-" else library_here(session).file_of(name)
+    if as_yaml:
+        if file is None:
+            raise click.UsageError("--yaml prints the file of an actor, and - is none")
+        click.echo(own_text(file), nl=False)
+        return
+    whole = {**_whole(shown), "file": None if file is None else str(file)}
     if output.for_programs:
         output.record(FrozenObject(whole))
         return
     said = {"name": shown.name, "description": " ".join(shown.description.split()), "model": shown.model}
     limits = {f"at most {name}": limit for name, limit in asdict(shown.limits).items()}
-    facts: dict[str, JsonValue] = {**said, "read only": shown.read_only, **limits}
+    facts: dict[str, JsonValue] = {**said, "read only": shown.read_only, **limits, "file": whole["file"]}
     output.record({name: value for name, value in facts.items() if value is not None})
     output.title("nodes")
     nodes = [
         {"name": node.name, "type": node_type(node), "next": ", ".join(node.next)} for node in shown.nodes
     ]
     output.table(nodes, ["name", "type", "next"], empty="")
+    for node in shown.nodes:
+        if isinstance(node, AgentNode):
+            output.title("what it runs, and gets of yours" if len(nodes) == 1 else f"what {node.name} runs")
+            output.record(agent_facts(node))
     if shown.state:
         output.title("state")
         columns = ["name", "type", "reducer", "description"]
@@ -214,6 +232,10 @@ def _row(listing: ActorListing) -> dict[str, JsonValue]:
         "source": listing.source,
         "problem": listing.problem,
     }
+
+
+def _marked(row: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    return row if row["problem"] is None else {**row, "description": f"broken: {row['problem']}"}
 
 
 def _rows(value: JsonValue) -> list[Mapping[str, JsonValue]]:

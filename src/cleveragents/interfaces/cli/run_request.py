@@ -139,6 +139,7 @@ def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) ->
     every = (wanted.actor,) if wanted.actor else its_own
     cast = [name for name in every if name]
     model = wanted.model or parts.default_model
+    _ensure_installed(parts, cast, root)
     _ensure_model(parts, cast, model, root)
     limits = _joined(wanted.limits, action.budget)
     ensure_counted(parts.actors(root), cast, limits)
@@ -148,6 +149,21 @@ def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) ->
     if model:
         parts.thinking.models.get(model)
     return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json())}
+
+
+def _ensure_installed(parts: PlanParts, cast: Sequence[str], root: Path) -> None:
+    """`ToolRefused` names an agent of somebody else's that is not here, and how to get it."""
+    from cleveragents.application.services.cast_models import agents_of_cast
+    from cleveragents.domain.actor import AcpNode
+    from cleveragents.errors import ToolRefused
+    from cleveragents.infrastructure.commands.agent_presence import absence_of, absence_of_acp
+
+    for name, node in agents_of_cast(parts.actors(root), cast):
+        absence = absence_of(node.argv[0], node.install)
+        if isinstance(node, AcpNode):
+            absence = absence or absence_of_acp()
+        if absence is not None:  # guard: nobody makes a plan for who is not there
+            raise ToolRefused(name, absence)
 
 
 def _ensure_model(parts: PlanParts, cast: Sequence[str], model: str, root: Path) -> None:

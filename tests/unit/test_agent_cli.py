@@ -1,0 +1,79 @@
+"""Other agents on the command line: what is told of them, and what is told at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.infrastructure.actors.loading import load_actor
+from tests.cli_bench import Agents, command_line, use_home
+from tests.plan_bench import new_repository
+
+ABSENT = "name: me/absent\ntype: {type}\nargv: [no-such-agent]\nprompt: x\nnetwork: true\ninstall: buy one\n"
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    mine = tmp_path / ".config" / "cleveragents" / "actors"
+    mine.mkdir(parents=True)
+    return mine
+
+
+@pytest.fixture
+def agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], mine: Path
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    monkeypatch.chdir(new_repository(tmp_path / "repository"))
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+@pytest.mark.parametrize("kind", ["command", "acp"])
+def test_an_agent_that_is_not_installed_is_told_before_there_is_a_plan(
+    agents: Agents, mine: Path, tmp_path: Path, kind: str
+) -> None:
+    (mine / "absent.yaml").write_text(ABSENT.format(type=kind))
+    (tmp_path / "goals.yaml").write_text("goals:\n  - {name: one, goal: one, actor: me/absent}\n")
+    wanted = "there is no program 'no-such-agent' on your PATH; to install it: buy one"
+    for words in (("hi", "--actor", "me/absent"), ("-f", str(tmp_path / "goals.yaml"))):
+        ran = agents("run", *words)
+        assert ran.code == 2, ran.err
+        assert wanted in ran.err
+        assert "did you mean" not in ran.err
+    assert json.loads(agents("plan", "list", "--format", "json").out) == []
+
+
+def test_what_an_agent_runs_and_gets_and_where_its_file_is_are_shown(agents: Agents) -> None:
+    shown = agents("actor", "show", "external/claude-code").out
+    assert "claude --print" in shown
+    assert "ANTHROPIC_API_KEY" in shown
+    assert ".claude/settings.json" in shown
+    assert "npm install -g @anthropic-ai/claude-code" in shown
+    assert "actors/external/claude-code.yaml" in "".join(shown.split())
+    facts = json.loads(agents("actor", "show", "external/claude-code", "--format", "json").out)
+    assert Path(facts["file"]).is_file()
+
+
+@pytest.mark.parametrize("name", ["external/codex", "builtin/reviewer"])
+def test_a_shipped_actor_is_printed_as_one_that_can_be_kept(agents: Agents, mine: Path, name: str) -> None:
+    printed = agents("actor", "show", name, "--yaml")
+    assert printed.code == 0
+    kept = mine / "kept.yaml"
+    kept.write_text(printed.out)
+    own = f"mine/{name.rpartition('/')[2]}"
+    assert load_actor(kept.read_bytes(), "kept.yaml").name == own
+    shown = json.loads(agents("actor", "show", own, "--format", "json").out)
+    shipped = json.loads(agents("actor", "show", name, "--format", "json").out)
+    assert shown["file"] == str(kept)
+    assert shown["nodes"] == shipped["nodes"]
+
+
+def test_a_broken_actor_is_marked_in_the_list(agents: Agents, mine: Path) -> None:
+    (mine / "bad.yaml").write_text("name: me/bad\n")
+    listed = agents("actor", "list").out
+    (line,) = [line for line in listed.splitlines() if "me/bad" in line]
+    assert "broken: line 1: 'type' is missing" in line
