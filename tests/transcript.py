@@ -53,8 +53,9 @@ class Reader:
         lines = []
         for typed in _commands(body):
             for number, plan in enumerate(self.plans):
-                known = {f"@{number + 1}", *(one[-_SHORT:] for one in shown[number : number + 1])}
-                typed = re.sub("|".join(map(re.escape, sorted(known))), plan[-_SHORT:], typed)
+                # What follows an id and an @ is the number of a correction.
+                known = [rf"(?<!\w)@{number + 1}", *(one[-_SHORT:] for one in shown[number : number + 1])]
+                typed = re.sub("|".join(known), plan[-_SHORT:], typed)
             said = self._typed(typed)
             lines += [f"$ {typed}", *said.replace(str(self.home), "/home/you").splitlines()]
             self.plans += [plan for plan in _plans_in(said) if plan not in self.plans]
