@@ -68,3 +68,14 @@ def test_what_became_something_else_meanwhile_is_said_with_what_can_be_done(
     with pytest.raises(StalePlan):
         apply_now(plans.parts, plan, None)
     assert f"agents plan apply {plan.id}" in capsys.readouterr().err
+
+
+def test_that_another_does_something_else_with_it_is_only_said(
+    plans: PlanBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plans.plan(write("new.txt", "new\n"))
+    assert once_applied_elsewhere(plans.parts, plan, None) is plan
+    assert capsys.readouterr().err == "another process works on it now\n"
+    done = plans.work(plan)
+    assert once_applied_elsewhere(plans.parts, done, None) is done
+    assert capsys.readouterr().err == ""

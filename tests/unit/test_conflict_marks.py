@@ -29,6 +29,13 @@ def test_each_mark_that_is_left_alone_is_found(mark: str) -> None:
     assert mark_left_in(text(*half), PLAIN, LABELS) == mark
 
 
+def test_a_side_that_has_nothing_there_is_divided_from_the_other_all_the_same() -> None:
+    left = text("top", OPENING, MIDDLE, "theirs", CLOSING, "end")
+    assert mark_left_in(text("top", MIDDLE, "theirs", "end"), MarkedText(left, text("top"), THEIRS), LABELS)
+    left = text("top", OPENING, "ours", MIDDLE, CLOSING, "end")
+    assert mark_left_in(text("top", "ours", MIDDLE, "end"), MarkedText(left, OURS, text("top")), LABELS)
+
+
 def test_windows_line_ends_hide_no_mark() -> None:
     merged = MarkedText(*(part.replace(b"\n", b"\r\n") for part in (PLAIN.left, OURS, THEIRS)))
     edited = text("top", "ours", MIDDLE, "theirs", "end").replace(b"\n", b"\r\n")
