@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.interfaces.cli.narrow import columns_for, steps_in_lines
+from cleveragents.interfaces.cli.narrow import columns_for, in_lines, steps_in_lines
 from cleveragents.interfaces.cli.output import Output
 from tests.cli_bench import REPLACE, Agents, Terminal, command_line, paint_shop, use_home
 
@@ -81,3 +81,20 @@ def test_what_a_command_does_is_beside_it_or_below_it(monkeypatch: pytest.Monkey
     wide(monkeypatch, len(beside[0]))
     assert steps_in_lines(STEPS, Terminal()) == beside
     assert steps_in_lines([], Terminal()) == []
+
+
+def test_an_error_is_broken_between_words_and_never_within_a_command_that_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide(monkeypatch, 60)
+    command = "`agents plan resume 01M7G3V99K985KXNFW6883HCQ7 --yes`"
+    said = f"it waits for what you have to say of it, and then {command} goes on; x{'y' * 70} is left"
+    lines = in_lines(said, Terminal(), taken=7)
+    assert lines[0] == "it waits for what you have to say of it, and then"
+    assert lines[1].startswith(f"{command} ")
+    assert f"x{'y' * 70}" in lines
+    assert " ".join(lines) == said
+    long = f"`agents run {'word ' * 20}`"
+    assert len(in_lines(long, Terminal())) > 1
+    assert in_lines("", Terminal()) == [""]
+    assert in_lines(said, StringIO()) == [said]

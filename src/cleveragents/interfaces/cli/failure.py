@@ -60,11 +60,14 @@ def _in_our_words(said: str) -> str:
 
 
 def _say(message: str) -> None:
+    from cleveragents.interfaces.cli.narrow import in_lines
     from cleveragents.interfaces.cli.output import colour, printable
 
-    click.secho("error: ", fg="red", bold=True, nl=False, err=True, color=colour())
-    for line in redact_text(message).splitlines():
-        click.echo(printable(line), err=True)
+    begins = "error: "
+    click.secho(begins, fg="red", bold=True, nl=False, err=True, color=colour())
+    for number, line in enumerate(redact_text(message).splitlines()):
+        for piece in in_lines(printable(line), sys.stderr, taken=0 if number else len(begins)):
+            click.echo(piece, err=True)
 
 
 def _keep_details(error: Exception) -> str:

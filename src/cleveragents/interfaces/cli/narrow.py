@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,12 +13,14 @@ if TYPE_CHECKING:
 
     from cleveragents.interfaces.cli.output import Output
 
-__all__ = ["NARROW", "columns_for", "is_narrow", "steps_in_lines"]
+__all__ = ["NARROW", "columns_for", "in_lines", "is_narrow", "steps_in_lines"]
 
 NARROW = 60
 """With fewer columns than that, a table has room for two things."""
 
 _INDENT = "  "
+_COMMAND = re.compile(r"`[^`]*`")
+_GLUE = "\N{NO-BREAK SPACE}"
 
 
 def is_narrow(width: int = NARROW) -> bool:
@@ -31,6 +35,27 @@ def columns_for(
     if output.for_eyes and is_narrow(width):
         return [name for name in columns if name not in spare]
     return [*columns]
+
+
+def in_lines(text: str, stream: TextIO, *, taken: int = 0) -> list[str]:
+    """The text, where it is read on a terminal, in lines that fit: broken between words alone, and within a
+    command only where that has no room in a line of its own, so that both can be copied. The first line has
+    so much less room as is `taken` of it."""
+    if not stream.isatty():
+        return [text]
+    width = max(shutil.get_terminal_size().columns - 1, 20)
+
+    def whole(command: re.Match[str]) -> str:
+        return command[0].replace(" ", _GLUE) if len(command[0]) <= width else command[0]
+
+    lines = textwrap.wrap(
+        _COMMAND.sub(whole, text),
+        width,
+        initial_indent=" " * taken,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_GLUE, " ") for line in [lines[0][taken:], *lines[1:]]] if lines else [text]
 
 
 def steps_in_lines(steps: Sequence[tuple[str, str]], stream: TextIO) -> list[str]:
