@@ -192,7 +192,10 @@ TESTS: dict[str, list[str]] = {
         *DECIDED,
     ],
     "application/services/plan_queue.py": TREES,
-    "application/services/plan_correction.py": [f"{UNIT}plan_correction.py"],
+    "application/services/plan_correction.py": [
+        f"{UNIT}plan_correction.py",
+        f"{UNIT}plan_correction_kept.py",
+    ],
     "application/services/plan_pausing.py": [f"{RACES}plan_correction.py", f"{UNIT}plan_pausing.py"],
     "application/services/strategizing.py": [f"{UNIT}plan_correction_of_trees.py"],
     "application/services/left_out.py": DECIDED,

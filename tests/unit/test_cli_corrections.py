@@ -118,7 +118,7 @@ def test_a_decision_is_corrected_and_every_branch_stays(agents: Agents, model: s
 
     corrected = agents("plan", "correct", f"{plan}.2", "--guidance", "people want comments")
     assert corrected.code == 3, corrected.err
-    told = "decision 2 no longer holds, nor does 1 that followed from it; back at checkpoint 2"
+    told = "decision 2 no longer holds, nor does 1 that came of it; back at checkpoint 2"
     assert told in corrected.err
     assert "kept: 1. notes" in corrected.err
     assert sorted(agents("plan", "diff", plan, "--name-only").out.split()) == ["a.yaml", "notes.txt"]
@@ -167,6 +167,39 @@ def test_two_plans_are_compared_though_each_has_a_sandbox_of_its_own(agents: Age
     between = agents("plan", "diff", "--between", one, other)
     assert "-a.json" in between.out
     assert "+a.yaml" in between.out
+
+
+def test_plans_of_different_repositories_are_compared_with_a_word_on_that(
+    agents: Agents, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = goal(agents, model)
+    assert "different repositories" not in agents("plan", "diff", "--between", one, one).err
+    monkeypatch.chdir(paint_shop(tmp_path / "elsewhere"))
+    between = agents("plan", "diff", "--between", one, goal(agents, model))
+    assert "they are plans of different repositories" in between.err
+    assert str(tmp_path / "elsewhere") in between.err.replace("\n", "")
+    assert "different" not in between.out
+
+
+def test_edits_by_hand_that_a_correction_undoes_or_keeps_are_named(agents: Agents, model: str) -> None:
+    plan = goal(agents, model)
+    root = Path(shown(agents("plan", "show", plan, "--format", "json"))["sandbox"])
+    (root / "a.json").write_text("by hand\n")
+    (root / "mine.txt").write_text("mine\n")
+    assert agents("plan", "reread", plan).code == 0
+    tried = agents("plan", "correct", plan, "2", "--dry-run").out
+    assert "  file: a.json (edited by hand)" in tried
+    assert "kept: mine.txt (edited by hand)" in tried
+    assert "file: mine.txt" not in tried
+    corrected = agents("plan", "correct", plan, "2", "--guidance", "people want comments")
+    assert "edits by hand that are undone with it: 1 file (a.json)" in corrected.err
+    assert "kept edits by hand: 1 file (mine.txt)" in corrected.err
+    assert "undone edits by hand: 1 file (a.json)" in corrected.err
+    assert sorted(agents("plan", "diff", plan, "--name-only").out.split()) == [
+        "a.yaml",
+        "mine.txt",
+        "notes.txt",
+    ]
 
 
 def test_what_cannot_be_corrected_or_compared_says_why(agents: Agents, model: str) -> None:

@@ -176,7 +176,7 @@ def test_the_strategist_is_told_what_holds_what_not_and_why(bench: ActorPlanBenc
         "Decisions that do not hold any more:\n3. Format? -> JSON\nA person says:\nno JSON, please",
         "Your first decision has the number 4, the next 5, and so on. "
         "`parent` may be one of yours or one that holds.",
-        "Done already, and it stays. Plan no step for it:\n- the notes",
+        "Done or under way, and it stays. Plan no step for it:\n- the notes",
         "Planned before, not done or undone. Plan it anew if it is wanted:\n- the file",
     ]
     assert "At most 32 steps may be sub-plans" in told
@@ -399,7 +399,7 @@ def test_what_an_executor_decides_follows_from_what_holds(bench: ActorPlanBench)
     parents = [one.made.parent for one in bench.parts.thinking.decisions.of_plan(plan.id)]
     assert parents == [None, 1, 1, 2, 1]
     undoing = correction_of(bench).preview(plan, 2)
-    assert [decision.number for decision in undoing.superseded] == [2, 4]
+    assert [decision.number for decision in undoing.superseded] == [2, 4, 5]
 
 
 # ── What is refused ───────────────────────────────────────────────────────────────────────────────

@@ -87,22 +87,64 @@ def test_a_part_that_was_decided_wrongly_is_done_otherwise_and_the_others_stay(b
     plan = bench.work(plan)
     assert plan.standing == COMPLETE, plan.error
     assert bench.changed(plan) == ["left.txt", "other.txt", "own.txt"]
-    assert keys(bench, plan) == [("1", "complete"), ("2", "complete"), ("2~1", "complete")]
+    assert keys(bench, plan) == [("1", "complete"), ("2", "cancelled"), ("2~1", "complete")]
     assert [task.name for task in Strategy.from_json(plan.strategy).tasks] == ["left", "other", "own"]
     # A part is told what was said to the whole.
     other = bench.parts.plans.children(plan.id)[-1]
     assert Strategy.from_json(other.strategy).guidance == ("other, please",)
 
 
-def test_parts_that_are_not_done_are_cancelled_and_replaced(bench: Bench) -> None:
+def test_only_the_part_that_was_decided_wrongly_is_cancelled_and_the_other_goes_on(bench: Bench) -> None:
     plan = bench.work_once(bench.goal(bench.script(*RULES), cast=CAST))
     assert bench.waited(plan)["for"] == "sub-plans"
-    assert len(bench.parts.correction.preview(plan, 2).sub_plans) == 2
+    left, right = (child.id for child in bench.parts.plans.children(plan.id))
+    undoing = bench.parts.correction.preview(plan, 2)
+    assert (undoing.sub_plans, undoing.sub_plans_kept) == ((left,), (right,))
     _, plan = bench.parts.correction.correct(plan, 2, "other, please")
-    assert keys(bench, plan) == [("1", "cancelled"), ("2", "cancelled")]
+    assert keys(bench, plan) == [("1", "cancelled"), ("2", "queued")]
     plan = bench.work(plan)
     assert plan.standing == COMPLETE, plan.error
-    assert "other.txt" in bench.changed(plan)
+    assert keys(bench, plan) == [("1", "cancelled"), ("2", "complete"), ("1~1", "complete")]
+    assert bench.changed(plan) == ["other.txt", "own.txt", "right.txt"]
+
+
+def test_a_part_whose_merge_is_undone_with_another_is_merged_again(bench: Bench) -> None:
+    plan = bench.reached(*RULES, cast=CAST)
+    assert plan.standing == COMPLETE, plan.error
+    left, right = (child.id for child in bench.parts.plans.children(plan.id))
+    undoing = bench.parts.correction.preview(plan, 2)
+    assert (undoing.sub_plans, undoing.sub_plans_kept) == ((left,), (right,))
+    thoughts = len(bench.thoughts(bench.now(bench.parts.plans.get(right))))
+    _, plan = bench.parts.correction.correct(plan, 2, "other, please")
+    plan = bench.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert keys(bench, plan) == [("1", "cancelled"), ("2", "complete"), ("1~1", "complete")]
+    assert {"other.txt", "right.txt"} <= {*bench.changed(plan)}
+    assert len(bench.thoughts(bench.parts.plans.get(right))) == thoughts
+
+
+def test_a_part_that_began_with_what_is_undone_does_not_go_on(bench: Bench) -> None:
+    """It names another decision, but has the other's file in its own sandbox."""
+    first = thought(["whole", "left", "right"], part("left", 2), part("right", 3, needs=[1]))
+    plan = bench.goal(bench.script(*RULES[:2], strategizes(first), *RULES[3:]), cast=CAST)
+    while not (children := bench.parts.plans.children(plan.id))[1:]:
+        plan = bench.work_once(plan)
+    left, right = (child.id for child in children)
+    undoing = bench.parts.correction.preview(plan, 2)
+    assert (undoing.sub_plans, undoing.sub_plans_kept) == ((left, right), ())
+    _, plan = bench.parts.correction.correct(plan, 2, "other, please")
+    plan = bench.work(plan)
+    assert plan.standing == COMPLETE, plan.error
+    assert keys(bench, plan) == [("1", "cancelled"), ("2", "cancelled"), ("1~1", "complete")]
+    assert bench.changed(plan) == ["other.txt"]
+
+
+def test_a_part_that_failed_is_thought_of_anew(bench: Bench) -> None:
+    plan = bench.reached(*RULES[:3], writes("left"), writes("own"), cast=CAST)
+    assert plan.state is PlanState.ERRORED
+    _, plan = bench.parts.correction.correct(plan, 2, "other, please", model=bench.script(*RULES))
+    assert keys(bench, plan) == [("1", "cancelled"), ("2", "cancelled")]
+    assert bench.work(plan).standing == COMPLETE
 
 
 def test_guidance_that_is_added_leaves_the_parts_at_work(bench: Bench) -> None:

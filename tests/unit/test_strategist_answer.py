@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -13,7 +14,7 @@ from cleveragents.domain.decision import Decision, DecisionState, NewDecision
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.strategy import Strategy, Task
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.domain.undoing import checkpoint_for, kept_tasks, part_of, tasks_since
+from cleveragents.domain.undoing import checkpoint_for, kept_tasks, part_of, tasks_since, undone_with
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHOLE = Task("whole", round=1)
@@ -24,9 +25,12 @@ def terms(*kept: int, sub_plans: int = 9) -> StepTerms:
     return StepTerms(tasks, round=1, decisions=frozenset({1, 2}), sub_plans=sub_plans, otherwise=WHOLE)
 
 
-def decision(number: int, *, checkpoint: int | None = None, held: bool = True) -> Decision:
+def decision(
+    number: int, *, checkpoint: int | None = None, held: bool = True, parent: int | None = None
+) -> Decision:
     state = DecisionState.ACTIVE if held else DecisionState.SUPERSEDED
-    return Decision("p", number, NewDecision(f"{number}?", "so", checkpoint=checkpoint), state, NOW)
+    said = NewDecision(f"{number}?", "so", checkpoint=checkpoint, parent=parent)
+    return Decision("p", number, said, state, NOW)
 
 
 def made(number: int, step: str | None, state: CallState = CallState.ENDED) -> ToolCall:
@@ -100,9 +104,24 @@ def test_steps_take_the_places_of_what_was_taken_back_before_what_stays() -> Non
     tasks = tasks_in(said, terms(2, 4))
     assert [task.name for task in tasks] == ["a", "kept 2", "b", "kept 4", "c"]
     assert [task.needs for task in tasks] == [(), (), (1,), (), (3,)]
-    # What is behind a place for which there is no step any more stays done, without a place.
-    assert [task.name for task in tasks_in(freeze([{"title": "a"}]), terms(2, 4))] == ["a", "kept 2"]
-    assert [task.name for task in tasks_in(None, terms(1))] == ["kept 1", "whole"]
+
+
+def test_what_stays_moves_up_where_there_are_fewer_steps_and_its_run_keeps_its_name() -> None:
+    kept = {1: Task("a"), 4: Task("d", needs=(1, 2)), 5: Task("e", needs=(4,), sub_plan=True)}
+    one = replace(terms(), kept=kept)
+    tasks = tasks_in(freeze([{"title": "new"}]), one)
+    numbered = [(task.part(n), task.name, task.needs) for n, task in enumerate(tasks, start=1)]
+    assert numbered == [("1", "a", ()), ("2~1", "new", ()), ("4", "d", (1,)), ("5", "e", (3,))]
+    # And again in the next round, after the strategy was kept and read.
+    read = Strategy.from_json(Strategy((), tasks=tasks).to_json()).tasks
+    later = tasks_in(freeze([{"title": "more"}]), replace(one, round=2, kept=dict(enumerate(read, start=1))))
+    assert [task.part(n) for n, task in enumerate(later, start=1)] == ["1", "2~1", "4", "5", "5~2"]
+
+
+def test_where_something_stays_no_step_means_that_nothing_else_is_wanted() -> None:
+    for said in (None, freeze([])):
+        assert [task.name for task in tasks_in(said, terms(1))] == ["kept 1"]
+        assert tasks_in(said, terms()) == (WHOLE,)
 
 
 def test_no_more_steps_are_sub_plans_than_may_be() -> None:
@@ -173,6 +192,27 @@ def test_what_was_taken_back_counts_neither_as_begun_nor_as_kept() -> None:
     assert [*kept_tasks(TASKS, CALLS).values()] == [*TASKS]
     assert kept_tasks(TASKS, []) == {}
     assert [task.name for task in tasks_since(Strategy((), tasks=TASKS), CALLS, 4)] == ["b", "c"]
+
+
+def test_what_is_decided_by_a_call_that_is_taken_back_goes_with_it_and_what_followed() -> None:
+    every = [
+        decision(1),
+        decision(2),
+        decision(3),
+        decision(4, checkpoint=6),
+        decision(5, checkpoint=3, parent=2),
+        decision(6, parent=4),
+    ]
+    strategy = Strategy((), tasks=TASKS)
+
+    def undone(number: int) -> tuple[list[int], int | None]:
+        superseded, checkpoint = undone_with(strategy, CALLS, every, number)
+        return [one.number for one in superseded], checkpoint
+
+    assert undone(3) == ([3, 4, 6], 6)
+    # What followed from it was decided earlier than it was carried out, and undoes more than itself.
+    assert undone(2) == ([2, 4, 5, 6], 3)
+    assert undone(4) == ([4, 5, 6], 2)
 
 
 def test_a_task_without_a_trace_is_kept_before_one_of_its_round_unless_it_is_a_sub_plan() -> None:

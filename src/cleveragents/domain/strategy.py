@@ -60,7 +60,8 @@ class Task:
     A `sub_plan` is done by a plan of its own, in a sandbox of its own, beside others; `request` is what that
     one asks for where it differs from its parent (action, arguments, actor, model, checks …). `decisions` are
     the numbers of those that it carries out: when one of them is corrected, so is what was done for it.
-    `round` counts how often the plan had gone back to Strategize when the task was thought of.
+    `round` counts how often the plan had gone back to Strategize when the task was thought of. `place` is the
+    number that it was thought of under, where it has another by now.
     """
 
     name: str
@@ -70,10 +71,12 @@ class Task:
     request: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
     decisions: tuple[int, ...] = ()
     round: int = 0
+    place: int | None = None
 
     def part(self, number: int) -> str:
         """The name of its run within the plan: that of a task of an earlier round is never used again."""
-        return f"{number}~{self.round}" if self.round else str(number)
+        place = number if self.place is None else self.place
+        return f"{place}~{self.round}" if self.round else str(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,7 @@ def _task(facts: Mapping[str, Any]) -> Task:
         request=facts.get("request", FrozenObject({})),
         decisions=tuple(facts.get("decisions", ())),
         round=facts.get("round", 0),
+        place=facts.get("place"),
     )
 
 

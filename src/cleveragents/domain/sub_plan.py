@@ -28,6 +28,7 @@ __all__ = [
     "asked_below",
     "ended_by",
     "failed_below",
+    "goes_on",
     "has_news",
     "is_at_rest",
     "is_merged",
@@ -194,6 +195,12 @@ def is_merged(calls: Iterable[ToolCall], part: str | None) -> bool:
     whose result is about to be recorded is."""
     taken = (CallState.ENDING, CallState.ENDED)
     return any(call.state in taken and part_of_merge(call) == part for call in calls if part is not None)
+
+
+def goes_on(child: Plan) -> bool:
+    """Whether something comes of it that its parent can take in: not of one that failed, has ended, or was
+    never begun."""
+    return not (child.state.ended or child.state is PlanState.ERRORED or child.phase is Phase.ACTION)
 
 
 def ended_by(reason: str) -> tuple[PlanState, str]:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from cleveragents.domain.decision import Decision
+from cleveragents.domain.correction import descendants
+from cleveragents.domain.decision import Decision, DecisionState
 from cleveragents.domain.strategy import Strategy, Task
 from cleveragents.domain.tool import CallState, ToolCall
 
-__all__ = ["MERGE", "begun_parts", "checkpoint_for", "kept_tasks", "part_of", "tasks_since"]
+__all__ = [
+    "MERGE",
+    "begun_parts",
+    "carrying_out",
+    "checkpoint_for",
+    "kept_tasks",
+    "part_of",
+    "tasks_since",
+    "undone_with",
+]
 
 MERGE = "merge-"
 """What the step is called by which a sub-plan's result comes in: this, and the name of its part."""
@@ -37,8 +47,7 @@ def checkpoint_for(
     that name them, and by those that name none; where no task names any of them, by all tasks.
     """
     places = [d.made.checkpoint for d in superseded if d.made.checkpoint is not None]
-    thought = {d.number for d in superseded if d.made.checkpoint is None}
-    parts = _carried_out_by(strategy, thought) if thought or not superseded else frozenset()
+    parts = carrying_out(strategy, superseded)
     first = [
         call.number
         for call in calls
@@ -47,19 +56,47 @@ def checkpoint_for(
     return min(first, default=None)
 
 
+def carrying_out(strategy: Strategy, superseded: Sequence[Decision]) -> frozenset[str]:
+    """The parts that carry these decisions out, other than those that were made at work; of none, all."""
+    thought = {d.number for d in superseded if d.made.checkpoint is None}
+    return _carried_out_by(strategy, thought) if thought or not superseded else frozenset()
+
+
+def undone_with(
+    strategy: Strategy, calls: Sequence[ToolCall], every: Sequence[Decision], number: int
+) -> tuple[tuple[Decision, ...], int | None]:
+    """What no longer holds when that decision does not, and the checkpoint that belongs to it: all that
+    followed from it, and whatever was decided by a call that is taken back."""
+    gone = set(descendants(every, number))
+    while True:
+        superseded = tuple(d for d in every if d.number in gone and d.state is DecisionState.ACTIVE)
+        checkpoint = checkpoint_for(strategy, calls, superseded)
+        made_since = [
+            d.number
+            for d in every
+            if checkpoint is not None and d.made.checkpoint is not None and d.made.checkpoint >= checkpoint
+        ]
+        more = {one for since in made_since for one in descendants(every, since)}
+        if more <= gone:
+            return superseded, checkpoint
+        gone |= more
+
+
 def tasks_since(strategy: Strategy, calls: Sequence[ToolCall], checkpoint: int) -> tuple[Task, ...]:
     """The tasks of which something was done from that call on."""
     later = begun_parts([call for call in calls if call.number >= checkpoint])
     return tuple(task for n, task in enumerate(strategy.tasks, start=1) if task.part(n) in later)
 
 
-def kept_tasks(tasks: Sequence[Task], calls: Sequence[ToolCall]) -> Mapping[int, Task]:
+def kept_tasks(
+    tasks: Sequence[Task], calls: Sequence[ToolCall], going_on: Collection[str] = ()
+) -> Mapping[int, Task]:
     """The tasks, by their numbers, that are done or under way and were not taken back.
 
     An actor does its own tasks of a round one after the other, so one before another that left a trace needs
-    none itself; of a sub-plan, the trace is that its result came in.
+    none itself; of a sub-plan, the trace is that its result came in, or that it is `going_on`.
     """
-    begun = begun_parts(calls)
+    begun = begun_parts(calls) | frozenset(going_on)
     last: dict[int, int] = {}
     for number, task in enumerate(tasks, start=1):
         if not task.sub_plan and task.part(number) in begun:

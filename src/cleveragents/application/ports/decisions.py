@@ -22,5 +22,6 @@ class DecisionStore(Protocol):
         ...
 
     def of_plan(self, plan_id: str) -> Sequence[Decision]:
-        """All of them, superseded ones too, by number."""
+        """All of them, superseded ones too, by number. One that was made at work no longer holds once a
+        rollback took its call back."""
         ...

@@ -73,8 +73,7 @@ class Executing:
                 if not findings:
                     return hands.left, None
                 self.say(f"mending, round {number} of {_ROUNDS}")
-                # Each time that the plan was thought through has runs of its own.
-                part = f"mend-{number}" + (f"~{ground.strategy.round}" if ground.strategy.round else "")
+                part = _mending(ground.strategy, number)
                 hands.left = self.turn.run(ground, hands.stage, actor, part, task=findings)
             self._findings(ground, hands.stage, rethinks)
         return hands.left, None
@@ -157,6 +156,13 @@ class _Hands:
     def _run(self, part: str, words: str) -> None:
         actor = self._ground.casting.execute
         self.left = self._executing.turn.run(self._ground, self.stage, actor, part, task=words)
+
+
+def _mending(strategy: Strategy, number: int) -> str:
+    """What that round of mending is called. Each time that the plan was thought through, and each time that a
+    person said more, has rounds of its own: one that ended before would answer with what it said then."""
+    rounds, said = strategy.round, len(strategy.guidance)
+    return f"mend-{number}" + (f"~{rounds}-{said}" if rounds or said else "")
 
 
 def _may_go_back(strategy: Strategy) -> bool:

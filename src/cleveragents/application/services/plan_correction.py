@@ -22,14 +22,16 @@ from cleveragents.application.services.plan_history import PlanHistory
 from cleveragents.application.services.plan_pausing import PlanPausing, at_rest_in, waiting_for_correction
 from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.tool_execution import ToolExecution
-from cleveragents.domain.correction import MOST_RETURNS, Correction, NewCorrection, descendants
+from cleveragents.application.services.undone_work import UndoneWork, undone_work
+from cleveragents.domain.correction import MOST_RETURNS, Correction, NewCorrection
 from cleveragents.domain.decision import Decision, DecisionState
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.redaction import redact_content_text
+from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.domain.sub_plan import goes_on, is_merged
 from cleveragents.domain.tool import CallState
-from cleveragents.domain.undoing import MERGE, checkpoint_for, tasks_since
+from cleveragents.domain.undoing import MERGE, carrying_out, checkpoint_for, tasks_since, undone_with
 from cleveragents.errors import PlanError, SandboxMissing
 
 __all__ = ["PlanCorrection", "Undoing"]
@@ -40,8 +42,9 @@ _NAME = 60
 @dataclass(frozen=True, slots=True)
 class Undoing:
     """What a correction would supersede and take back: the decisions, the calls from `checkpoint` on (None:
-    nothing was done for them yet), the tasks they were made for and the files that change; and the sub-plans
-    that would be cancelled."""
+    nothing was done for them yet), the tasks they were made for and the files that change. Of what a person
+    edited since, `edits_lost` are the files that go with it, and `edits_kept` those that stay as they are; of
+    the sub-plans whose results are not in, `sub_plans` are cancelled, and `sub_plans_kept` go on."""
 
     decision: Decision
     superseded: tuple[Decision, ...]
@@ -50,6 +53,9 @@ class Undoing:
     tasks: tuple[str, ...]
     paths: tuple[str, ...]
     sub_plans: tuple[str, ...]
+    sub_plans_kept: tuple[str, ...] = ()
+    edits_kept: tuple[str, ...] = ()
+    edits_lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +78,26 @@ class PlanCorrection:
         `PlanError` when it has no such decision, or one that does not hold any more."""
         every = self.decisions.of_plan(plan.id)
         decision = self._holding(plan, every, number)
-        numbers = descendants(every, number)
-        superseded = tuple(d for d in every if d.number in numbers and d.state is DecisionState.ACTIVE)
         strategy, calls = _strategy_of(plan), self.history.calls(plan.id)
-        checkpoint = checkpoint_for(strategy, calls, superseded)
-        running = [child.id for child in self.rewriting.plans.children(plan.id) if child.state.running]
+        superseded, checkpoint = undone_with(strategy, calls, every, number)
+        work = UndoneWork() if checkpoint is None else undone_work(self.history, plan.id, checkpoint)
+        kept, gone = self._parts(plan, superseded, checkpoint, work)
+        cancelled, staying = tuple(one.id for one in gone), tuple(one.id for one in kept)
         if checkpoint is None:
-            return Undoing(decision, superseded, None, 0, (), (), tuple(running))
+            return Undoing(decision, superseded, None, 0, (), (), cancelled, staying)
         counting = [call for call in calls if call.state is not CallState.REVERTED]
+        back = self.history.leading_back(plan.id, checkpoint)
         return Undoing(
             decision=decision,
             superseded=superseded,
             checkpoint=checkpoint,
             calls=sum(call.number >= checkpoint for call in counting),
             tasks=tuple(task.name for task in tasks_since(strategy, calls, checkpoint)),
-            paths=tuple(self.history.leading_back(plan.id, checkpoint)),
-            sub_plans=tuple(running),
+            paths=tuple(path for path in back if path not in work.edits),
+            sub_plans=cancelled,
+            sub_plans_kept=staying,
+            edits_kept=tuple(path for path in back if path in work.edits),
+            edits_lost=work.lost,
         )
 
     def correct(
@@ -103,12 +113,16 @@ class PlanCorrection:
         words = _sound(plan, guidance)
         self.ensure_correctable(plan)
         self.preview(plan, number)  # what cannot be done is said before anything is stopped
-        plan = self._paused(plan, sub_plans=True)
+        plan = self._paused(plan)
         undoing = self.preview(plan, number)
+        gone = [self.rewriting.plans.get(child) for child in undoing.sub_plans]
+        self.pausing.end_sub_plans(plan, gone)
         outcome = self._outcome(plan)
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         if undoing.checkpoint is not None:
+            work = undone_work(self.history, plan.id, undoing.checkpoint)
             self.rewriting.rollback(plan, undoing.checkpoint)
+            self.rewriting.bring_over(plan, work.edits)  # guard: a person's own work belongs to no decision
         self.faults.reach("correct.rolled_back")
         made = NewCorrection(
             guidance=words,
@@ -117,14 +131,14 @@ class PlanCorrection:
             checkpoint=undoing.checkpoint,
             outcome=outcome,
         )
-        return self._kept(plan, made, Phase.STRATEGIZE, model)
+        return self._kept(plan, made, Phase.STRATEGIZE, model, gone=gone)
 
     def append(self, plan: Plan, guidance: str, *, model: str | None = None) -> tuple[Correction, Plan]:
         """Adds guidance and undoes nothing: every later run of an actor is given it, and a plan that was
         thought through already gets one more task. Queues the plan to go on. Errors as `correct`."""
         words = _sound(plan, guidance)
         self.ensure_correctable(plan)
-        plan = self._paused(plan, sub_plans=False)
+        plan = self._paused(plan)
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         made = NewCorrection(guidance=words, outcome=self._outcome(plan))
         if plan.phase is Phase.STRATEGIZE:
@@ -154,6 +168,7 @@ class PlanCorrection:
         held = [d for d in self.decisions.of_plan(plan.id) if d.state is DecisionState.ACTIVE]
         checkpoint = checkpoint_for(strategy, self.history.calls(plan.id), ())
         made = NewCorrection(
+            # A reviewer's words quote code, in which `password = load()` is no secret.
             guidance=redact_content_text(findings.strip()),
             decision=min((decision.number for decision in held), default=None),
             superseded=tuple(decision.number for decision in held),
@@ -163,7 +178,9 @@ class PlanCorrection:
         )
         if checkpoint is not None:
             own = replace(self.rewriting, calls=execution.calls)
+            edits = undone_work(self.history, plan.id, checkpoint).edits
             own.take_back(plan.id, checkpoint, execution.sandbox)
+            own.put_back(plan.id, edits, execution.sandbox)
         self.faults.reach("correct.rolled_back")
         way = ((Phase.STRATEGIZE, PlanState.QUEUED),)
         _, moved = self.corrections.add(plan, made, way, now=self.clock.now(), fence=fence)
@@ -196,13 +213,41 @@ class PlanCorrection:
             raise PlanError(plan.id, f"it has no decision {number}; {there}")
         if decision.state is not DecisionState.ACTIVE:
             by = next((c for c in self.corrections.of_plan(plan.id) if number in c.made.superseded), None)
-            how = "" if by is None else f" by correction {by.number}"
+            how = (
+                "was taken back by a rollback"
+                if by is None
+                else f"was superseded already by correction {by.number}"
+            )
             shown = f"`agents plan tree {plan.id}` shows those that hold"
-            raise PlanError(plan.id, f"decision {number} was superseded already{how}; {shown}")
+            raise PlanError(plan.id, f"decision {number} {how}; {shown}")
         return decision
 
-    def _paused(self, plan: Plan, *, sub_plans: bool) -> Plan:
-        plan = self.pausing.pause(plan, sub_plans=sub_plans)
+    def _parts(
+        self, plan: Plan, superseded: Sequence[Decision], checkpoint: int | None, work: UndoneWork
+    ) -> tuple[list[Plan], list[Plan]]:
+        """Of the sub-plans whose results are not in, or not any more, those that go on and those that end."""
+        strategy = _strategy_of(plan)
+        parts = {task.part(n) for n, task in enumerate(strategy.tasks, start=1) if task.sub_plan}
+        parts -= carrying_out(strategy, superseded)
+        calls = self.history.calls(plan.id)
+        before = [call for call in calls if checkpoint is None or call.number < checkpoint]
+        kept: list[Plan] = []
+        gone: list[Plan] = []
+        for child in self.rewriting.plans.children(plan.id):
+            if not (child.state.ended or is_merged(before, child.key)):
+                stays = child.key in parts and goes_on(child) and not self._is_built_on(work, plan, child)
+                (kept if stays else gone).append(child)
+        return kept, gone
+
+    def _is_built_on(self, work: UndoneWork, plan: Plan, child: Plan) -> bool:
+        """Whether the sub-plan began with something of it."""
+        start = child.request.get("start")
+        if not work.touched or not isinstance(start, Mapping):
+            return False
+        return work.is_in(self.rewriting.sandboxes.open(plan.id).changes_of(str(start["tree"])))
+
+    def _paused(self, plan: Plan) -> Plan:
+        plan = self.pausing.pause(plan, sub_plans=False)
         self.faults.reach("correct.paused")
         self.ensure_correctable(plan)  # it may have ended before it could be stopped
         return plan
@@ -222,6 +267,7 @@ class PlanCorrection:
         phase: Phase,
         model: str | None,
         strategy: Strategy | None = None,
+        gone: Sequence[Plan] = (),
     ) -> tuple[Correction, Plan]:
         facts = PlanFacts(
             strategy=None if strategy is None else strategy.to_json(),
@@ -229,6 +275,9 @@ class PlanCorrection:
         )
         kept, moved = self.corrections.add(plan, made, at_rest_in(phase), facts, now=self.clock.now())
         self.faults.reach("correct.kept")
+        for child in gone:  # those that were done; the others are cancelled already
+            with suppress(PlanError):
+                self.pausing.lifecycle.cancel(child, f"plan {plan.id}, of which it is a part, is corrected")
         more: Mapping[str, JsonValue] = {} if model is None else {"model": model}
         return kept, self.pausing.lifecycle.queue(moved, more)
 
@@ -239,7 +288,8 @@ def _strategy_of(plan: Plan) -> Strategy:
 
 
 def _sound(plan: Plan, guidance: str) -> str:
-    words = redact_content_text(guidance.strip())
+    # As a goal: what a person says is for models and people to read, and no code that has to stay as it is.
+    words = redact_text(guidance.strip())
     if not words:
         raise PlanError(plan.id, "the guidance is empty; say what should have been decided, and why")
     return words

@@ -18,7 +18,7 @@ from cleveragents.domain.file_state import Difference, FileState, differences_of
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import NeedsHuman, SandboxRefused, UnknownCheckpoint
 
-__all__ = ["RETRY", "ROLLBACK", "PlanHistory", "bring_to", "checkpoint_of", "named"]
+__all__ = ["RETRY", "ROLLBACK", "PlanHistory", "bring_to", "checkpoint_of", "named", "taken_back_of"]
 
 ROLLBACK = "rollback"
 RETRY = "retry"
@@ -118,6 +118,12 @@ class PlanHistory:
 def checkpoint_of(call: ToolCall) -> int:
     """Where a rollback leads back to, or which call is to be made again."""
     return int(str(call.arguments["checkpoint"]))
+
+
+def taken_back_of(numbers: Iterable[int], rewrites: Sequence[ToolCall]) -> frozenset[int]:
+    """Which of these calls are reverted, from what rewrote their plan: its calls that belong to no step."""
+    ranges = _taken_back(reversed(rewrites))
+    return frozenset(number for number in numbers if _is_in(ranges, number))
 
 
 def _taken_back(latest_first: Iterable[ToolCall]) -> list[range]:

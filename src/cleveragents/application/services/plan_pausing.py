@@ -84,7 +84,7 @@ class PlanPausing:
             # guard: a run that has just completed it would take a word to its job for a cancel of the plan
             self._end_job(plan, told=bool(way))
             if sub_plans:
-                self._end_sub_plans(plan)
+                self.end_sub_plans(plan, self.plans.children(plan.id))
             return self.plans.get(plan.id)
         raise StalePlan(plan.id, plan.version)
 
@@ -123,9 +123,11 @@ class PlanPausing:
         if job.fence:
             self.processes.end(marker_of(job.id, job.fence), grace_seconds=self.grace_seconds)
 
-    def _end_sub_plans(self, plan: Plan) -> None:
+    def end_sub_plans(self, plan: Plan, children: Sequence[Plan]) -> None:
+        """Cancels those of them that are not done; none of their processes is alive afterwards.
+        `DeadlineExceeded` when one does not stop."""
         reason = f"plan {plan.id}, of which it is a part, is corrected"
-        unfinished = [child for child in self.plans.children(plan.id) if _is_unfinished(child)]
+        unfinished = [child for child in children if _is_unfinished(child)]
         for child in unfinished:
             self.lifecycle.cancel(child, reason)
         for child in unfinished:

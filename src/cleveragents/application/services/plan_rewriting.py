@@ -6,7 +6,7 @@ holds is always what the records add up to. One that was interrupted is finished
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from cleveragents.application.services.plan_history import (
     checkpoint_of,
 )
 from cleveragents.application.services.sub_plan_words import merged_already
-from cleveragents.domain.file_state import entries_between
+from cleveragents.domain.file_state import FileState, entries_between
 from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
@@ -30,9 +30,11 @@ from cleveragents.domain.sub_plan import is_merged
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import PlanError, SandboxMissing, StalePlan
 
-__all__ = ["PlanRewriting"]
+__all__ = ["REREAD", "PlanRewriting"]
 
-_REREAD = "reread"
+REREAD = "reread"
+"""The tool of the calls that took in what a person had edited by hand."""
+
 _BUSY_SECONDS = 30.0
 
 
@@ -74,7 +76,22 @@ class PlanRewriting:
         with self.unmerged(plan), self._idle(plan) as sandbox:
             if not self.history.unrecorded(plan.id, sandbox):
                 return None
-            return self._finish(self._added(plan.id, _REREAD, CallState.STARTED), sandbox)
+            return self._finish(self._added(plan.id, REREAD, CallState.STARTED), sandbox)
+
+    def bring_over(self, plan: Plan, edits: Mapping[str, FileState | None]) -> ToolCall | None:
+        """Has these files be as a person had left them, as one more call; None if they are. Killed in
+        between, it leaves edits that are not taken in yet. Errors as `reread`."""
+        if not edits:
+            return None
+        with self._idle(plan) as sandbox:
+            return self._brought_over(plan.id, edits, sandbox)
+
+    def put_back(
+        self, plan_id: str, edits: Mapping[str, FileState | None], sandbox: Sandbox
+    ) -> ToolCall | None:
+        """The same for the run that works on the plan, as `take_back`."""
+        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+            return self._brought_over(plan_id, edits, sandbox)
 
     def ensure_taken_in(self, plan: Plan) -> None:
         """`NeedsHuman` when there are edits by hand that a run would throw away.
@@ -129,7 +146,7 @@ class PlanRewriting:
     def settle(self, plan_id: str, sandbox: Sandbox) -> None:
         """Finishes what was interrupted. The caller holds `sandbox.writing()`."""
         for call in self.history.calls(plan_id):
-            if call.tool in (ROLLBACK, _REREAD) and call.state is CallState.STARTED:
+            if call.tool in (ROLLBACK, REREAD) and call.state is CallState.STARTED:
                 self._finish(call, sandbox)
 
     @contextmanager
@@ -146,6 +163,14 @@ class PlanRewriting:
                 raise StalePlan(plan.id, plan.version)
             self.settle(plan.id, sandbox)
             yield sandbox
+
+    def _brought_over(
+        self, plan_id: str, edits: Mapping[str, FileState | None], sandbox: Sandbox
+    ) -> ToolCall | None:
+        sandbox.restore(edits)
+        if not self.history.unrecorded(plan_id, sandbox):
+            return None
+        return self._finish(self._added(plan_id, REREAD, CallState.STARTED), sandbox)
 
     def _added(self, plan_id: str, tool: str, state: CallState, **arguments: JsonValue) -> ToolCall:
         facts = FrozenObject(arguments)

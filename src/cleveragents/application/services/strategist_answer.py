@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, takewhile
+from itertools import count
 from typing import Any
 
 from cleveragents.domain.decision import Alternative, NewDecision
@@ -46,8 +46,8 @@ def decisions_in(
 
 @dataclass(frozen=True, slots=True)
 class StepTerms:
-    """`kept` tasks stay in their places; `decisions` are the numbers that a step may name, `sub_plans` is how
-    many steps may be such. `otherwise` is the task where no step is said."""
+    """`kept` tasks stay, by their numbers; `decisions` are those that a step may name, `sub_plans` is how
+    many steps may be such. `otherwise` is the task where no step is said and none is kept."""
 
     kept: Mapping[int, Task]
     round: int
@@ -58,8 +58,10 @@ class StepTerms:
 
 def tasks_in(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
     """All tasks: those that stay, and the steps in the order in which they are done, in the places that are
-    free."""
-    ordered = Strategy((), tasks=_steps(said, terms) or (terms.otherwise,)).ordered_tasks
+    free. Where there are fewer steps than free places, what stays moves up, and its run keeps its name."""
+    # Where something stays, no step means that nothing else is wanted.
+    steps = _steps(said, terms) or (() if terms.kept else (terms.otherwise,))
+    ordered = Strategy((), tasks=steps).ordered_tasks
     free = (number for number in count(1) if number not in terms.kept)
     place = {number: next(free) for number, _ in ordered}
     left = terms.sub_plans
@@ -69,8 +71,15 @@ def tasks_in(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
         left -= is_sub_plan
         needs = tuple(place[need] for need in task.needs)
         tasks[place[number]] = replace(task, needs=needs, sub_plan=is_sub_plan)
-    # Where there are fewer steps than free places, what was done behind them is done without a place.
-    return tuple(tasks[number] for number in takewhile(tasks.__contains__, count(1)))
+    numbers = {old: new for new, old in enumerate(sorted(tasks), start=1)}
+    return tuple(_moved(tasks[old], old, numbers, terms.kept) for old in sorted(tasks))
+
+
+def _moved(task: Task, old: int, numbers: Mapping[int, int], kept: Mapping[int, Task]) -> Task:
+    """The task under its new number. What stays does not wait for what is new."""
+    needs = tuple(numbers[need] for need in task.needs if old not in kept or need in kept)
+    place = old if task.place is None and numbers[old] != old else task.place
+    return replace(task, needs=needs, place=place)
 
 
 def _steps(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:

@@ -23,8 +23,9 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.strategy import Strategy, Task
+from cleveragents.domain.sub_plan import goes_on
 from cleveragents.domain.tool import ToolCall
-from cleveragents.domain.undoing import kept_tasks
+from cleveragents.domain.undoing import carrying_out, kept_tasks
 
 __all__ = ["Strategizing"]
 
@@ -71,7 +72,7 @@ class Strategizing:
         known = frozenset(one.number for one in (*past.decisions, *kept) if one.state is DecisionState.ACTIVE)
         terms = StepTerms(past.kept, strategy.round, known, room, whole)
         tasks = tasks_in(values.get("steps"), terms)
-        self._show(kept, past, tasks)
+        self._show(kept, tasks, strategy.round)
         return replace(strategy, tasks=tasks)
 
     def _heeded(self, plan: Plan, corrections: Sequence[Correction]) -> tuple[str, ...]:
@@ -89,10 +90,23 @@ class Strategizing:
         # Those of this very round are not its past, if it was cut off after it had kept them.
         own = {one.number for one in self.decisions.add(plan.id, (), key=part, now=self.clock.now())}
         decisions = [one for one in self.decisions.of_plan(plan.id) if one.number not in own]
-        before = () if plan.strategy is None else Strategy.from_json(plan.strategy).tasks
-        kept = kept_tasks(before, self.calls_of(ground))
+        strategy = Strategy(()) if plan.strategy is None else Strategy.from_json(plan.strategy)
+        before = strategy.tasks
+        kept = kept_tasks(before, self.calls_of(ground), self._going_on(plan, strategy, decisions, back))
         dropped = [task for number, task in enumerate(before, start=1) if number not in kept]
         return Past(decisions, back, kept, dropped)
+
+    def _going_on(
+        self, plan: Plan, strategy: Strategy, decisions: Sequence[Decision], back: Sequence[Correction]
+    ) -> frozenset[str]:
+        """The parts whose sub-plans are taken in though their plan was corrected since. What was built on
+        work that was taken back was cancelled with it."""
+        since = back[strategy.round :]
+        if any(one.made.by_itself for one in since):
+            return frozenset()
+        gone = {number for one in since for number in one.made.superseded}
+        carrying = carrying_out(strategy, [one for one in decisions if one.number in gone])
+        return frozenset(str(c.key) for c in self.plans.children(plan.id) if goes_on(c)) - carrying
 
     def _room(self, plan: Plan) -> int:
         """How many sub-plans it may still have."""
@@ -106,11 +120,11 @@ class Strategizing:
         made = decisions_in(said, actor, first=len(past.decisions) + 1, held=held, parent=above)
         return self.decisions.add(plan.id, made, key=part, now=self.clock.now()) if made else ()
 
-    def _show(self, kept: Sequence[Decision], past: Past, tasks: Sequence[Task]) -> None:
+    def _show(self, kept: Sequence[Decision], tasks: Sequence[Task], this_round: int) -> None:
         for decision in kept:
             self.say(redact_text(f"decided: {decision.made.question} {decision.made.choice}"))
         for number, task in enumerate(tasks, start=1):
-            how = "kept" if number in past.kept else "planned"
+            how = "planned" if task.round == this_round else "kept"
             self.say(redact_text(f"{how}: {number}. {task.name}"))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, func, select
 
 from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.application.services.plan_history import taken_back_of
 from cleveragents.domain.decision import Alternative, Decision, DecisionState, NewDecision
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue, freeze
@@ -19,6 +21,7 @@ from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.plan_rows import encoded, kept_text
+from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
 from cleveragents.infrastructure.persistence.tables import plans
 
 __all__ = ["SqlDecisionStore"]
@@ -56,7 +59,21 @@ class SqlDecisionStore:
 
     def of_plan(self, plan_id: str) -> Sequence[Decision]:
         with self._database.read() as connection:
-            return _of_plan(connection, plan_id)
+            found = _of_plan(connection, plan_id)
+        at_work = [
+            int(one.made.checkpoint)
+            for one in found
+            if one.state is DecisionState.ACTIVE and one.made.checkpoint is not None
+        ]
+        if not at_work:
+            return found
+        rewrites = SqlCallStore(self._database, self._identifiers).of_step(plan_id, None)
+        gone = taken_back_of(at_work, rewrites)
+        # Found here rather than kept: it takes effect with the rollback, and ends if that is taken back.
+        return [
+            replace(one, state=DecisionState.SUPERSEDED) if one.made.checkpoint in gone else one
+            for one in found
+        ]
 
     def _event(self, decision: Decision, now: datetime) -> DomainEvent:
         facts: dict[str, JsonValue] = {"number": decision.number, "made_by": decision.made.made_by}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.errors import PlanError, SandboxMissing
-from cleveragents.interfaces.cli.output import Output, progress
+from cleveragents.interfaces.cli.output import Output, printable, progress
 from cleveragents.interfaces.cli.plan_reach import ensure_reachable
 from cleveragents.interfaces.cli.plan_view import found_plan, shown_diff
 
@@ -31,6 +31,7 @@ def show_between(
     from cleveragents.infrastructure.sandbox.outcomes import changed_between, diff_between
 
     one, other = (_outcome(parts, name) for name in names)
+    _tell_apart(*(_plan_of(parts, name) for name in names))
     if output.for_programs:
         output.table([_row(changed) for changed in changed_between(one, other, paths)], [], empty="")
         return
@@ -44,18 +45,36 @@ def _outcome(parts: PlanParts, name: str) -> Outcome:
     """`PLAN`: what it comes to now; `PLAN@2`: what it had come to before its second correction."""
     from cleveragents.infrastructure.sandbox.outcomes import Outcome
 
-    spelt = _NAMED.fullmatch(name)
-    if spelt is None:
-        raise click.UsageError(f"{name!r} is neither PLAN nor PLAN@NUMBER")
-    plan = found_plan(parts, spelt["plan"])
+    plan = _plan_of(parts, name)
     ensure_reachable(parts, plan)
-    number = spelt["number"]
+    number = _spelt(name)["number"]
     try:
         sandbox = parts.sandboxes.open(plan.id)
     except SandboxMissing:
         raise PlanError(plan.id, "its sandbox is gone, and with it what it came to") from None
     tree = parts.result.tree(plan, sandbox) if number is None else _before(parts, plan, int(number))
     return Outcome(sandbox, tree)
+
+
+def _spelt(name: str) -> re.Match[str]:
+    spelt = _NAMED.fullmatch(name)
+    if spelt is None:
+        raise click.UsageError(f"{name!r} is neither PLAN nor PLAN@NUMBER")
+    return spelt
+
+
+def _plan_of(parts: PlanParts, name: str) -> Plan:
+    return found_plan(parts, _spelt(name)["plan"])
+
+
+def _tell_apart(one: Plan, other: Plan) -> None:
+    if one.resource != other.resource:
+        progress(
+            printable(
+                f"they are plans of different repositories, {one.resource} and {other.resource}: "
+                "all that these differ in is shown, too"
+            )
+        )
 
 
 def _before(parts: PlanParts, plan: Plan, number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["correct_plan"]
 
 _SHOWN_FILES = 20
+_NAMED_FILES = 5
 
 
 @click.command("correct")
@@ -79,8 +81,13 @@ def correct_plan(
 
         ensure_model_fits(parts, plan, model, Limits())
     words = sys.stdin.read() if guidance == "-" else guidance or ""
+    undoing = None if number is None else parts.correction.preview(plan, number)
+    if undoing is not None and undoing.edits_lost:
+        progress(f"edits by hand that are undone with it: {_files(undoing.edits_lost)}")
     kept, plan = _corrected(container, plan, number, words, model)
     _tell(plan, kept)
+    if undoing is not None:
+        _tell_rest(undoing)
     worked_on(container, plan, output, yes=yes)
 
 
@@ -122,11 +129,32 @@ def _tell(plan: Plan, kept: Correction) -> None:
     more = len(made.superseded) - 1
     what = f"decision {made.decision} no longer holds"
     if more:
-        what += f", nor {'does' if more == 1 else 'do'} {more} that followed from it"
+        what += f", nor {'does' if more == 1 else 'do'} {more} that came of it"
     undone = "nothing was done for it yet"
     if made.checkpoint is not None:
         undone = f"back at checkpoint {made.checkpoint}"
     progress(f"correction {kept.number} of plan {plan.id}: {what}; {undone}")
+
+
+def _tell_rest(undoing: Undoing) -> None:
+    """What became of what is nobody's decision: edits by hand, and sub-plans."""
+    said = {
+        "kept edits by hand": _files(undoing.edits_kept),
+        "undone edits by hand": _files(undoing.edits_lost),
+        "sub-plans that go on": ", ".join(undoing.sub_plans_kept),
+        "cancelled sub-plans": ", ".join(undoing.sub_plans),
+    }
+    for what, which in said.items():
+        if which:
+            progress(f"{what}: {which}")
+
+
+def _files(paths: Sequence[str]) -> str:
+    """The first few, and how many there are; nothing for none."""
+    if not paths:
+        return ""
+    more = ", …" if len(paths) > _NAMED_FILES else ""
+    return printable(f"{counted(len(paths), 'file')} ({', '.join(paths[:_NAMED_FILES])}{more})")
 
 
 def _show(output: Output, plan: Plan, undoing: Undoing) -> None:
@@ -144,11 +172,16 @@ def _show(output: Output, plan: Plan, undoing: Undoing) -> None:
         for task in undoing.tasks:
             click.echo(f"  step: {printable(task)}")
         for path in undoing.paths[:_SHOWN_FILES]:
-            click.echo(f"  file: {printable(path)}")
+            by_hand = " (edited by hand)" if path in undoing.edits_lost else ""
+            click.echo(f"  file: {printable(path)}{by_hand}")
         if len(undoing.paths) > _SHOWN_FILES:
             click.echo(f"  … and {len(undoing.paths) - _SHOWN_FILES} more files")
+    for path in undoing.edits_kept:
+        click.echo(f"kept: {printable(path)} (edited by hand)")
     for child in undoing.sub_plans:
         click.echo(f"cancelled: sub-plan {child}")
+    for child in undoing.sub_plans_kept:
+        click.echo(f"goes on: sub-plan {child}")
     progress("nothing was changed; with --guidance instead of --dry-run it is")
 
 
@@ -168,5 +201,8 @@ def _fields(plan: Plan, undoing: Undoing) -> dict[str, JsonValue]:
         "calls": undoing.calls,
         "steps": undoing.tasks,
         "files": undoing.paths,
+        "edits_lost": undoing.edits_lost,
+        "edits_kept": undoing.edits_kept,
         "sub_plans": undoing.sub_plans,
+        "sub_plans_kept": undoing.sub_plans_kept,
     }
