@@ -12,6 +12,21 @@ from cleveragents.infrastructure.actors.loading import load_actor
 from tests.cli_bench import Agents, command_line, use_home
 from tests.plan_bench import new_repository
 
+FAILS = """\
+name: me/fails
+type: command
+argv: [sh, -c, "echo begun; echo why; exit 7"]
+prompt: x
+"""
+ASKS = """\
+name: me/asks
+type: command
+argv: [sh, -c, ":"]
+prompt: x
+environment: [MY_AGENT_KEY, OTHER_SETTING]
+home: [.agent/login]
+network: true
+"""
 ABSENT = "name: me/absent\ntype: {type}\nargv: [no-such-agent]\nprompt: x\nnetwork: true\ninstall: buy one\n"
 
 
@@ -77,3 +92,28 @@ def test_a_broken_actor_is_marked_in_the_list(agents: Agents, mine: Path) -> Non
     listed = agents("actor", "list").out
     (line,) = [line for line in listed.splitlines() if "me/bad" in line]
     assert "broken: line 1: 'type' is missing" in line
+
+
+def test_what_a_failing_agent_said_last_is_shown_and_where_the_rest_is(agents: Agents, mine: Path) -> None:
+    (mine / "fails.yaml").write_text(FAILS)
+    ran = agents("run", "hi", "--actor", "me/fails")
+    assert ran.code == 1
+    assert "it failed: agent: it ended with exit code 7; it said last: why" in ran.err
+    plan = json.loads(agents("plan", "list", "--format", "json").out)[0]["id"]
+    assert f"agents plan log {plan} 1" in ran.err
+    shown = agents("plan", "show", plan).out
+    assert "it said last: why" in shown
+    assert "\\n" not in shown
+    log = agents("plan", "log", plan, "1").out
+    assert "  begun\n  why\n" in log
+    assert "\\n" not in log
+
+
+def test_who_is_asked_for_leave_is_told_what_is_at_stake(agents: Agents, mine: Path) -> None:
+    (mine / "asks.yaml").write_text(ASKS)
+    ran = agents("run", "hi", "--actor", "me/asks")
+    assert ran.code == 3
+    assert (
+        "needs leave for network: it runs sh, which gets your variables MY_AGENT_KEY, OTHER_SETTING, "
+        "copies of ~/.agent/login and the network"
+    ) in ran.err

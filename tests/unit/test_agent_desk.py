@@ -112,6 +112,8 @@ def test_paths_lead_into_the_sandbox_or_are_refused(shared: SessionBench, tmp_pa
             desk.read(path, None, None)
         with pytest.raises(ToolRefused):
             desk.write(path, "x")
+    with pytest.raises(ToolRefused, match="'/etc/passwd' is outside the sandbox"):
+        desk.read("/etc/passwd", None, None)
 
 
 def test_a_command_is_ended_when_the_agent_says_so_and_its_call_is_over(plans: PlanBench) -> None:

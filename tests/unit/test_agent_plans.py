@@ -217,7 +217,7 @@ def test_an_invariant_holds_for_other_agents_too(bench: AgentBench) -> None:
 def test_an_exit_code_that_is_not_expected_stops_the_actor_and_keeps_what_was_done(bench: AgentBench) -> None:
     plan = bench.given("fails")
     assert plan.standing == ERRORED
-    assert "it ended with exit code 7; the end of what it said:\nI cannot go on" in str(plan.error)
+    assert "it ended with exit code 7; it said last: I cannot go on" in str(plan.error)
     tool, state, error = only_call(bench, plan)
     assert (tool, state) == ("agent", CallState.FAILED)
     assert "exit code 7" in error
@@ -256,7 +256,7 @@ def test_only_the_node_that_failed_is_run_again(bench: AgentBench, tmp_path: Pat
 def test_its_time_ends_it_with_all_it_started(bench: AgentBench, token: str) -> None:
     plan = bench.given("stays", token, seconds=1.5)
     assert plan.standing == ERRORED
-    assert "because its time was over; the end of what it said:\nready" in str(plan.error)
+    assert "because its time was over; it said last: ready" in str(plan.error)
     assert alive(int(token)) == []
     assert bench.files(plan)["staying.txt"] == "staying\n"
 

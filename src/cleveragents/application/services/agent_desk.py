@@ -207,16 +207,16 @@ class AgentDesk:
         return f"{self._session}.{next(self._numbers)}"
 
     def _inside(self, tool: str, path: str) -> str:
-        """Relative to the sandbox's root, as our tools want it. What is not below that they refuse."""
+        """Relative to the sandbox's root, as our tools want it. `ToolRefused` for what is not below that."""
         root = str(self._root)
         for spelling in dict.fromkeys((root, os.path.realpath(root))):
             if path == spelling or path.startswith(f"{spelling}/"):
                 return path[len(spelling) :].lstrip("/")
-        if not path.startswith("/"):  # guard: it would mean the root here, and another place there
-            refusal = str(OutsideSandbox(path, "is relative, and must be absolute"))
-            self._tools.refuse(tool, {"path": path}, refusal, step=self._next_step())
-            raise ToolRefused(tool, refusal)
-        return path
+        # guard: a relative one would mean the root here, and another place there
+        problem = "is outside the sandbox" if path.startswith("/") else "is relative, and must be absolute"
+        refusal = str(OutsideSandbox(path, problem))
+        self._tools.refuse(tool, {"path": path}, refusal, step=self._next_step())
+        raise ToolRefused(tool, refusal)
 
     @contextmanager
     def _taking_turn(self) -> Iterator[None]:

@@ -135,7 +135,7 @@ class AgentSessions:
         """`ToolRefused` without leave: it says that it cannot work without."""
         if execution.network:
             return True
-        arguments = {"agent": request.name, "argv": request.argv, "asks": "network"}
+        arguments = {**_who(request), "asks": "network", "network": True}
         wanted = CallRequest(f"{step}.network", ACP, arguments, capability=Capability.NETWORK)
         if not has_leave(execution, wanted):  # guard: what was denied it does not get
             raise ToolRefused(request.name, "it needs the network, which it is not allowed to use")
@@ -143,12 +143,8 @@ class AgentSessions:
 
     def _begun(self, execution: ToolExecution, request: AgentRequest, step: str, past: _Past) -> ToolCall:
         """Its call, open. What a person allowed once is allowed to the sessions that go on with it."""
-        arguments: dict[str, JsonValue] = {
-            "agent": request.name,
-            "argv": request.argv,
-            "prompt": cut(request.prompt, _SHOWN),
-            "network": request.network,
-        }
+        arguments = _who(request)
+        arguments |= {"prompt": cut(request.prompt, _SHOWN), "network": request.network}
         wanted = CallRequest(f"{step}.s{past.number}", ACP, arguments, capability=Capability.COMMAND)
         wanted = replace(wanted, granted=past.allows(kept_arguments(wanted)))
         try:
@@ -215,6 +211,12 @@ class _Past:
             if call.state is CallState.ASKED:
                 error = "the agent did without it"
                 execution.calls.move(call, CallState.FAILED, now=execution.clock.now(), error=error)
+
+
+def _who(request: AgentRequest) -> dict[str, JsonValue]:
+    """Whoever is asked for leave wants to know what of theirs it gets."""
+    named: dict[str, JsonValue] = {"agent": request.name, "argv": request.argv}
+    return {**named, "environment": request.environment, "home": request.home}
 
 
 def _reason(problem: CleverAgentsError) -> str:

@@ -27,6 +27,7 @@ from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_history import PlanHistory, bring_to
 from cleveragents.application.services.timed_tool import TimedTool
+from cleveragents.domain.agent_stakes import at_stake
 from cleveragents.domain.file_state import Difference, FileState, entries_between
 from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
@@ -262,6 +263,7 @@ class ToolExecution:
 
     def _asking(self, call: ToolCall, capability: Capability) -> NeedsHuman:
         what = f"call {call.number} ({call.tool}) needs leave for {capability.value}"
+        what += at_stake(call.arguments)
         which = f"{self._plan_id} {call.number}"
         remedy = f"`agents plan approve {which}` or `agents plan deny {which}`"
         return NeedsHuman(self._plan_id, what, remedy)

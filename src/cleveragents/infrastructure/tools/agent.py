@@ -27,6 +27,7 @@ __all__ = ["AgentArguments", "AgentOutcome", "AgentTool", "AgentTools"]
 
 _OUTPUT_BYTES = 64 << 10
 _SHOWN_CHARACTERS = 2_000
+_LAST_CHARACTERS = 300
 # What Linux takes in one word of a command line, its end included.
 _LONGEST_WORD_BYTES = (128 << 10) - 1
 _PROMPT_NAME = ".cleveragents-prompt.md"
@@ -163,5 +164,10 @@ def _said(done: CommandResult) -> str:
     end = redact_text(done.output).strip()
     if not end:
         return "; it said nothing"
+    # The first line is what is shown where there is room for one, and why it failed is mostly said last.
+    last = end.rpartition("\n")[2].strip()
+    said = f"; it said last: {last[-_LAST_CHARACTERS:]}"
+    if last == end and len(end) <= _LAST_CHARACTERS:
+        return said
     cut = f"…{end[-_SHOWN_CHARACTERS:]}" if len(end) > _SHOWN_CHARACTERS else end
-    return f"; the end of what it said:\n{cut}"
+    return f"{said}\nthe end of what it said:\n{cut}"

@@ -124,7 +124,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "goal": goal_of(plan),
         "state": meaning_of(parts, plan),
         "waits for": _waits_for(parts, plan),
-        "error": account["error"] if plan.state.value != "applied" else None,
+        "error": _first_line(account["error"]) if plan.state.value != "applied" else None,
         "part of": plan.parent_id and f"{plan.parent_id}: {title_of(parts.plans.get(plan.parent_id))}",
         "called": plan.parent_id and title_of(plan) != goal_of(plan) and title_of(plan),
         "works on": plan.resource,
@@ -214,18 +214,30 @@ def _show_call(output: Output, row: Row) -> None:
     said = {"number": row["number"], "tool": row["tool"], "what": spelt_arguments(row["arguments"])}
     names = ("state", "approval", "error", "started", "ended", "changed", "changeset")
     said |= {name: row[name] for name in names if row[name] is not None}
+    said |= {"error": first} if (first := _first_line(row["error"])) else {}
     output.record(said | result)
     if printed:
-        output.title("what it printed")
-        for line in str(printed).splitlines():
-            click.echo(f"  {printable(line)}")
+        _show_text(output, "what it printed", str(printed))
+    if first != (row["error"] or None):
+        _show_text(output, "what went wrong", str(row["error"]))
+
+
+def _show_text(output: Output, title: str, text: str) -> None:
+    output.title(title)
+    for line in text.splitlines():
+        click.echo(f"  {printable(line)}")
+
+
+def _first_line(text: JsonValue) -> str | None:
+    """Of an error: it says what happened, and the rest is for who looks at its call."""
+    return str(text).partition("\n")[0] if text else None
 
 
 def _short(row: Mapping[str, JsonValue]) -> Row:
     """A call or a check with what matters of it in one text."""
     if "arguments" in row:
         told = spelt_arguments(row["arguments"])
-        return dict(row) | {"what": f"{told}: {row['error']}" if row["error"] else told}
+        return dict(row) | {"what": f"{told}: {_first_line(row['error'])}" if row["error"] else told}
     first, _, _ = str(row["details"]).strip().partition("\n")
     return dict(row) | {"what": first if row["verdict"] != "passed" else ""}
 

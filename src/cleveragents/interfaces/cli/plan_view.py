@@ -204,7 +204,8 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
         steps = [diff, ("review FILE…", "leaves files out"), (f"apply{wanted}", "tries again"), reject]
     elif plan.state is PlanState.ERRORED:
-        more = log if parts.history.calls(plan.id) else ("show", "says what is known of it")
+        more = _log_of_agent(parts, plan) or log
+        more = more if parts.history.calls(plan.id) else ("show", "says what is known of it")
         steps = [more, (resume[0], "tries again, from the step that failed"), reject]
         return [*_logs_of_failed(parts, plan), *_spelt_steps(steps, plan)]
     elif plan.state is PlanState.APPLIED:
@@ -336,6 +337,16 @@ def _budget_option(parts: PlanParts, plan: Plan) -> str:
     found = re.search(r"--[a-z-]+ [^`\s]+", str(waiting.get("remedy")))
     option = found[0] if found else "--max-tokens N"
     return f"--timeout {more_time(parts, plan)}" if option.startswith("--timeout") else option
+
+
+def _log_of_agent(parts: PlanParts, plan: Plan) -> tuple[str, str] | None:
+    """Where it says why, if another agent failed."""
+    from cleveragents.application.services.agent_desk import ACP
+    from cleveragents.domain.tool import AGENT_TOOL
+
+    agents = (AGENT_TOOL, ACP)
+    failed = [call for call in parts.history.calls(plan.id) if call.tool in agents and call.error is not None]
+    return (f"log {failed[-1].number}", "says what the agent said last") if failed else None
 
 
 def _logs_of_failed(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:

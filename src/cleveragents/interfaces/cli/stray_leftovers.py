@@ -28,7 +28,8 @@ _HOUR = 3600.0
 _DRAFTS = ("draft-*", "thrown-*")
 # A demo that failed leaves its directory to be looked at.
 _TEMPORARY = {
-    "cleveragents-command-*": _HOUR,
+    # That of a command which is isolated is known to nobody by its name, so only its age tells.
+    "cleveragents-command-*": 24 * _HOUR,
     "cleveragents-merge-*": _HOUR,
     "cleveragents-demo-*": 24 * _HOUR,
 }
