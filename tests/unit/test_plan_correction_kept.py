@@ -127,7 +127,23 @@ def test_guidance_that_is_added_has_rounds_of_mending_of_its_own(bench: ActorPla
     plan = bench.work(plan)
     assert changed(bench, plan) == ["mended.txt", "mention.txt", "notes.txt"]
     mended = [one.step for one in bench.calls(plan) if one.arguments.get("path") == "mended.txt"]
-    assert mended == ["mend-1~0-1.mend-1~0-1.think.1"]
+    assert mended == ["mend-1~1.mend-1~1.think.1"]
+
+
+def test_a_rollback_leaves_no_round_of_mending_that_ended(bench: ActorPlanBench) -> None:
+    """It made no call that could have been taken back, and would say the same as before."""
+    rules = strategizes(planned([decided("Where?", "here")], step("notes", 1))), writes("notes")
+    tries = executes(says("tried"), when={"first_user": "- no good"})
+    plan = bench.reached(*rules, tries, reviews(revise("no good")))
+    bench.parts.rewriting.rollback(plan, 1)
+    mends = executes(
+        answer(call("write", path="mended.txt", content="")), DONE, when={"first_user": "- no good"}
+    )
+    model = bench.script(
+        *rules, mends, reviews(accept(), when={"first_user": r"mended\.txt"}), reviews(revise("no good"))
+    )
+    plan = bench.work(bench.parts.lifecycle.resume(plan, model=model))
+    assert changed(bench, plan) == ["mended.txt", "notes.txt"]
 
 
 CHOICE = answer(call("decide", question="Name?", choice="x", rationale="short"))

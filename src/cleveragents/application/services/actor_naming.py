@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
+from cleveragents.application.services.plan_history import ROLLBACK, checkpoint_of
 from cleveragents.domain.tool import CallState, ToolCall
 
-__all__ = ["current_name"]
+__all__ = ["current_name", "times_back"]
 
 
 def current_name(part: str, calls: Sequence[ToolCall]) -> str:
@@ -20,3 +21,13 @@ def current_name(part: str, calls: Sequence[ToolCall]) -> str:
         if not any(step.startswith(f"{name}.") for step in gone):  # guard: nothing of it was taken back
             break
     return name
+
+
+def times_back(calls: Sequence[ToolCall]) -> int:
+    """How often work was taken back; not where only a call that had stopped its run is made again."""
+    work = [call.number for call in calls if call.step is not None and not call.stopped_its_run]
+    return sum(
+        any(checkpoint_of(back) <= number < back.number for number in work)
+        for back in calls
+        if back.tool == ROLLBACK
+    )

@@ -15,6 +15,7 @@ from cleveragents.application.ports.actors import ActorHost
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.models import ModelRequest
 from cleveragents.application.ports.plans import CheckStore
+from cleveragents.application.services.actor_naming import times_back
 from cleveragents.application.services.actor_stage import ActorGround, OpenStage, Stage
 from cleveragents.application.services.actor_turn import ActorTurn
 from cleveragents.application.services.conflict_words import conflict_task
@@ -73,7 +74,7 @@ class Executing:
                 if not findings:
                     return hands.left, None
                 self.say(f"mending, round {number} of {_ROUNDS}")
-                part = _mending(ground.strategy, number)
+                part = _mending(ground, number)
                 hands.left = self.turn.run(ground, hands.stage, actor, part, task=findings)
             self._findings(ground, hands.stage, rethinks)
         return hands.left, None
@@ -158,11 +159,14 @@ class _Hands:
         self.left = self._executing.turn.run(self._ground, self.stage, actor, part, task=words)
 
 
-def _mending(strategy: Strategy, number: int) -> str:
-    """What that round of mending is called. Each time that the plan was thought through, and each time that a
-    person said more, has rounds of its own: one that ended before would answer with what it said then."""
-    rounds, said = strategy.round, len(strategy.guidance)
-    return f"mend-{number}" + (f"~{rounds}-{said}" if rounds or said else "")
+def _mending(ground: ActorGround, number: int) -> str:
+    """What that round of mending is called. Each time that the plan was thought through, that a person said
+    more, or that work was taken back has rounds of its own: one that ended before would answer with what it
+    said then. None of these is ever counted less."""
+    assert ground.execution is not None  # who executes has one
+    back = times_back(ground.execution.history.calls(ground.plan.id))
+    times = ground.strategy.round + len(ground.strategy.guidance) + back
+    return f"mend-{number}" + (f"~{times}" if times else "")
 
 
 def _may_go_back(strategy: Strategy) -> bool:
