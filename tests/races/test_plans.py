@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cleveragents.domain.plan import Plan, PlanState
-from cleveragents.errors import ApplyConflict
+from cleveragents.errors import ApplyConflict, StalePlan
 from tests.plan_bench import PlanBench, command, edit, new_repository, plan_bench, write
 
 ROOT = Path(__file__).parents[2]
@@ -138,6 +141,43 @@ def test_what_is_applied_is_what_is_recorded_when_somebody_rolls_back(
         bench.apply(plan)
     shown = set(bench.diff(plan, "--name-only").split())
     assert shown == {name for name in ("1.txt", "2.txt") if (bench.repository / name).exists()}
+
+
+class HeldCalls:
+    """Calls of a rollback that was found to be allowed, and is held before it is known to anybody."""
+
+    def __init__(self, calls: Any) -> None:
+        self._calls = calls
+        self.allowed, self.go_on = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._calls, name)
+
+    def add(self, *facts: Any, **more: Any) -> Any:
+        self.allowed.set()
+        assert self.go_on.wait(60)
+        return self._calls.add(*facts, **more)
+
+
+def test_a_rollback_that_was_allowed_before_the_apply_began_is_waited_for(tmp_path: Path) -> None:
+    """And then what was decided on is not there any more: nothing is applied."""
+    with plan_bench(tmp_path) as bench, ThreadPoolExecutor(2) as threads:
+        plan = bench.done(write("1.txt", "1\n"), write("2.txt", "2\n"))
+        held = HeldCalls(bench.parts.calls)
+        rewriting = replace(bench.parts.rewriting, calls=held)
+        rolled_back = threads.submit(rewriting.rollback, plan, 2)
+        assert held.allowed.wait(60)
+        applied = threads.submit(bench.apply, plan)
+        while bench.now(plan).standing == plan.standing:
+            assert not applied.done()
+        held.go_on.set()
+        assert rolled_back.result(60).state.value == "ended"
+        with pytest.raises(StalePlan):
+            applied.result(60)
+        bench.ensure_consistent(plan)
+        assert not (bench.repository / "1.txt").exists()
+        bench.apply(plan)
+        assert [(bench.repository / name).exists() for name in ("1.txt", "2.txt")] == [True, False]
 
 
 def test_a_plan_that_is_deleted_while_it_is_resumed_is_gone_or_runs(

@@ -43,6 +43,7 @@ from cleveragents.errors import (
 __all__ = ["PlanApply"]
 
 _MOST = 10_000
+_BUSY_SECONDS = 30.0
 _MERGED_TREE = "merged_tree"
 _NO_STORE = (StoreBusy, StoreFull, DatabaseUnreachable, OutcomeUnknown)
 _TOLD = {
@@ -86,7 +87,10 @@ class PlanApply:
         with self.applier.prepare(plan.id, sandbox, tree, waiting=told) as preparation:
             plan = self._begin(plan, preparation.merged)
             try:
-                if self.result.tree(plan, sandbox) != tree:  # guard: what is applied is what was decided on
+                # Whoever was rewriting it has finished; whoever comes later finds that it is being applied.
+                with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+                    decided = self.result.tree(plan, sandbox)
+                if decided != tree:  # guard: what is applied is what was decided on
                     raise StalePlan(plan.id, plan.version)
                 _ensure_no_conflict(plan.id, preparation.conflicts)
                 self._check(plan, strategy, sandbox, preparation, stop, told)
