@@ -46,7 +46,7 @@ RULES = [
                 ],
                 "steps": [
                     {"title": "notes", "instructions": "do the notes", "decisions": [1]},
-                    {"title": "JSON", "instructions": "do it as JSON", "decisions": [2, 3]},
+                    {"title": "JSON", "instructions": "do it as JSON", "decisions": [2, 3], "decision": 2},
                 ],
             }
         )
@@ -82,6 +82,7 @@ def goal(agents: Agents, model: str) -> str:
     """A plan that is done and not applied."""
     ended = agents("run", "Keep settings", "--model", model, "--profile", "trusted")
     assert ended.code == 3, ended.err
+    assert "not known in a step, and ignored: decision" in ended.err
     return ended.id
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cleveragents.application.services.strategist_answer import StepTerms, decisions_in, tasks_in
+from cleveragents.application.services.strategist_answer import StepTerms, decisions_in, tasks_in, unread_in
 from cleveragents.application.services.strategist_words import Past, words_for
 from cleveragents.domain.correction import Correction, NewCorrection
 from cleveragents.domain.decision import Decision, DecisionState, NewDecision
@@ -122,6 +122,12 @@ def test_where_something_stays_no_step_means_that_nothing_else_is_wanted() -> No
     for said in (None, freeze([])):
         assert [task.name for task in tasks_in(said, terms(1))] == ["kept 1"]
         assert tasks_in(said, terms()) == (WHOLE,)
+
+
+def test_what_a_step_says_that_nobody_reads_is_found() -> None:
+    steps = [{"title": "a", "decision": [1]}, {"instructions": "b", "sub_plan": True, "why": "c"}, "words"]
+    assert unread_in(freeze(steps)) == ["decision", "why"]
+    assert unread_in(freeze([{"title": "a", "instructions": "b", "needs": [], "decisions": []}])) == []
 
 
 def test_no_more_steps_are_sub_plans_than_may_be() -> None:

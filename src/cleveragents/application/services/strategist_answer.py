@@ -12,7 +12,9 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_content
 from cleveragents.domain.strategy import Strategy, Task
 
-__all__ = ["StepTerms", "decisions_in", "tasks_in"]
+__all__ = ["StepTerms", "decisions_in", "tasks_in", "unread_in"]
+
+_STEP = ("title", "instructions", "needs", "decisions", "sub_plan")
 
 
 def decisions_in(
@@ -80,6 +82,11 @@ def _moved(task: Task, old: int, numbers: Mapping[int, int], kept: Mapping[int, 
     needs = tuple(numbers[need] for need in task.needs if old not in kept or need in kept)
     place = old if task.place is None and numbers[old] != old else task.place
     return replace(task, needs=needs, place=place)
+
+
+def unread_in(said: JsonValue) -> list[str]:
+    """The keys of steps that mean nothing here, sorted: `decision` may have been meant for `decisions`."""
+    return sorted({str(key) for entry in _objects(said) for key in entry if key not in _STEP})
 
 
 def _steps(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:

@@ -15,7 +15,7 @@ from cleveragents.application.ports.decisions import DecisionStore
 from cleveragents.application.ports.plans import PlanStore, TreeLimits
 from cleveragents.application.services.actor_stage import ActorGround, OpenStage
 from cleveragents.application.services.actor_turn import ActorTurn
-from cleveragents.application.services.strategist_answer import StepTerms, decisions_in, tasks_in
+from cleveragents.application.services.strategist_answer import StepTerms, decisions_in, tasks_in, unread_in
 from cleveragents.application.services.strategist_words import Past, words_for
 from cleveragents.domain.correction import Correction
 from cleveragents.domain.decision import Decision, DecisionState
@@ -29,6 +29,7 @@ from cleveragents.domain.undoing import carrying_out, kept_tasks
 
 __all__ = ["Strategizing"]
 
+_UNREAD = 200
 _STRATEGIZE = "strategize"
 
 
@@ -73,6 +74,8 @@ class Strategizing:
         terms = StepTerms(past.kept, strategy.round, known, room, whole)
         tasks = tasks_in(values.get("steps"), terms)
         self._show(kept, tasks, strategy.round)
+        if unread := unread_in(values.get("steps")):
+            self.say(redact_text(f"not known in a step, and ignored: {', '.join(unread)[:_UNREAD]}"))
         return replace(strategy, tasks=tasks)
 
     def _heeded(self, plan: Plan, corrections: Sequence[Correction]) -> tuple[str, ...]:
