@@ -405,7 +405,7 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}cli_left_out.py",
     ],
     "interfaces/cli/resume_model.py": [f"{UNIT}plan_resume_model.py"],
-    "interfaces/cli/run_request.py": [f"{UNIT}guards_cli.py"],
+    "interfaces/cli/run_request.py": [f"{UNIT}guards_cli.py", f"{UNIT}agent_cli.py"],
     "interfaces/cli/sandbox_leftovers.py": DOCTOR,
     "interfaces/cli/stray_leftovers.py": DOCTOR,
     "interfaces/cli/stream_view.py": [f"{UNIT}live_view.py"],
