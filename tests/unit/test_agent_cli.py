@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cleveragents.infrastructure.actors.loading import load_actor
+from cleveragents.infrastructure.commands.agent_presence import absence_of
 from tests.cli_bench import Agents, command_line, use_home
 from tests.plan_bench import new_repository
 
@@ -117,3 +119,17 @@ def test_who_is_asked_for_leave_is_told_what_is_at_stake(agents: Agents, mine: P
         "needs leave for network: it runs sh, which gets your variables MY_AGENT_KEY, OTHER_SETTING, "
         "copies of ~/.agent/login and the network"
     ) in ran.err
+
+
+def test_standard_input_is_no_file_that_could_be_printed(agents: Agents) -> None:
+    ran = agents("actor", "show", "-", "--yaml")
+    assert ran.code == 2
+    assert "- is none" in ran.err
+
+
+def test_an_agent_that_is_named_by_its_path_has_to_be_there_unless_the_sandbox_may_have_it() -> None:
+    assert absence_of("/no/such/agent", "buy one") == (
+        "there is no program '/no/such/agent'; to install it: buy one"
+    )
+    assert absence_of("./agent.sh") is None
+    assert absence_of(sys.executable) is None

@@ -83,11 +83,11 @@ def show_actor(session: Session, name: str, as_yaml: bool, output: Output) -> No
     from cleveragents.infrastructure.actors.drawing import node_type
     from cleveragents.interfaces.cli.actor_text import agent_facts, own_text
 
+    if as_yaml and name == "-":
+        raise click.UsageError("--yaml prints the file of an actor, and - is none")
     shown = named_actor(session, name)
     file = None if name == "-" else library_here(session).file_of(name)
-    if as_yaml:
-        if file is None:
-            raise click.UsageError("--yaml prints the file of an actor, and - is none")
+    if as_yaml and file is not None:
         click.echo(own_text(file), nl=False)
         return
     whole = {**_whole(shown), "file": None if file is None else str(file)}
