@@ -212,7 +212,7 @@ class AgentDesk:
         for spelling in dict.fromkeys((root, os.path.realpath(root))):
             if path == spelling or path.startswith(f"{spelling}/"):
                 return path[len(spelling) :].lstrip("/")
-        # guard: a relative one would mean the root here, and another place there
+        # A relative one would mean the root here, and another place there.
         problem = "is outside the sandbox" if path.startswith("/") else "is relative, and must be absolute"
         refusal = str(OutsideSandbox(path, problem))
         self._tools.refuse(tool, {"path": path}, refusal, step=self._next_step())
