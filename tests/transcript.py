@@ -20,7 +20,7 @@ _PLAN = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
 _SHORT = 6
 _VARYING = (
     (_PLAN, "PLAN"),
-    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ( \(.*?ago\))?"), "MOMENT"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ( \((now|[^)]*ago)\))?"), "MOMENT"),
     (re.compile(r"\$\d+\.\d+"), "SUM"),
     (re.compile(r"[\d,]+ tokens"), "TOKENS"),
 )

@@ -409,7 +409,9 @@ def test_show_tells_people_what_changed_and_programs_everything(agents: Agents) 
     assert [(row["name"], row["verdict"], row["required"]) for row in told["checks"]] == [
         ("false", "failed", True)
     ]
-    assert told["calls"] == [{"number": 1, "tool": "replace", "state": "ended", "error": None}]
+    (made,) = told["calls"]
+    assert made.pop("what").startswith("pattern=colour, replacement=color")
+    assert made == {"number": 1, "tool": "replace", "state": "ended", "changed": 2, "error": None}
 
 
 def test_a_check_that_does_not_pass_is_told_before_and_refused_at_apply(
