@@ -98,6 +98,7 @@ def test_a_store_that_looks_before_it_spawns_is_caught() -> None:
 
 
 def test_two_processes_let_it_grow_as_far_as_it_may_and_no_further(tmp_path: Path) -> None:
+    """anthropics/claude-code#72732, #69395, #68619: agents that start agents, hundreds of them."""
     url = ready_database(tmp_path / "tree.db")
     with open_database(url) as database:
         parent, job_id = parent_in(database)

@@ -207,6 +207,7 @@ def test_several_goals_run_in_one_process_with_one_log(
 def test_a_tree_is_followed_and_cancelled_with_all_its_processes(
     agents: Agents, start: Start, tmp_path: Path
 ) -> None:
+    """vicoa-ai/vicoa#41: sub-agents ran for minutes after Stop."""
     goals = tmp_path / "goals.yaml"
     stubborn = "trap '' TERM; echo $$ > {}; sleep 600 & wait; wait"
     marks = [tmp_path / f"{number}.pid" for number in range(2)]

@@ -180,6 +180,7 @@ def test_a_part_that_is_done_before_it_hears_of_a_failure_stays_done(trees: Tree
 
 
 def test_a_cancelled_part_is_said_once_and_then_gone_on_without(trees: TreeBench) -> None:
+    """strands-agents/harness-sdk#4419: a cancelled child was reported as completed."""
     plan = work_once(
         trees, trees.tree(part("x", write("x.txt", "")), part("y", write("y.txt", ""), needs=[1]))
     )
