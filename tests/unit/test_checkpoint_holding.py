@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -189,3 +190,34 @@ def test_what_is_held_back_is_kept_before_it_is_read_and_forgotten_with_its_thre
         assert await saver.aget_tuple(at()) is None
 
     asyncio.run(run())
+
+
+class SlowWrites:
+    """Keeps writes only when something else was put meanwhile, or would have been by now."""
+
+    def __init__(self, store: SqlCheckpointStore) -> None:
+        self._store = store
+        self._put_meanwhile = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put(self, *facts: Any, **more: Any) -> None:
+        self._put_meanwhile.set()
+        self._store.put(*facts, **more)
+
+    def put_writes(self, *facts: Any, **more: Any) -> None:
+        self._put_meanwhile.wait(0.5)
+        self._store.put_writes(*facts, **more)
+
+
+def test_what_comes_after_a_held_one_is_put_after_it(database: Database) -> None:
+    """LangGraph does not wait for writes, and the last checkpoint of a run is held back by nothing."""
+    looking = Looking(database)
+    builder: Any = StateGraph(State)
+    builder.add_node("a", looking.node("a"))
+    builder.add_edge(START, "a")
+    store: Any = SlowWrites(SqlCheckpointStore(database))
+    graph = builder.compile(checkpointer=DatabaseCheckpointSaver(store, history=False))
+    asyncio.run(graph.ainvoke({"log": []}, at(), durability="sync"))
+    assert kept(database) == {"a"}

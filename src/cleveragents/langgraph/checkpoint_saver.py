@@ -157,6 +157,9 @@ class DatabaseCheckpointSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         stored = self._stored(config, checkpoint, metadata, new_versions)
+        before = self._steps.get(stored.namespace)
+        if before is not None and before.written is not None:  # guard: its parent comes with those writes
+            await asyncio.shield(before.written)
         await self._keep_held(stored.namespace)
         if not await self._is_held(stored, checkpoint):
             await _aside(self._put, stored)
