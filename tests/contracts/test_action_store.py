@@ -110,6 +110,7 @@ def test_the_library_knows_what_is_shipped_and_what_the_user_made(library: Actio
     assert [(row.name, row.origin, row.trusted) for row in library.list()] == [
         ("builtin/command", ActionOrigin.BUILTIN, True),
         ("builtin/goal", ActionOrigin.BUILTIN, True),
+        ("builtin/goals", ActionOrigin.BUILTIN, True),
         ("builtin/replace", ActionOrigin.BUILTIN, True),
         ("team/format", ActionOrigin.USER, True),
     ]
@@ -211,7 +212,7 @@ def test_what_is_broken_is_listed_with_its_problem_and_spoils_nothing(
 
 
 def test_outside_a_repository_there_are_the_others(database: Database, trust: SqlTrustStore) -> None:
-    assert len(ActionLibrary(database, None, trust).list()) == 3
+    assert len(ActionLibrary(database, None, trust).list()) == 4
 
 
 def test_trust_is_given_once_listed_and_revoked(root: Path, trust: SqlTrustStore) -> None:

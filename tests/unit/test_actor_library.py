@@ -86,7 +86,8 @@ def test_what_is_shipped_uses_tools_that_exist_and_reads_only_where_it_should(li
         (node,) = actor.nodes
         assert isinstance(node, LlmNode)
         writes = {tool for tool in node.tools if "*" not in tool and registry.get(tool).spec.writes}
-        assert {tool for tool in node.tools if "*" in tool} == {"skill*", "mcp__*"}
+        resolves = {"resolve*"} if name == "builtin/executor" else set()
+        assert {tool for tool in node.tools if "*" in tool} == {"skill*", "mcp__*"} | resolves
         assert bool(writes) is (name == "builtin/executor")
         assert actor.read_only is (name != "builtin/executor")
         assert "${instructions}" in node.prompt
