@@ -224,6 +224,18 @@ def analyses(draw: st.DrawFn) -> FileAnalysis:
     return FileAnalysis("x", lines, tuple(definitions), (), tuple(chunks))
 
 
+def test_a_class_within_a_function_is_not_cut_either() -> None:
+    spans = [("function", Span(1, 3), None), ("class", Span(2, 3), 0), ("class", Span(3, 3), 1)]
+    definitions = tuple(
+        Definition(f"d{number}", kind, span, Span(span.first, span.first), parent)
+        for number, (kind, span, parent) in enumerate(spans)
+    )
+    chunks = tuple(Chunk(Span(line, line), line - 1) for line in (1, 2, 3))
+    unit = unit_of(Span(2, 2), FileAnalysis("x", 3, definitions, (), chunks))
+    assert unit is not None
+    assert unit.span == Span(2, 3)
+
+
 @given(analyses(), st.integers(1, 70), st.integers(0, 30))
 @settings(max_examples=200, deadline=None)
 def test_no_unit_cuts_a_function_in_half_and_every_unit_has_the_lines_asked_for(

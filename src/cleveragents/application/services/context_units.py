@@ -66,11 +66,21 @@ def _unit_of_chunk(chunk: Span, position: int, analysis: FileAnalysis) -> Unit:
     if chunk.contains(definition.span):
         return Unit(Span(chunk.first, definition.span.last), position)
     members = [one.span for one in analysis.definitions if one.parent == position]
-    with_a_body = any(word in definition.kind for word in _WITH_A_BODY)
+    with_a_body = _is_body(position, analysis.definitions)
     cut = any(touch(chunk, member) and not chunk.contains(member) for member in members)
     if with_a_body or cut or not members:  # guard: no definition is cut in half
         return Unit(definition.span, position)
     return Unit(chunk, position)
+
+
+def _is_body(position: int | None, definitions: tuple[Definition, ...]) -> bool:
+    """Whether it is what a function does, or lies within that."""
+    while position is not None:
+        definition = definitions[position]
+        if any(word in definition.kind for word in _WITH_A_BODY):
+            return True
+        position = definition.parent
+    return False
 
 
 def _whole(span: Span, analysis: FileAnalysis) -> Span:
