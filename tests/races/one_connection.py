@@ -26,6 +26,15 @@ __all__ = ["content_of", "in_memory_database"]
 
 _URL = make_url("sqlite:///nowhere")
 
+# Made here, and not by whoever is first: its locks would be an explorer's, and of no use outside of that. No
+# compiled statement is ever thrown out: compiling one anew would be a part of somebody's schedule.
+_ENGINE = create_engine(
+    "sqlite://",
+    creator=lambda: sqlite3.connect(":memory:", check_same_thread=False),
+    poolclass=StaticPool,
+    query_cache_size=100_000,
+)
+
 
 class OneConnection:
     """`Backend` on the one connection.
@@ -72,13 +81,8 @@ def content_of(database: Database) -> bytes:
         return _driver(connection).serialize()
 
 
-@cache
 def _engine() -> Engine:
-    return create_engine(
-        "sqlite://",
-        creator=lambda: sqlite3.connect(":memory:", check_same_thread=False),
-        poolclass=StaticPool,
-    )
+    return _ENGINE
 
 
 @cache
