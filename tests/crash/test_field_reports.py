@@ -683,8 +683,8 @@ def test_a_plan_that_has_spent_its_money_pauses_says_why_and_goes_on_with_more(a
     turns = [answer(call("command", script=f"echo {n} >> b"), usage=cheap) for n in range(6)]
     prices = {"input_price": 10.0, "cached_price": 0.1, "output_price": 10.0, "output_tokens": 1_000}
     model = scripted(agents, rule(*turns, says("done", usage=cheap)), **prices)
-    # Each call may cost about seven cents, and costs a fifth of one.
-    ran = agents(*alone("--review", "--max-usd", "0.075", "--format", "json"), *model)
+    # Each call may cost more than seven cents, and costs a fifth of one.
+    ran = agents(*alone("--review", "--max-usd", "0.08", "--format", "json"), *model)
     assert ran.code == NEEDS_HUMAN, ran
     paused = json.loads(ran.out)
     assert paused["state"] == "waiting"
@@ -693,7 +693,7 @@ def test_a_plan_that_has_spent_its_money_pauses_says_why_and_goes_on_with_more(a
     done = (agents.sandbox(paused["id"]) / "b").read_text().splitlines()[len(LINES) :]
     # Had the context counted each time it was sent, one call would have been all.
     assert len(done) >= 2
-    assert paused["spending"]["usd"] <= 0.075
+    assert paused["spending"]["usd"] <= 0.08
     resumed = agents("plan", "resume", paused["id"], "--max-usd", "1", "--format", "json")
     assert resumed.code == NEEDS_HUMAN, resumed
     assert json.loads(resumed.out)["state"] == "complete"
