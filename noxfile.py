@@ -201,7 +201,7 @@ def _pytest(
     measured = coverage and version == PRIMARY
     runner = ["-m", "coverage", "run"] if measured else []
     # One module, one process: the leak check looks at the process. tests/conftest.py puts long ones first.
-    spread = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+    spread = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     environment = _environment() | (settings or {})
     session.run(python, *runner, "-m", "pytest", "-q", *spread, *suites, *session.posargs, env=environment)
 
