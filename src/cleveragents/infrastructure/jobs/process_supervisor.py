@@ -40,9 +40,15 @@ class PsutilProcessSupervisor:
         return sorted(marked(MARKER_VARIABLE, marker))
 
     def end(self, marker: str, *, grace_seconds: float) -> Sequence[int]:
-        from cleveragents.infrastructure.jobs.process_tree import end_tree, marked
+        from cleveragents.infrastructure.jobs.process_tree import Tree, end_tree, marked
 
-        return sorted(end_tree(lambda: marked(MARKER_VARIABLE, marker), grace_seconds=grace_seconds))
+        def find() -> Tree:
+            return marked(MARKER_VARIABLE, marker)
+
+        def stop() -> Tree:
+            return marked(MARKER_VARIABLE, marker, stopping=True)
+
+        return sorted(end_tree(find, grace_seconds=grace_seconds, stop=stop))
 
     def launch(self, marker: str, program: JobProgram) -> JobProcess:
         return RunnerProcess(program, {**os.environ, **self.environment(marker)})

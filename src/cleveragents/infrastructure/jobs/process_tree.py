@@ -37,11 +37,12 @@ def descendants(root: int) -> Tree:
     return {process.pid: process for process in below if _lives(process)}
 
 
-def marked(variable: str, value: str) -> Tree:
+def marked(variable: str, value: str, *, stopping: bool = False) -> Tree:
     """Living processes that carry the variable, and their descendants; never this process itself.
 
     A process that forks and exits may hop over a single look at the table. So looks are repeated until one
-    shows no pid that was not examined before: whoever lives then was seen alive.
+    shows no pid that was not examined before: whoever lives then was seen alive. Where all are to be ended
+    anyway, they may be stopped as they are found: by the end of a look the quickest have gone on.
     """
     found: dict[int, psutil.Process] = {}
     examined: set[int] = set()
@@ -49,18 +50,23 @@ def marked(variable: str, value: str) -> Tree:
         fresh = set(psutil.pids()) - examined
         if not fresh:
             break
-        examined |= _examine(fresh, found, variable, value)
+        before = set(found)
+        examined |= _examine(fresh, found, variable, value, stopping)
+        if stopping and set(found) == before:
+            break
     for pid in list(found):
         found.update(descendants(pid))
     found.pop(os.getpid(), None)
     return found
 
 
-def _examine(pids: set[int], found: dict[int, psutil.Process], variable: str, value: str) -> set[int]:
+def _examine(
+    pids: set[int], found: dict[int, psutil.Process], variable: str, value: str, stopping: bool
+) -> set[int]:
     """Adds the carriers among `pids`; returns those that need not be looked at again."""
     settled: set[int] = set()
     sign = os.fsencode(f"{variable}={value}")
-    for pid in pids:
+    for pid in sorted(pids, reverse=True):  # the latest first
         try:
             environment = _environment(pid)
             if sign in environment:
@@ -68,6 +74,8 @@ def _examine(pids: set[int], found: dict[int, psutil.Process], variable: str, va
                 # Again, because the pid may have become another one's since.
                 if sign in _environment(pid) and _lives(process):
                     found[pid] = process
+                    if stopping and pid != os.getpid():
+                        process.suspend()
         except (psutil.Error, OSError):
             settled.add(pid)  # it ended, or belongs to somebody else
             continue
@@ -86,13 +94,16 @@ def _environment(pid: int) -> Collection[bytes]:
     return [entry for entry in content.split(b"\0") if entry]
 
 
-def end_tree(find: Callable[[], Tree], *, grace_seconds: float) -> Collection[int]:
-    """Ends all that `find` finds, newcomers included; returns their pids. `DeadlineExceeded`."""
+def end_tree(
+    find: Callable[[], Tree], *, grace_seconds: float, stop: Callable[[], Tree] | None = None
+) -> Collection[int]:
+    """Ends all that `find` finds, newcomers included; returns their pids. `stop` finds the same, and stops
+    them meanwhile. `DeadlineExceeded`."""
     ended = _end_politely(find, time.monotonic() + grace_seconds) if grace_seconds > 0 else set()
     give_up = time.monotonic() + _FORCE_SECONDS
     while True:
-        found = find()
-        if not found:
+        found = (stop or find)()
+        if not found and not (found := find()):
             return ended
         if time.monotonic() > give_up:
             raise DeadlineExceeded(f"ending {len(found)} processes", _FORCE_SECONDS)
