@@ -43,18 +43,18 @@ def kept(database: Database) -> list[str]:
     return log
 
 
-# Reached first by the migration, then by the input, by what the first node wrote, by its checkpoint, …
+# Reached first by the input, then by what the first node wrote, by its checkpoint, …
 @pytest.mark.parametrize(
     ("point", "nth", "which"),
     [
-        ("store.write.before_commit", 3, "all"),
-        ("store.write.after_commit", 4, "all"),
-        ("store.write.before_commit", 6, "all"),
-        ("store.write.after_commit", 7, "all"),
-        ("store.write.after_commit", 2, "last"),
-        ("store.write.before_commit", 3, "last"),
-        ("store.write.after_commit", 4, "last"),
-        ("store.write.before_commit", 5, "last"),
+        ("store.write.before_commit", 2, "all"),
+        ("store.write.after_commit", 3, "all"),
+        ("store.write.before_commit", 5, "all"),
+        ("store.write.after_commit", 6, "all"),
+        ("store.write.after_commit", 1, "last"),
+        ("store.write.before_commit", 2, "last"),
+        ("store.write.after_commit", 3, "last"),
+        ("store.write.before_commit", 4, "last"),
     ],
 )
 def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
