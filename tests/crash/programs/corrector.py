@@ -6,16 +6,9 @@ For each it forks, so that the imports are paid for once, and answers with the c
 
 from __future__ import annotations
 
-import importlib
-import json
-import logging
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import structlog
 
 from cleveragents.domain.strategy import Casting, Strategy
 from cleveragents.testing.faults import CrashAt
@@ -31,6 +24,7 @@ from tests.actor_plan_bench import (
     says,
     strategizes,
 )
+from tests.crash.programs.forking import serve
 from tests.crash.programs.goal_runner import HEAVY
 
 __all__ = ["GUIDANCE", "RULES", "at_work", "known"]
@@ -98,24 +92,5 @@ def _child(order: Mapping[str, Any]) -> None:
         bench.parts.correction.correct(plan, 2, GUIDANCE)
 
 
-def main() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    for module in HEAVY:
-        importlib.import_module(module)
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _child(json.loads(line))
-            except BaseException as error:
-                sys.stderr.write(f"{type(error).__name__}: {error}\n")
-                sys.stderr.flush()
-                os._exit(1)
-            os._exit(0)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        sys.stdout.write(f"{status}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve(_child, heavy=HEAVY)

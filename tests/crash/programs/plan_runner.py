@@ -9,19 +9,15 @@ that were reached in the home.
 from __future__ import annotations
 
 import json
-import logging
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import structlog
 
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from tests.crash.programs.forking import serve
 from tests.plan_bench import PlanBench, check, command, plan_bench, write
 
 STEPS = (
@@ -71,22 +67,5 @@ def _child(order: Mapping[str, Any]) -> None:
     (home / "points.json").write_text(json.dumps(recorded.reached))
 
 
-def main() -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                _child(json.loads(line))
-            except BaseException as error:
-                sys.stderr.write(f"{type(error).__name__}: {error}\n")
-                sys.stderr.flush()
-                os._exit(1)
-            os._exit(0)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        sys.stdout.write(f"{status}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    serve(_child)
