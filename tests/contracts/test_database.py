@@ -33,6 +33,7 @@ from cleveragents.infrastructure.persistence import schema
 from cleveragents.infrastructure.persistence.actor_tables import decisions
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
+from cleveragents.infrastructure.persistence.service_tables import workers
 from cleveragents.infrastructure.persistence.tables import METADATA, changesets, outbox
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
 from tests.contracts.databases import changeset_ids, keep, locked, start_child
@@ -56,6 +57,7 @@ def test_the_migrated_schema_is_the_one_the_code_uses(database: Database) -> Non
     with database.read() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert decisions.metadata is METADATA
+        assert workers.metadata is METADATA
         assert compare_metadata(context, METADATA) == []
 
 

@@ -47,6 +47,13 @@
     * DatabaseUnusable
     * SourceMissing
     * QuestionRefused
+    * InvalidName
+    * UnknownUser
+    * UnknownProject
+    * UnknownResource
+    * AlreadyThere
+    * NotAuthenticated
+    * NotAllowed
   * Conflict: somebody else was faster: reload and decide again
     * StaleFence
     * JobAlreadyEnded
@@ -63,6 +70,9 @@
     * ActorStopped
       * AgentFailed
     * SourceChanged
+    * StillUsed
+    * ServerFailed
+    * RemoteMoved
   * Unavailable: wait, then try again
     * StoreBusy
     * StoreFull
@@ -78,6 +88,9 @@
     * QuotaExceeded
     * ModelUnavailable
     * ThreadBusy
+    * TooManyRequests
+    * ServerUnreachable
+    * EngineUnavailable
   * Fault: report it
     * AuditLogBroken
     * HandlerFailed
@@ -177,6 +190,21 @@ from cleveragents.errors.sandboxes import (
     SandboxMissing,
     SandboxRefused,
 )
+from cleveragents.errors.service import (
+    AlreadyThere,
+    EngineUnavailable,
+    InvalidName,
+    NotAllowed,
+    NotAuthenticated,
+    RemoteMoved,
+    ServerFailed,
+    ServerUnreachable,
+    StillUsed,
+    TooManyRequests,
+    UnknownProject,
+    UnknownResource,
+    UnknownUser,
+)
 from cleveragents.errors.tools import EditMismatch, InvalidToolCall, OutsideSandbox, ToolRefused, UnknownTool
 
 __all__ = [
@@ -184,6 +212,7 @@ __all__ = [
     "ActorAsks",
     "ActorStopped",
     "AgentFailed",
+    "AlreadyThere",
     "AmbiguousChangeset",
     "AmbiguousPlan",
     "ApplyBusy",
@@ -208,6 +237,7 @@ __all__ = [
     "DeadlineExceeded",
     "DuplicateKey",
     "EditMismatch",
+    "EngineUnavailable",
     "Fault",
     "ForeignChangeset",
     "GitFailed",
@@ -220,6 +250,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidCondition",
     "InvalidGoals",
+    "InvalidName",
     "InvalidPayload",
     "InvalidRequest",
     "InvalidToolCall",
@@ -229,6 +260,8 @@ __all__ = [
     "ModelUnavailable",
     "NeedsHuman",
     "NoActiveChangeset",
+    "NotAllowed",
+    "NotAuthenticated",
     "NotTrusted",
     "OutcomeUnknown",
     "OutsideSandbox",
@@ -239,18 +272,23 @@ __all__ = [
     "QuestionRefused",
     "QueueFull",
     "QuotaExceeded",
+    "RemoteMoved",
     "RethinkNeeded",
     "SandboxBusy",
     "SandboxMissing",
     "SandboxRefused",
+    "ServerFailed",
+    "ServerUnreachable",
     "SourceChanged",
     "SourceMissing",
     "SpendingUncounted",
     "StaleFence",
     "StalePlan",
+    "StillUsed",
     "StoreBusy",
     "StoreFull",
     "ThreadBusy",
+    "TooManyRequests",
     "ToolRefused",
     "TreeTooLarge",
     "Unavailable",
@@ -264,5 +302,8 @@ __all__ = [
     "UnknownJobKind",
     "UnknownModel",
     "UnknownPlan",
+    "UnknownProject",
+    "UnknownResource",
     "UnknownTool",
+    "UnknownUser",
 ]

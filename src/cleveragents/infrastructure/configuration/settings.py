@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from cleveragents.domain.policy import PROFILES
+from cleveragents.infrastructure.configuration.service_settings import JobSettings, ServerSettings
 
 __all__ = [
     "ContextSettings",
@@ -320,6 +321,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     state: StateSettings = StateSettings()
     database: DatabaseSettings = DatabaseSettings()
     worker: WorkerSettings = WorkerSettings()
+    jobs: JobSettings = JobSettings()
+    server: ServerSettings = ServerSettings()
     plan: PlanSettings = PlanSettings()
     sandbox: SandboxSettings = SandboxSettings()
     models: ModelSettings = ModelSettings()

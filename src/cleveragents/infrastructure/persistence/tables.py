@@ -88,6 +88,7 @@ jobs = Table(
     Column("updated_at", BigInteger, nullable=False),
     Column("not_before", BigInteger, nullable=False),
     Column("at_most", Integer),
+    Column("queue", Text, nullable=False, server_default=""),
     sqlite_autoincrement=True,
 )
 
@@ -100,6 +101,7 @@ Index(
     jobs.c.number,
     jobs.c.kind,
     jobs.c.at_most,
+    jobs.c.queue,
     sqlite_where=text("state = 'queued'"),
 )
 # How many of a kind run, for those that have a bound.
@@ -201,6 +203,7 @@ sandboxes = Table(
     Column("state", Text, nullable=False),
     Column("details", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("home", Text),
 )
 
 # One row per tool call of a plan. The number is the checkpoint before the call: what is recorded under

@@ -1,0 +1,58 @@
+"""Where projects and resources are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from cleveragents.domain.project import Project, Resource, ResourceKind
+
+__all__ = ["ProjectStore"]
+
+
+class ProjectStore(Protocol):
+    """Projects and their resources. Every method is one atomic step with its event."""
+
+    def add(
+        self, name: str, description: str = "", *, max_parallel: int | None = None, now: datetime
+    ) -> Project:
+        """`AlreadyThere`, `InvalidName`."""
+        ...
+
+    def get(self, name: str) -> Project:
+        """`UnknownProject`."""
+        ...
+
+    def list(self) -> Sequence[Project]:
+        """By name."""
+        ...
+
+    def remove(self, name: str, *, now: datetime) -> None:
+        """`UnknownProject`; `StillUsed` while it has resources."""
+        ...
+
+    def add_resource(
+        self,
+        name: str,
+        project: str,
+        kind: ResourceKind,
+        location: str,
+        *,
+        branch: str | None = None,
+        now: datetime,
+    ) -> Resource:
+        """`AlreadyThere`, `InvalidName`, `UnknownProject`."""
+        ...
+
+    def resource(self, name: str) -> Resource:
+        """`UnknownResource`."""
+        ...
+
+    def resources(self, project: str | None = None) -> Sequence[Resource]:
+        """Of a project, or all, by name."""
+        ...
+
+    def remove_resource(self, name: str, *, now: datetime) -> None:
+        """Plans that run on it go on. `UnknownResource`."""
+        ...

@@ -1,0 +1,52 @@
+"""Where users of a server and their tokens are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from cleveragents.domain.user import Role, Token, TokenKind, User
+
+__all__ = ["UserStore"]
+
+
+class UserStore(Protocol):
+    """Users and tokens. Every method is one atomic step with its event, from any thread and process.
+
+    Of a token a digest is kept, never the token: it is seen once, by who issued it.
+    """
+
+    def add(self, name: str, role: Role, *, now: datetime) -> User:
+        """`AlreadyThere`, `InvalidName`."""
+        ...
+
+    def set_role(self, name: str, role: Role, *, now: datetime) -> User:
+        """Holds from the next request on. `UnknownUser`."""
+        ...
+
+    def remove(self, name: str, *, now: datetime) -> None:
+        """With all tokens. `UnknownUser`."""
+        ...
+
+    def list(self) -> Sequence[User]:
+        """By name."""
+        ...
+
+    def issue(
+        self, name: str, kind: TokenKind, label: str, *, now: datetime, expires_at: datetime | None = None
+    ) -> tuple[Token, str]:
+        """What is kept of the token, and the token itself, which nobody can learn again. `UnknownUser`."""
+        ...
+
+    def known_by(self, token: str, kind: TokenKind, *, now: datetime) -> tuple[User, Token] | None:
+        """Whose token it is, if it has neither expired nor been revoked."""
+        ...
+
+    def tokens_of(self, name: str) -> Sequence[Token]:
+        """Oldest first. `UnknownUser`."""
+        ...
+
+    def revoke(self, token_id: str, *, now: datetime) -> None:
+        """Worthless from the next request on. `UnknownUser` if there is none."""
+        ...

@@ -1,0 +1,69 @@
+"""Projects and resources: on which repositories the users of a server may run plans.
+
+A resource is a directory of the server's machine, or a git remote that workers on any machine can reach.
+Somebody may name one, but never a path or an address of their own: what a request can say is a name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from cleveragents.errors import InvalidName
+
+__all__ = ["Project", "Resource", "ResourceKind", "ensure_branch", "ensure_name", "ensure_remote"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
+_REMOTE = re.compile(r"(https|ssh|git|file)://[^\s\x00-\x1f]+|[A-Za-z0-9_.-]+@[A-Za-z0-9.-]+:[^\s\x00-\x1f]+")
+
+
+class ResourceKind(str, Enum):
+    """Where a resource is: a directory of this machine, or a git repository elsewhere."""
+
+    DIRECTORY = "directory"
+    REMOTE = "remote"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Repositories that belong together. No more than `max_parallel` jobs of it run at once, anywhere."""
+
+    name: str
+    description: str
+    created_at: datetime
+    max_parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A repository that plans may run on. `location` is a path or an address; `branch` is what plans on a
+    remote begin with, and where they are applied to."""
+
+    name: str
+    project: str
+    kind: ResourceKind
+    location: str
+    created_at: datetime
+    branch: str | None = None
+
+
+def ensure_name(what: str, name: str) -> None:
+    """`InvalidName` unless it is short, lower case and of letters, digits and `._-`."""
+    if not _NAME.fullmatch(name):
+        raise InvalidName(what, name, "letters, digits and ._-, in lower case, at most 64 of them")
+
+
+def ensure_branch(branch: str) -> None:
+    """`InvalidName` unless git takes it for a branch, and for nothing else, such as an option."""
+    wrong = ".." in branch or "//" in branch or branch.endswith((".lock", "/", "."))
+    if wrong or not _BRANCH.fullmatch(branch):  # guard: it is handed to git
+        raise InvalidName("branch", branch, "letters, digits and _./+-, as git allows them")
+
+
+def ensure_remote(location: str) -> None:
+    """`InvalidName` unless it is an address that git asks over the network or in a file, and no program."""
+    if not _REMOTE.fullmatch(location) or "::" in location:  # guard: ext::… runs a program
+        raise InvalidName("remote", location, "https://…, ssh://…, git://…, file:///… or user@host:path")

@@ -1,0 +1,131 @@
+"""The tables of a service for many: users and their tokens, projects, workers, lanes of jobs, plans' output.
+
+Tokens are kept as digests only: whoever reads the database cannot use them. The contents of files of plans
+that work on git remotes are here, too, so that another machine can go on with such a plan.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, Table, Text
+
+from cleveragents.infrastructure.persistence.tables import METADATA, id_type
+
+__all__ = [
+    "audit_home",
+    "contents",
+    "idempotency_keys",
+    "job_lanes",
+    "plan_output",
+    "projects",
+    "resources",
+    "tokens",
+    "users",
+    "workers",
+]
+
+# A lane is something that many jobs share, such as a project or a provider; `at_most` of them run at once.
+job_lanes = Table(
+    "job_lanes",
+    METADATA,
+    Column("job_id", id_type(), primary_key=True),
+    Column("lane", id_type(), primary_key=True),
+    Column("at_most", Integer, nullable=False),
+)
+Index("ix_job_lanes_lane_job_id", job_lanes.c.lane, job_lanes.c.job_id)
+
+# Who works, for people to look at; no lease depends on it. `state`: working, draining, gone.
+workers = Table(
+    "workers",
+    METADATA,
+    Column("id", id_type(), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("home", Text, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("running", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
+users = Table(
+    "users",
+    METADATA,
+    Column("id", id_type(), primary_key=True),
+    Column("name", id_type(), nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# `kind`: program, who sends it; browser, which has it as a cookie.
+tokens = Table(
+    "tokens",
+    METADATA,
+    Column("digest", id_type(), primary_key=True),
+    Column("id", id_type(), nullable=False, unique=True),
+    Column("user_id", id_type(), nullable=False, index=True),
+    Column("kind", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+)
+
+# What a request with that key was answered. No answer yet: it is being worked on, or its server died.
+idempotency_keys = Table(
+    "idempotency_keys",
+    METADATA,
+    Column("user_id", id_type(), primary_key=True),
+    Column("key", id_type(), primary_key=True),
+    Column("request", Text, nullable=False),
+    Column("answer", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+projects = Table(
+    "projects",
+    METADATA,
+    Column("name", id_type(), primary_key=True),
+    Column("description", Text, nullable=False),
+    Column("max_parallel", Integer),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+resources = Table(
+    "resources",
+    METADATA,
+    Column("name", id_type(), primary_key=True),
+    Column("project", id_type(), nullable=False, index=True),
+    Column("kind", Text, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("branch", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+# Whose sequencer orders the audit log: the one row names the home that has its key.
+audit_home = Table(
+    "audit_home",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("home", Text, nullable=False),
+)
+
+contents = Table(
+    "contents",
+    METADATA,
+    Column("digest", id_type(), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+
+# What is seen of a plan while it runs, for those who watch from elsewhere; bounded, the oldest go first.
+plan_output = Table(
+    "plan_output",
+    METADATA,
+    Column("plan_id", id_type(), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("written_at", BigInteger, nullable=False),
+)

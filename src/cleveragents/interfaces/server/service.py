@@ -1,0 +1,34 @@
+"""What the routes of one server share. Routes say `here: Here` and get it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+
+from cleveragents.application.container import Container
+
+__all__ = ["Here", "Service"]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts of a server's process. Any thread may use it; who made it closes the container."""
+
+    container: Container
+
+    @property
+    def parts(self) -> PlanParts:
+        return self.container.plan_parts
+
+
+def _service_of(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+Here = Annotated[Service, Depends(_service_of)]
