@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.persistence.database import Database
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
     from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+    from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
+    from cleveragents.infrastructure.persistence.sql_worker_registry import SqlWorkerRegistry
     from cleveragents.langgraph.actor_runner import BridgeActorRunner
     from cleveragents.langgraph.bridge import Graph, RxPyLangGraphBridge
 
@@ -158,6 +160,20 @@ class Container:
     @property
     def changesets(self) -> SqlChangesetStore:
         return self._changesets.get()
+
+    @property
+    def projects(self) -> SqlProjectStore:
+        """Projects and resources of the server's users."""
+        from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
+
+        return SqlProjectStore(self.database, self.identifiers)
+
+    @property
+    def worker_registry(self) -> SqlWorkerRegistry:
+        """Who works, on all machines."""
+        from cleveragents.infrastructure.persistence.sql_worker_registry import SqlWorkerRegistry
+
+        return SqlWorkerRegistry(self.database, self.identifiers, self.clock)
 
     @property
     def strategies(self) -> ParallelStrategyExecutor:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from urllib.parse import urlsplit
 
 from cleveragents.errors import InvalidName
 
@@ -67,3 +68,20 @@ def ensure_remote(location: str) -> None:
     """`InvalidName` unless it is an address that git asks over the network or in a file, and no program."""
     if not _REMOTE.fullmatch(location) or "::" in location:  # guard: ext::… runs a program
         raise InvalidName("remote", location, "https://…, ssh://…, git://…, file:///… or user@host:path")
+    _ensure_no_secret(location)
+
+
+def _ensure_no_secret(location: str) -> None:
+    scheme, _, rest = location.partition("://")
+    try:
+        parts = urlsplit(location) if rest else None
+    except ValueError:
+        raise InvalidName("remote", scheme, "an address that can be read as a URL") from None
+    if parts is None or "@" not in parts.netloc:
+        return
+    name, secret = parts.username, parts.password
+    # Over ssh a name alone is the account; elsewhere it is as good as a password, as tokens are given so.
+    if secret is not None or (name is not None and scheme != "ssh"):  # guard: it would be shown and logged
+        place = f"{scheme}://{parts.netloc.rpartition('@')[2]}"
+        allowed = "without name and password, because all users see it; use ssh, or a credential helper"
+        raise InvalidName("remote", place, allowed)
