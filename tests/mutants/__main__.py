@@ -398,7 +398,12 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/footer.py": [f"{UNIT}rich_view.py"],
     "interfaces/cli/live_output.py": [f"{UNIT}cli_plans.py", f"{UNIT}live_view.py"],
     "interfaces/cli/live_view.py": [f"{UNIT}live_view.py"],
-    "interfaces/cli/plan_account.py": [f"{UNIT}cli_plans.py"],
+    "application/services/plan_deciding.py": [
+        f"{UNIT}plan_deciding.py",
+        f"{UNIT}cli_plans.py",
+        f"{UNIT}cli_plans_told.py",
+        f"{UNIT}cli_left_out.py",
+    ],
     "interfaces/cli/budget_options.py": [f"{UNIT}cli_goals.py"],
     "interfaces/cli/plan_ending.py": [f"{UNIT}guards_cli.py", f"{UNIT}cli_run_background.py"],
     "interfaces/cli/plan_changes.py": [f"{UNIT}cli_left_out.py"],

@@ -143,7 +143,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "on_output, mask)",
         "on_output)",
     ),
-    ("interfaces/cli/plan_work.py", "less than was asked for"): ("wanted and not without", "wanted"),
+    ("application/services/plan_deciding.py", "less than was asked for"): ("wanted and not without", "wanted"),
     ("application/services/working_directory.py", "no link leads out"): (
         "_DIRECTORY,",
         "_DIRECTORY & ~os.O_NOFOLLOW,",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cleveragents.application.services.executing import REVIEW
+from cleveragents.application.services.plan_deciding import objection_to
 from cleveragents.domain.actor import Actor, ActorLimits, HumanNode, StateKey, SubgraphNode, ToolNode
 from cleveragents.domain.budget import Limits, Spend, exceeded
 from cleveragents.domain.check import CheckVerdict
@@ -18,7 +19,6 @@ from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import CallState
 from cleveragents.errors import PlanError
-from cleveragents.interfaces.cli.plan_account import objection_to
 from tests.actor_bench import actor, thinker
 from tests.actor_plan_bench import (
     ActorPlanBench,

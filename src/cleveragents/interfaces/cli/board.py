@@ -6,9 +6,9 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from cleveragents.application.services.plan_family import short_of, title_of
 from cleveragents.interfaces.cli.live_view import LiveView, PlainView, is_for_terminal
 from cleveragents.interfaces.cli.output import progress
-from cleveragents.interfaces.cli.plan_family import short_of, title_of
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 
 if TYPE_CHECKING:

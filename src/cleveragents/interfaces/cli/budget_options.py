@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cleveragents.application.services.plan_family import below, spend_of
 from cleveragents.domain.budget import PICODOLLARS, Limits, Spend, dollars
 from cleveragents.interfaces.cli.duration import Duration, spelt_duration
 from cleveragents.interfaces.cli.output import counted
-from cleveragents.interfaces.cli.plan_family import below, spend_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts

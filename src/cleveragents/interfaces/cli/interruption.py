@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from cleveragents.application.services.plan_family import below
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.errors import CleverAgentsError, JobAlreadyEnded, PlanError, UnknownJob
 from cleveragents.interfaces.cli.output import counted, progress
-from cleveragents.interfaces.cli.plan_family import below
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container

@@ -8,16 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from cleveragents.domain.cancel_reason import is_mere_stop
-from cleveragents.domain.check import CheckVerdict
-from cleveragents.domain.json_value import JsonValue, freeze, thaw
-from cleveragents.domain.plan import PlanState
-from cleveragents.domain.redaction import redact, redact_text
-from cleveragents.domain.sub_plan import SUB_PLANS
-from cleveragents.errors import CheckFailed, PlanError, SandboxMissing
-from cleveragents.interfaces.cli.budget_options import spending_of
-from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
-from cleveragents.interfaces.cli.plan_family import (
+from cleveragents.application.services.plan_family import (
     LEFT_OUT,
     conflicts_of,
     left_out_in_words,
@@ -25,6 +16,14 @@ from cleveragents.interfaces.cli.plan_family import (
     parts_of,
     short_of,
 )
+from cleveragents.domain.cancel_reason import is_mere_stop
+from cleveragents.domain.json_value import JsonValue, freeze, thaw
+from cleveragents.domain.plan import PlanState
+from cleveragents.domain.redaction import redact, redact_text
+from cleveragents.domain.sub_plan import SUB_PLANS
+from cleveragents.errors import PlanError, SandboxMissing
+from cleveragents.interfaces.cli.budget_options import spending_of
+from cleveragents.interfaces.cli.output import Output, counted, progress, timestamp
 from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, meaning_of
 
 if TYPE_CHECKING:
@@ -40,9 +39,7 @@ __all__ = [
     "checks_of",
     "conflict_rows",
     "correction_rows",
-    "ensure_checked",
     "lines_of",
-    "objection_to",
     "part_rows",
     "spelt_arguments",
     "summary_of",
@@ -171,16 +168,6 @@ def correction_rows(parts: PlanParts, plan: Plan) -> list[Row]:
     ]
 
 
-def objection_to(parts: PlanParts, plan: Plan) -> str | None:
-    """What the reviewer has against the result, if it was not accepted in the end."""
-    from cleveragents.application.services.executing import REVIEW
-
-    read = [run for run in parts.check_runs.of_plan(plan.id) if run.name == REVIEW and not run.required]
-    if not read or read[-1].verdict is CheckVerdict.PASSED:
-        return None
-    return " ".join(read[-1].details.split())
-
-
 def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
     """Each file that would be changed if the plan were applied now, with the lines added and removed.
 
@@ -225,21 +212,6 @@ def checks_of(parts: PlanParts, plan: Plan) -> list[Row]:
             "details": run.details,
         }
     return list(last.values())
-
-
-def ensure_checked(parts: PlanParts, plan: Plan) -> None:
-    """`CheckFailed` if a required check did not pass on what would be applied now."""
-    from cleveragents.domain.strategy import Strategy
-
-    required = [check for check in Strategy.from_json(plan.strategy).checks if check.required]
-    if not required:
-        return
-    tree = parts.result.tree(plan, parts.sandboxes.open(plan.id))
-    runs = {run.command: run for run in parts.check_runs.of_plan(plan.id) if run.tree == tree}
-    for check in required:
-        verdict = runs[check.command].verdict if check.command in runs else CheckVerdict.NOT_RUN
-        if verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
-            raise CheckFailed(plan.id, check.name, f"did not pass ({verdict.value.replace('_', ' ')})")
 
 
 def summary_of(parts: PlanParts, plan: Plan) -> str:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.application.services.plan_family import below
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.plan_account import told_plan
 from cleveragents.interfaces.cli.plan_decisions import told_whole
-from cleveragents.interfaces.cli.plan_family import below
 from cleveragents.interfaces.cli.plan_reach import ensure_reachable
 from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session

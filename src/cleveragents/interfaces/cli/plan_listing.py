@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.application.services.plan_family import left_out_of, short_of, title_with_goal, wanted_parts
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.narrow import is_narrow
 from cleveragents.interfaces.cli.output import Output, ago, format_option, progress
-from cleveragents.interfaces.cli.plan_family import left_out_of, short_of, title_with_goal, wanted_parts
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, state_in_short
 from cleveragents.interfaces.cli.session import Session, pass_session

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_family import below, spend_of
 from cleveragents.domain.budget import Limits, Spend, dollars
 from cleveragents.errors import CleverAgentsError
-from cleveragents.interfaces.cli.plan_family import below, spend_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_deciding import ensure_checked
+from cleveragents.application.services.plan_family import who_needs_somebody
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.errors import CheckFailed
-from cleveragents.interfaces.cli.plan_account import changes_of, ensure_checked
-from cleveragents.interfaces.cli.plan_family import who_needs_somebody
+from cleveragents.interfaces.cli.plan_account import changes_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts

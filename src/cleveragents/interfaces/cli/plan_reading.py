@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.application.services.plan_family import conflicts_of, short_of, title_of
 from cleveragents.application.services.sub_plan_words import told_disagreement
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import PlanState
@@ -17,7 +18,6 @@ from cleveragents.interfaces.cli.budget_options import spent_in_words
 from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import Output, ago, format_option, printable
 from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
-from cleveragents.interfaces.cli.plan_family import conflicts_of, short_of, title_of
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
 from cleveragents.interfaces.cli.plan_remains import was_removed
 from cleveragents.interfaces.cli.plan_view import (

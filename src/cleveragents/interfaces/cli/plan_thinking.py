@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.application.services.plan_family import title_with_goal
 from cleveragents.domain.decision import Decision, DecisionState
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
@@ -21,7 +22,6 @@ from cleveragents.interfaces.cli.output import (
     timestamp,
 )
 from cleveragents.interfaces.cli.plan_account import correction_rows, part_rows
-from cleveragents.interfaces.cli.plan_family import title_with_goal
 from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, on_one_line, plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 

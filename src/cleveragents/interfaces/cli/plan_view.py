@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.domain.cancel_reason import is_mere_stop
-from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.plan import Phase, PlanState, spelt
-from cleveragents.domain.redaction import redact, redact_text
-from cleveragents.domain.sub_plan import CONFLICT, waits_for_sub_plans
-from cleveragents.interfaces.cli.narrow import steps_in_lines
-from cleveragents.interfaces.cli.output import colour, progress, timestamp
-from cleveragents.interfaces.cli.plan_family import (
+from cleveragents.application.services.plan_family import (
     below,
     conflicts_of,
     count_of_parts,
@@ -29,6 +22,13 @@ from cleveragents.interfaces.cli.plan_family import (
     wanted_parts,
     who_needs_somebody,
 )
+from cleveragents.domain.cancel_reason import is_mere_stop
+from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.plan import Phase, PlanState, spelt
+from cleveragents.domain.redaction import redact, redact_text
+from cleveragents.domain.sub_plan import CONFLICT, waits_for_sub_plans
+from cleveragents.interfaces.cli.narrow import steps_in_lines
+from cleveragents.interfaces.cli.output import colour, progress, timestamp
 from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
 from cleveragents.interfaces.cli.plan_remains import is_kept
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.application.services.plan_family import below, title_of, who_needs_somebody
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.domain.sub_plan import waits_for_sub_plans
@@ -18,7 +19,6 @@ from cleveragents.interfaces.cli.board import Board, board_for
 from cleveragents.interfaces.cli.live_view import LiveView
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_changes, told_plan
-from cleveragents.interfaces.cli.plan_family import below, title_of, who_needs_somebody
 from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN, exit_code_of
 from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, plan_argument, told_next, told_reason
 from cleveragents.interfaces.cli.session import Session, pass_session

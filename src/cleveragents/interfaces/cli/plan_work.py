@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cleveragents.application.services.plan_deciding import ensure_checked, is_wanted_applied
+from cleveragents.application.services.plan_family import below, title_of, who_needs_somebody
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_text
@@ -30,12 +32,9 @@ from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import (
     changes_of,
-    ensure_checked,
-    objection_to,
     spelt_arguments,
     told_changes,
 )
-from cleveragents.interfaces.cli.plan_family import below, left_out_in_words, title_of, who_needs_somebody
 from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import (
     diff_options,
@@ -257,24 +256,13 @@ def is_to_be_applied(
 
     `CheckFailed`, having said what can be done.
     """
-    from cleveragents.domain.policy import Capability, Verdict
-    from cleveragents.domain.strategy import Strategy
-
-    allowed = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY) is Verdict.ALLOW
     try:
         ensure_checked(parts, plan)  # an apply would refuse it, after running the checks once more
     except CheckFailed:
         tell("edit its files where `agents plan show` says they are, then `agents plan reread` it; or:")
         told_next(parts, plan, commit)
         raise
-    objection = objection_to(parts, plan)
-    if objection is not None:
-        tell(f"the reviewer does not accept it: {objection}")
-    wanted = (yes or allowed) and objection is None
-    without = left_out_in_words(parts, plan)
-    if wanted and without:
-        tell(f"{without}; so it is not applied by itself: `agents plan apply {plan.id}` applies the rest")
-    return wanted and not without  # guard: what is less than was asked for is taken by a person
+    return is_wanted_applied(parts, plan, yes=yes, tell=tell)
 
 
 def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRequest | None) -> Plan:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_family import short_of, title_of
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.sub_plan import waits_for_sub_plans
@@ -17,7 +18,6 @@ from cleveragents.interfaces.cli.interruption import STOPPING
 from cleveragents.interfaces.cli.live_view import LiveView
 from cleveragents.interfaces.cli.log_lines import logs_to
 from cleveragents.interfaces.cli.output import printable
-from cleveragents.interfaces.cli.plan_family import short_of, title_of
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 from cleveragents.interfaces.cli.rich_view import elapsed, in_lines, spinner, styled
 

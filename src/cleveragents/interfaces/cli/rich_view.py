@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_family import short_of, title_of, wanted_parts
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.domain.redaction import redact_text
@@ -24,7 +25,6 @@ from cleveragents.interfaces.cli.live_output import PieceFlow
 from cleveragents.interfaces.cli.live_view import LiveView, PlainView, one_line
 from cleveragents.interfaces.cli.log_lines import logs_to
 from cleveragents.interfaces.cli.output import printable
-from cleveragents.interfaces.cli.plan_family import short_of, title_of, wanted_parts
 from cleveragents.interfaces.cli.plan_meter import spending_words
 
 if TYPE_CHECKING:

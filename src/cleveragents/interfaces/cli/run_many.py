@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.application.services.plan_family import title_of, who_needs_somebody
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
@@ -16,7 +17,6 @@ from cleveragents.interfaces.cli.budget_options import spending_of
 from cleveragents.interfaces.cli.interruption import give_back, stop_plans
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.plan_account import account_of, changes_of
-from cleveragents.interfaces.cli.plan_family import title_of, who_needs_somebody
 from cleveragents.interfaces.cli.plan_outcome import (
     INTERRUPTED,
     NEEDS_HUMAN,

@@ -1,26 +1,26 @@
-"""Sub-plans as the command line sees them: who belongs to whom, what is merged, and who needs a person."""
+"""Families of plans, as people look at them: who belongs to whom, what is merged, and who needs a person."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from cleveragents.application.ports.budgets import ModelCall
+from cleveragents.application.ports.plans import PlanStore
+from cleveragents.application.services.plan_history import PlanHistory
 from cleveragents.application.services.sub_plan_words import told_left_out
+from cleveragents.application.services.sub_plans import SubPlans
 from cleveragents.domain.budget import Spend
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.merge_conflict import KeptConflict, open_conflicts, part_of_merge
-from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.domain.tool import CallState
 
-if TYPE_CHECKING:
-    from cleveragents.application.plan_parts import PlanParts
-    from cleveragents.application.ports.budgets import ModelCall
-    from cleveragents.domain.plan import Plan
-
 __all__ = [
     "LEFT_OUT",
+    "FamilyParts",
     "below",
     "conflicts_of",
     "count_of_parts",
@@ -41,6 +41,19 @@ LEFT_OUT = "left out"
 
 _SHORT = 6
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
+
+
+class FamilyParts(Protocol):
+    """What of the plan engine is asked about families."""
+
+    @property
+    def plans(self) -> PlanStore: ...
+
+    @property
+    def history(self) -> PlanHistory: ...
+
+    @property
+    def sub_plans(self) -> SubPlans: ...
 
 
 def short_of(plan_id: str) -> str:
@@ -73,7 +86,7 @@ def wanted_parts(plan: Plan) -> int:
     return sum(bool(task.get("sub_plan")) for task in _tasks(plan))
 
 
-def below(parts: PlanParts, plan: Plan) -> list[Plan]:
+def below(parts: FamilyParts, plan: Plan) -> list[Plan]:
     """All its sub-plans and theirs, each after its parent, in the order in which they were made."""
     found: list[Plan] = []
     for child in parts.plans.children(plan.id):
@@ -90,23 +103,23 @@ def spend_of(calls: Sequence[ModelCall]) -> Spend:
     )
 
 
-def who_needs_somebody(parts: PlanParts, plan: Plan) -> list[Plan]:
+def who_needs_somebody(parts: FamilyParts, plan: Plan) -> list[Plan]:
     """Those of the plan and of all below it that go on only when a person did something."""
     tree = [plan, *below(parts, plan)]
     return [one for one in tree if one.state is PlanState.WAITING and not waits_for_sub_plans(one)]
 
 
-def is_merged(parts: PlanParts, plan: Plan) -> bool:
+def is_merged(parts: FamilyParts, plan: Plan) -> bool:
     """Whether what the sub-plan did is in its parent's sandbox."""
     return plan.parent_id is not None and plan.key in _merged(parts, plan.parent_id)
 
 
-def conflicts_of(parts: PlanParts, plan: Plan) -> Sequence[KeptConflict]:
+def conflicts_of(parts: FamilyParts, plan: Plan) -> Sequence[KeptConflict]:
     """What its sub-plans disagree about and nobody decided."""
     return open_conflicts(parts.history.calls(plan.id))
 
 
-def left_out_of(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
+def left_out_of(parts: FamilyParts, plan: Plan) -> list[tuple[str, str]]:
     """What its result lacks because a sub-plan was cancelled, by name and why, in its own tasks and in those
     of the plans below it."""
     if not wanted_parts(plan):
@@ -120,12 +133,12 @@ def left_out_of(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
     return found
 
 
-def left_out_in_words(parts: PlanParts, plan: Plan) -> str:
+def left_out_in_words(parts: FamilyParts, plan: Plan) -> str:
     """`left out: one (cancelled), three (needs one)`; empty if nothing is."""
     return told_left_out(left_out_of(parts, plan))
 
 
-def count_of_parts(parts: PlanParts, plan: Plan) -> str:
+def count_of_parts(parts: FamilyParts, plan: Plan) -> str:
     """`3/5`: how many of its own sub-plans are done, of those that it is to have; empty if none."""
     children = parts.plans.children(plan.id)
     wanted = max(wanted_parts(plan), len(children))
@@ -133,7 +146,7 @@ def count_of_parts(parts: PlanParts, plan: Plan) -> str:
     return f"{done}/{wanted}" if wanted else ""
 
 
-def parts_of(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
+def parts_of(parts: FamilyParts, plan: Plan) -> list[dict[str, JsonValue]]:
     """Its own sub-plans in the order of its strategy, those that are not begun included; then those that a
     correction left behind."""
     known = {child.key: child for child in parts.plans.children(plan.id)}
@@ -155,7 +168,7 @@ def parts_of(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
     return [*rows, *(_row(title_of(child), [], key, child, key in merged) for key, child in known.items())]
 
 
-def _left_out(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Mapping[int, str]:
+def _left_out(parts: FamilyParts, plan: Plan, children: Sequence[Plan]) -> Mapping[int, str]:
     """Why its tasks are left out that are; looked up only where a sub-plan was cancelled."""
     return parts.sub_plans.left_out_of(plan) if any(child.state.ended for child in children) else {}
 
@@ -181,7 +194,7 @@ def _waited(plan: Plan) -> JsonValue:
     return plan.waiting_for.get("for") if isinstance(plan.waiting_for, Mapping) else None
 
 
-def _merged(parts: PlanParts, plan_id: str) -> frozenset[str]:
+def _merged(parts: FamilyParts, plan_id: str) -> frozenset[str]:
     ended = [call for call in parts.history.calls(plan_id) if call.state is CallState.ENDED]
     return frozenset(part for call in ended if (part := part_of_merge(call)) is not None)
 
