@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
     from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
     from cleveragents.infrastructure.persistence.sql_worker_registry import SqlWorkerRegistry
+    from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
     from cleveragents.langgraph.actor_runner import BridgeActorRunner
     from cleveragents.langgraph.bridge import Graph, RxPyLangGraphBridge
 
@@ -174,6 +175,13 @@ class Container:
         from cleveragents.infrastructure.persistence.sql_worker_registry import SqlWorkerRegistry
 
         return SqlWorkerRegistry(self.database, self.identifiers, self.clock)
+
+    @property
+    def users(self) -> SqlUserStore:
+        """Who may ask the server, and for what."""
+        from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
+
+        return SqlUserStore(self.database, self.identifiers)
 
     @property
     def strategies(self) -> ParallelStrategyExecutor:

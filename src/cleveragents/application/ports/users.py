@@ -22,11 +22,11 @@ class UserStore(Protocol):
         ...
 
     def set_role(self, name: str, role: Role, *, now: datetime) -> User:
-        """Holds from the next request on. `UnknownUser`."""
+        """Holds from the next request on. `UnknownUser`; `StillUsed` if nobody would be admin any more."""
         ...
 
     def remove(self, name: str, *, now: datetime) -> None:
-        """With all tokens. `UnknownUser`."""
+        """With all tokens. `UnknownUser`; `StillUsed` if nobody would be admin any more."""
         ...
 
     def list(self) -> Sequence[User]:
@@ -34,9 +34,17 @@ class UserStore(Protocol):
         ...
 
     def issue(
-        self, name: str, kind: TokenKind, label: str, *, now: datetime, expires_at: datetime | None = None
+        self,
+        name: str,
+        kind: TokenKind,
+        label: str,
+        *,
+        now: datetime,
+        expires_at: datetime | None = None,
+        secret: str | None = None,
     ) -> tuple[Token, str]:
-        """What is kept of the token, and the token itself, which nobody can learn again. `UnknownUser`."""
+        """What is kept of the token, and the token itself, which nobody can learn again. It is random,
+        unless `secret` says what it is. `UnknownUser`; `InvalidName` if the secret is too short."""
         ...
 
     def known_by(self, token: str, kind: TokenKind, *, now: datetime) -> tuple[User, Token] | None:

@@ -1,0 +1,227 @@
+"""Users and their tokens on a database.
+
+A token is 256 random bits, so a plain digest of it is as good as a slow one: there is nothing to guess. It is
+spelt such that every redaction of ours knows it by its shape, wherever somebody pastes it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection, delete, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
+
+from cleveragents.application.ports.identifiers import IdentifierSource
+from cleveragents.domain.event import DomainEvent, EventType
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.user import Role, Token, TokenKind, User, ensure_user_name
+from cleveragents.errors import AlreadyThere, InvalidName, StillUsed, UnknownUser
+from cleveragents.infrastructure.persistence.change_rows import is_storable
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
+from cleveragents.infrastructure.persistence.outbox import append_to_outbox
+from cleveragents.infrastructure.persistence.plan_rows import kept_text
+from cleveragents.infrastructure.persistence.service_tables import tokens, users
+
+__all__ = ["SqlUserStore", "new_secret"]
+
+_LABEL_CHARACTERS = 200
+_GIVEN = re.compile(r"[!-~]{43,256}")
+# Of two that come at once with one name, the second finds that it kept nothing.
+_KEEP: dict[str, ReturningInsert[tuple[str]]] = {
+    "sqlite": sqlite.insert(users).on_conflict_do_nothing().returning(users.c.id),
+    "postgresql": postgresql.insert(users).on_conflict_do_nothing().returning(users.c.id),
+}
+
+
+def new_secret() -> str:
+    """256 random bits, in a shape that is masked wherever we mask."""
+    return f"agents_sk_{secrets.token_hex(32)}"
+
+
+class SqlUserStore:
+    """`UserStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(
+        self,
+        database: Database,
+        identifiers: IdentifierSource,
+        new_secret: Callable[[], str] = new_secret,
+    ) -> None:
+        self._database = database
+        self._identifiers = identifiers
+        self._new_secret = new_secret
+
+    def add(self, name: str, role: Role, *, now: datetime) -> User:
+        ensure_user_name(name)
+        user = User(self._identifiers.new(), name, role, now)
+        row = {"id": user.id, "name": name, "role": role.value, "created_at": microseconds(now)}
+
+        def unit(connection: Connection) -> None:
+            if connection.execute(_KEEP[connection.dialect.name], row).first() is None:
+                raise AlreadyThere("user", name)
+            self._tell(connection, EventType.USER_ADDED, user, now, {"role": role.value})
+
+        self._database.write(unit)
+        return user
+
+    def set_role(self, name: str, role: Role, *, now: datetime) -> User:
+        def unit(connection: Connection) -> User:
+            user = _held(connection, name)
+            if role is not Role.ADMIN:
+                _ensure_another_admin(connection, user)
+            if role is user.role:
+                return user
+            connection.execute(update(users).where(users.c.id == user.id).values(role=role.value))
+            changed = User(user.id, user.name, role, user.created_at)
+            self._tell(connection, EventType.USER_ADDED, changed, now, {"role": role.value})
+            return changed
+
+        return self._database.write(unit)
+
+    def remove(self, name: str, *, now: datetime) -> None:
+        def unit(connection: Connection) -> None:
+            user = _held(connection, name)
+            _ensure_another_admin(connection, user)
+            connection.execute(delete(tokens).where(tokens.c.user_id == user.id))  # guard: worthless at once
+            connection.execute(delete(users).where(users.c.id == user.id))
+            self._tell(connection, EventType.USER_REMOVED, user, now, {})
+
+        self._database.write(unit)
+
+    def list(self) -> Sequence[User]:
+        with self._database.read() as connection:
+            return [_user(row) for row in connection.execute(select(users).order_by(users.c.name))]
+
+    def issue(
+        self,
+        name: str,
+        kind: TokenKind,
+        label: str,
+        *,
+        now: datetime,
+        expires_at: datetime | None = None,
+        secret: str | None = None,
+    ) -> tuple[Token, str]:
+        if secret is not None and not _GIVEN.fullmatch(secret):  # guard: nobody can guess it
+            raise InvalidName("token", "***", "43 to 256 characters, without spaces: `openssl rand -hex 32`")
+        text = secret or self._new_secret()
+        token_id = self._identifiers.new()
+        described = kept_text(label)[:_LABEL_CHARACTERS]
+
+        def unit(connection: Connection) -> Token:
+            user = _held(connection, name)
+            # Sessions of browsers that are over would otherwise be kept for ever.
+            past = tokens.c.expires_at <= microseconds(now)
+            connection.execute(delete(tokens).where(tokens.c.user_id == user.id, past))
+            token = Token(token_id, user.id, kind, described, now, expires_at)
+            connection.execute(tokens.insert(), _token_row(token, text))
+            facts: dict[str, JsonValue] = {"token": token.id, "kind": kind.value, "label": described}
+            self._tell(connection, EventType.ACCESS_GIVEN, user, now, facts)
+            return token
+
+        return self._database.write(unit), text
+
+    def known_by(self, token: str, kind: TokenKind, *, now: datetime) -> tuple[User, Token] | None:
+        found = (
+            select(tokens, users.c.name, users.c.role, users.c.created_at.label("since"))
+            .join(users, users.c.id == tokens.c.user_id)
+            .where(
+                tokens.c.digest == _digest(token),
+                tokens.c.kind == kind.value,
+                or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > microseconds(now)),
+            )
+        )
+        with self._database.read() as connection:
+            row = connection.execute(found).first()
+        if row is None:
+            return None
+        return User(row.user_id, row.name, Role(row.role), moment(row.since)), _token(row)
+
+    def tokens_of(self, name: str) -> Sequence[Token]:
+        with self._database.read() as connection:
+            user = _named(connection, name)
+            wanted = select(tokens).where(tokens.c.user_id == user.id).order_by(tokens.c.id)
+            return [_token(row) for row in connection.execute(wanted)]
+
+    def revoke(self, token_id: str, *, now: datetime) -> None:
+        def unit(connection: Connection) -> None:
+            wanted = delete(tokens).where(tokens.c.id == token_id).returning(tokens.c.user_id)
+            row = connection.execute(wanted).first() if is_storable(token_id) else None
+            if row is None:
+                raise UnknownUser(token_id)
+            user = _user(connection.execute(select(users).where(users.c.id == row.user_id)).one())
+            self._tell(connection, EventType.ACCESS_REVOKED, user, now, {"token": token_id})
+
+        self._database.write(unit)
+
+    def _tell(
+        self, connection: Connection, what: EventType, user: User, now: datetime, more: dict[str, JsonValue]
+    ) -> None:
+        facts: dict[str, JsonValue] = {"name": user.name, **more}
+        append_to_outbox(connection, DomainEvent(what, user.id, self._identifiers.new(), now, facts))
+
+
+def _digest(token: str) -> str:
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _named(connection: Connection, name: str, *, held: bool = False) -> User:
+    wanted = select(users).where(users.c.name == name)
+    if held:
+        wanted = wanted.with_for_update()
+    row = connection.execute(wanted).first() if is_storable(name) else None
+    if row is None:
+        raise UnknownUser(name)
+    return _user(row)
+
+
+def _held(connection: Connection, name: str) -> User:
+    """The user, whom nobody else changes until this is committed. `UnknownUser`."""
+    # All admins, in one order: of two who would take each other's role away, one waits and then looks.
+    admins = select(users.c.id).where(users.c.role == Role.ADMIN.value).order_by(users.c.id)
+    connection.execute(admins.with_for_update())
+    return _named(connection, name, held=True)
+
+
+def _ensure_another_admin(connection: Connection, user: User) -> None:
+    if user.role is not Role.ADMIN:
+        return
+    others = select(users.c.id).where(users.c.role == Role.ADMIN.value, users.c.id != user.id)
+    if connection.execute(others).first() is None:  # guard: somebody can always let others in
+        raise StillUsed("user", user.name, "nobody else is admin; make somebody else one first")
+
+
+def _user(row: Any) -> User:
+    return User(row.id, row.name, Role(row.role), moment(row.created_at))
+
+
+def _token_row(token: Token, text: str) -> dict[str, Any]:
+    expires = token.expires_at
+    return {
+        "digest": _digest(text),
+        "id": token.id,
+        "user_id": token.user_id,
+        "kind": token.kind.value,
+        "label": token.label,
+        "created_at": microseconds(token.created_at),
+        "expires_at": None if expires is None else microseconds(expires),
+    }
+
+
+def _token(row: Any) -> Token:
+    expires = row.expires_at
+    return Token(
+        row.id,
+        row.user_id,
+        TokenKind(row.kind),
+        row.label,
+        moment(row.created_at),
+        None if expires is None else moment(expires),
+    )
