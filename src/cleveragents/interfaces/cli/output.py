@@ -12,12 +12,12 @@ import os
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
 from cleveragents.domain.json_value import JsonValue, thaw
+from cleveragents.interfaces.desk.wording import ago, counted, timestamp
 
 __all__ = ["Output", "ago", "colour", "counted", "format_option", "printable", "progress", "timestamp"]
 
@@ -76,25 +76,6 @@ def printable(text: str) -> str:
 def progress(message: str) -> None:
     """A line about work under way, on stderr."""
     click.echo(printable(message), err=True)
-
-
-def timestamp(moment: datetime) -> str:
-    """The moment in UTC, to the second, as people and programs both read it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def ago(moment: datetime, now: datetime) -> str:
-    """How long it has been, in the largest unit that fits; what lies ahead is "now", as clocks differ."""
-    seconds = int((now - moment).total_seconds())
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        if seconds >= length:
-            return f"{seconds // length} {unit} ago"
-    return "now"
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """`1 event`, `2 events`; a plural that is not made with an s is given."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 class Output:

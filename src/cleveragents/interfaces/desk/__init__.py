@@ -1,0 +1,1 @@
+"""What every interface does alike: accounts of plans and jobs, without a terminal and without HTTP."""
