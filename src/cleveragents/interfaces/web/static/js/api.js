@@ -1,0 +1,148 @@
+// Talks to /api: JSON in and out, the session's CSRF token on what changes something, problem details as errors.
+//
+// A GET that fails on the way is tried again, for it changes nothing. A POST is not: its idempotency key lets
+// whoever calls it try again by hand without doing it twice.
+
+const RETRIES = 2;
+const PAUSE_MS = 400;
+
+let csrf = null;
+const signedOut = new Set();
+
+/** What the server refused, or could not be asked: `status` (0: not reached), `code`, `detail`, `errors` by field. */
+export class Problem extends Error {
+  constructor(status, code, detail, errors = []) {
+    super(detail);
+    this.status = status;
+    this.code = code;
+    this.detail = detail;
+    this.errors = errors;
+  }
+
+  get isOffline() {
+    return this.status === 0;
+  }
+
+  /** What is wrong with one field of the body that was sent, or null. */
+  of(field) {
+    const found = this.errors.find((one) => one.where?.[0] === "body" && one.where.slice(1).join(".") === field);
+    return found ? found.problem : null;
+  }
+}
+
+/** A key for one intent of the user: the same key twice is one request. */
+export function newKey() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** `path` with `query`'s entries that are neither null nor "" nor undefined; an array is repeated. */
+export function withQuery(path, query = {}) {
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== "") params.append(name, String(one));
+    }
+  }
+  const text = params.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+/** GET /api + path. `signal` cancels it. `as: "text"` for what is no JSON. */
+export async function get(path, query = {}, { signal, as = "json" } = {}) {
+  const address = withQuery(`/api${path}`, query);
+  for (let attempt = 0; ; attempt += 1) {
+    try {
+      return await exchange(address, { signal }, as);
+    } catch (error) {
+      const passing = error instanceof Problem && (error.isOffline || error.status === 503);
+      if (!passing || attempt >= RETRIES || signal?.aborted) throw error;
+      await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * (attempt + 1)));
+    }
+  }
+}
+
+/** POST /api + path. Pass the same `key` again to repeat the same intent; without one each call is a new one. */
+export function post(path, body = {}, { key = newKey(), signal } = {}) {
+  return change("POST", path, body, { "Idempotency-Key": key }, signal);
+}
+
+export function del(path) {
+  return change("DELETE", path, undefined, {});
+}
+
+/** All items of a list, page by page, up to `most`. */
+export async function all(path, query = {}, { most = 2000, signal } = {}) {
+  const items = [];
+  let after = null;
+  do {
+    const page = await get(path, { limit: 200, ...query, after }, { signal });
+    items.push(...page.items);
+    after = page.next;
+  } while (after !== null && after !== undefined && items.length < most);
+  return items;
+}
+
+/** Who is logged in: {user: {name, role}, csrf, version}. Throws a Problem with status 401 if nobody is. */
+export async function session() {
+  const found = await get("/session");
+  csrf = found.csrf ?? null;
+  return found;
+}
+
+/** Exchanges a token for a session that this browser keeps as a cookie. */
+export async function logIn(token) {
+  await change("POST", "/session", { token }, {});
+  return session();
+}
+
+export async function logOut() {
+  await del("/session");
+  csrf = null;
+}
+
+/** Calls `listener` when a request finds that nobody is logged in any more. Returns how to stop that. */
+export function onSignedOut(listener) {
+  signedOut.add(listener);
+  return () => signedOut.delete(listener);
+}
+
+/** Told by whoever finds out in another way (the stream). */
+export function tellSignedOut() {
+  for (const listener of signedOut) listener();
+}
+
+async function change(method, path, body, headers, signal) {
+  const options = { method, headers: { ...headers }, signal };
+  if (csrf !== null) options.headers["X-CSRF-Token"] = csrf;
+  if (body !== undefined) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  return exchange(`/api${path}`, options, "json");
+}
+
+async function exchange(address, options, as) {
+  let response;
+  try {
+    response = await fetch(address, { credentials: "same-origin", cache: "no-store", ...options });
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new Problem(0, "unreachable", "The server cannot be reached. Is `agents serve` still running?");
+  }
+  if (!response.ok) throw await problemOf(response, address);
+  if (response.status === 204) return null;
+  return as === "text" ? response.text() : response.json();
+}
+
+async function problemOf(response, address) {
+  let said = {};
+  try {
+    said = await response.json();
+  } catch {
+    // A proxy's own page, perhaps: the status is all there is.
+  }
+  if (response.status === 401 && !address.startsWith("/api/session")) tellSignedOut();
+  const detail = said.detail ?? `The server answered ${response.status} ${response.statusText}`.trim();
+  return new Problem(response.status, said.code ?? "error", detail, said.errors ?? []);
+}

@@ -1,0 +1,134 @@
+// The parts that views are made of. Each says its state in words and shape as well as colour.
+
+import { html, useEffect, useState } from "./ui.js";
+import { ago, counted, lookOf, money, shortId } from "./format.js";
+import { Icon } from "./icons.js";
+import { navigate } from "./router.js";
+
+export { Icon } from "./icons.js";
+export { Dialog, confirm } from "./dialog.js";
+export { Toasts, toast, toastProblem } from "./toasts.js";
+export { Field, Select, TextArea, TextField, Toggle } from "./fields.js";
+export { Table } from "./table.js";
+
+/** A button. `kind`: "primary", "danger", "quiet" or nothing. `busy` shows that it is at work and takes no click. */
+export function Button({ kind = "", busy = false, icon, children, label, small = false, ...rest }) {
+  const classes = ["button", kind && `button-${kind}`, small && "button-small", !children && "button-icon"];
+  return html`<button
+    type="button"
+    ...${rest}
+    class=${[...classes, rest.class].filter(Boolean).join(" ")}
+    aria-label=${label}
+    title=${children ? rest.title : label}
+    aria-busy=${busy ? "true" : undefined}
+    disabled=${busy || rest.disabled}
+  >
+    ${busy ? html`<span class="spinner" aria-hidden="true"></span>` : icon && html`<${Icon} name=${icon} />`}
+    ${children && html`<span>${children}</span>`}
+  </button>`;
+}
+
+/** A link within the page. */
+export function Link({ to, children, ...rest }) {
+  const go = (event) => {
+    if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    event.preventDefault();
+    navigate(to);
+  };
+  return html`<a href=${to} onClick=${go} ...${rest}>${children}</a>`;
+}
+
+/** A word with a tone: run, need, good, bad, done, wait, off. */
+export function Badge({ tone = "off", children, title }) {
+  return html`<span class=${`badge tone-${tone}`} title=${title}>
+    <${Icon} name=${`tone-${tone}`} />${children}
+  </span>`;
+}
+
+/** The state of a plan, job, call or check. `word` replaces the usual one. */
+export function StateBadge({ state, word, title }) {
+  const look = lookOf(state);
+  return html`<${Badge} tone=${look.tone} title=${title}>${word ?? look.word}<//>`;
+}
+
+/** An id, short, whole in its title. */
+export function Id({ id }) {
+  return html`<code class="id" title=${id}>${shortId(id)}</code>`;
+}
+
+/** A time as people say it, kept current, with the exact one in its title. */
+export function When({ time }) {
+  const [, again] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => again((n) => n + 1), 20000);
+    return () => clearInterval(timer);
+  }, []);
+  if (!time) return html`<span class="faint">never</span>`;
+  return html`<time dateTime=${time} title=${new Date(time).toLocaleString()}>${ago(time)}</time>`;
+}
+
+export function Money({ usd }) {
+  return html`<span class="number">${money(usd)}</span>`;
+}
+
+/** Text as a program printed it. */
+export function Code({ children, label }) {
+  return html`<pre class="code" tabindex="0" aria-label=${label}><code>${children}</code></pre>`;
+}
+
+/** How far something is: "3 of 5 sub-plans". */
+export function Progress({ done, of, what }) {
+  const words = `${done} of ${counted(of, what)}`;
+  return html`<span class="progress">
+    <progress value=${done} max=${of || 1} aria-label=${words}></progress>
+    <span class="small">${words}</span>
+  </span>`;
+}
+
+/** What is shown where there is nothing: what it would be, and what to do. */
+export function Empty({ title, children, icon = "empty" }) {
+  return html`<div class="empty">
+    <${Icon} name=${icon} size="28" />
+    <p class="empty-title">${title}</p>
+    <div class="empty-more">${children}</div>
+  </div>`;
+}
+
+/** What is shown while something is read; said to screen readers only if it takes a while. */
+export function Loading({ what = "Loading" }) {
+  return html`<div class="loading" role="status"><span class="spinner" aria-hidden="true"></span>${what}…</div>`;
+}
+
+/** What went wrong, and what to do. `again` tries once more. */
+export function ErrorBox({ error, again, title }) {
+  const offline = error?.isOffline;
+  return html`<div class="error-box" role="alert">
+    <${Icon} name="tone-bad" />
+    <div>
+      <p class="error-title">${title ?? (offline ? "The server cannot be reached" : "That did not work")}</p>
+      <p>${error?.detail ?? String(error?.message ?? error)}</p>
+      ${again && html`<${Button} small onClick=${again}>Try again<//>`}
+    </div>
+  </div>`;
+}
+
+/** A loader's three states around what it shows: `load` is what useLoad gave. */
+export function Loaded({ load, what, children }) {
+  if (load.error && load.data === null) return html`<${ErrorBox} error=${load.error} again=${load.reload} />`;
+  if (load.data === null) return html`<${Loading} what=${what} />`;
+  return html`${load.error && html`<${ErrorBox} error=${load.error} again=${load.reload} />`}${children(load.data)}`;
+}
+
+/** A page's heading with what can be done beside it. */
+export function PageHead({ title, children, lead }) {
+  useEffect(() => {
+    document.title = `${title} · CleverAgents`;
+  }, [title]);
+  return html`<header class="page-head">
+    <div>
+      <h1 tabindex="-1">${title}</h1>
+      ${lead && html`<p class="lead">${lead}</p>`}
+    </div>
+    <div class="page-actions">${children}</div>
+  </header>`;
+}

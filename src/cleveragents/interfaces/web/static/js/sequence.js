@@ -1,0 +1,59 @@
+// Hands numbered things on in order, each once: what is old is dropped, what is missing is read first.
+
+const RETRY_MS = 1000;
+
+export class Sequence {
+  /** `read(after)` gives what comes after a number, in order; `deliver(item)` gets each item once. */
+  constructor({ read, numberOf, deliver, first = null }) {
+    this.last = first;
+    this._read = read;
+    this._numberOf = numberOf;
+    this._deliver = deliver;
+    this._waiting = [];
+    this._reading = false;
+  }
+
+  /** Takes an item as it arrives. Behind by more than `far`, it skips to the item and calls `skipped`. */
+  offer(item, far = Infinity, skipped = () => {}) {
+    const number = this._numberOf(item);
+    if (this._reading) {
+      this._waiting.push(item);
+    } else if (this.last === null || number === this.last + 1) {
+      this._pass(item);
+    } else if (number > this.last + far) {
+      this.last = number;
+      skipped(number);
+    } else if (number > this.last) {
+      this._waiting.push(item);
+      this.catchUp();
+    }
+  }
+
+  /** Reads what is missing, then hands on what arrived meanwhile. */
+  async catchUp() {
+    if (this._reading) return;
+    this._reading = true;
+    try {
+      for (;;) {
+        const page = await this._read(this.last ?? 0);
+        for (const item of page) this._pass(item);
+        if (!page.length) break;
+      }
+    } catch (error) {
+      this._reading = false;
+      // What cannot be read now is missing still: passing on what came after it would hide that.
+      if (error.status === 0 || error.status >= 500) setTimeout(() => this.catchUp(), RETRY_MS);
+      else this._waiting = [];
+      return;
+    }
+    this._reading = false;
+    for (const item of this._waiting.splice(0)) this._pass(item);
+  }
+
+  _pass(item) {
+    const number = this._numberOf(item);
+    if (this.last !== null && number <= this.last) return;
+    this.last = number;
+    this._deliver(item);
+  }
+}

@@ -1,0 +1,226 @@
+// Events and output, live: one connection per browser, whatever the number of tabs.
+//
+// Tabs elect a leader with a Web Lock, which the browser releases when a tab dies. The leader holds the stream
+// and passes each frame on over a BroadcastChannel. Every tab keeps its own position, and one rule decides what
+// it hands on: the next position is delivered, an older one dropped, and for a gap the missing ones are read from
+// the server first. So it does not matter who led, what was sent twice, or what got lost on the way.
+
+import { useEffect, useState } from "./ui.js";
+import { get, tellSignedOut } from "./api.js";
+import { openStream } from "./sse.js";
+import { Sequence } from "./sequence.js";
+
+const KEY = "cleveragents.position";
+const FAR = 2000; // events behind: reading what is shown again is cheaper than catching up
+const RETRY_MS = [250, 500, 1000, 2000, 4000];
+
+const tab = Math.random().toString(36).slice(2);
+const handlers = new Set();
+const outputs = new Map(); // plan → {sequence, handlers}
+const statusListeners = new Set();
+const wanted = new Map(); // tab → plans whose output it shows; what the leader asks for
+
+let status = "connecting";
+let channel = null;
+let leading = false;
+let connection = null;
+let failures = 0;
+let started = null;
+
+const events = new Sequence({
+  read: async (after) => (await get("/events", { after, limit: 500 })).items,
+  numberOf: (event) => event.position,
+  deliver: deliverEvent,
+});
+
+/** Resolves once the position is known from which on nothing will be missed: read what is shown after that. */
+export function ready() {
+  started ??= start();
+  return started;
+}
+
+/** Calls `handler(event)` for each event that `filter` lets through, and with {type: "reset"} after too long a gap,
+ * when whoever shows something should read it again. A filter is null (all), {subject}, {types}, {plan} or a
+ * function. */
+export function useEvents(filter, handler, dependencies = []) {
+  useEffect(() => {
+    const entry = { passes: passer(filter), handler };
+    handlers.add(entry);
+    ready();
+    return () => handlers.delete(entry);
+  }, dependencies);
+}
+
+/** Calls `handler(piece)` with all of what a plan printed, in order: {plan_id, number, kind, text}. */
+export function useOutput(planId, handler) {
+  useEffect(() => {
+    if (!planId) return undefined;
+    return followOutput(planId, handler);
+  }, [planId]);
+}
+
+/** "connecting", "live" or "offline", as it changes. */
+export function useConnection() {
+  const [now, setNow] = useState(status);
+  useEffect(() => {
+    statusListeners.add(setNow);
+    setNow(status);
+    return () => statusListeners.delete(setNow);
+  }, []);
+  return now;
+}
+
+/** The ids of plans that an event is about. */
+export function plansOf(event) {
+  const facts = event.facts ?? {};
+  const kind = typeof facts.kind === "string" && facts.kind.includes(":") ? facts.kind.split(":")[1] : null;
+  const named = [event.subject, facts.plan_id, facts.plan, facts.root, facts.root_id, facts.parent, facts.child, kind];
+  return [...new Set(named.filter((one) => typeof one === "string" && one))];
+}
+
+function passer(filter) {
+  if (filter === null || filter === undefined) return () => true;
+  if (typeof filter === "function") return filter;
+  return (event) =>
+    (!filter.subject || event.subject === filter.subject) &&
+    (!filter.types || filter.types.includes(event.type)) &&
+    (!filter.plan || plansOf(event).includes(filter.plan));
+}
+
+function deliverEvent(event) {
+  sessionStorage.setItem(KEY, String(event.position));
+  for (const entry of [...handlers]) {
+    if (entry.passes(event)) entry.handler(event);
+  }
+}
+
+function tellReset() {
+  for (const entry of [...handlers]) entry.handler({ type: "reset" });
+}
+
+function setStatus(next) {
+  if (leading) channel?.postMessage({ kind: "status", status: next });
+  if (next === status) return;
+  status = next;
+  for (const listener of statusListeners) listener(next);
+}
+
+async function start() {
+  channel = new BroadcastChannel("cleveragents");
+  channel.onmessage = ({ data }) => hear(data);
+  addEventListener("pagehide", () => channel.postMessage({ kind: "wants", tab, plans: [] }));
+  addEventListener("online", () => leading && connect());
+  await settle();
+  channel.postMessage({ kind: "hello", tab });
+  if (navigator.locks) {
+    navigator.locks.request("cleveragents-stream", lead);
+  } else {
+    lead(); // an insecure origin has no locks: each tab is its own leader
+  }
+}
+
+/** Takes up the position of this tab's last visit, or the end of the log. */
+async function settle() {
+  const [latest] = (await get("/events", { limit: 1 })).items.slice(-1);
+  const end = latest ? latest.position : 0;
+  const kept = Number(sessionStorage.getItem(KEY) ?? Number.NaN);
+  const usable = Number.isInteger(kept) && kept <= end && end - kept <= FAR;
+  const current = events.last ?? (usable ? kept : end);
+  const far = current > end || end - current > FAR; // another log, or a long sleep
+  events.last = far ? end : current;
+  if (far) tellReset();
+}
+
+function lead() {
+  leading = true;
+  channel.postMessage({ kind: "who" });
+  connect();
+  return new Promise(() => {}); // held until the tab is gone
+}
+
+function connect() {
+  connection?.close();
+  const plans = new Set([...outputs.keys(), ...[...wanted.values()].flat()]);
+  const output = [...plans].map((id) => `${id}:${outputs.get(id)?.sequence.last ?? 0}`);
+  connection = openStream("/api/events/stream", { after: events.last, output }, {
+    onOpen: () => {
+      failures = 0;
+      setStatus("live");
+    },
+    onFrame: (frame) => {
+      const message = { kind: frame.event === "output" ? "output" : "event", data: JSON.parse(frame.data) };
+      channel.postMessage(message);
+      hear(message);
+    },
+    onEnd: (code) => {
+      setStatus(failures ? "offline" : "connecting");
+      if (code === 401) tellSignedOut();
+      const pause = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
+      failures += 1;
+      const mine = connection;
+      setTimeout(() => connection === mine && reconnect(), pause);
+    },
+  });
+}
+
+async function reconnect() {
+  const before = connection;
+  try {
+    await settle();
+  } catch {
+    // Not there yet; the attempt to connect says so, and tries again.
+  }
+  if (connection === before) connect();
+}
+
+function hear(message) {
+  if (message.kind === "event") events.offer(message.data, FAR, skip);
+  if (message.kind === "output") outputs.get(message.data.plan_id)?.sequence.offer(message.data);
+  if (message.kind === "status") setStatus(message.status);
+  if (message.kind === "wants" && leading) noteWants(message.tab, message.plans);
+  if (message.kind === "hello" && leading) channel.postMessage({ kind: "status", status });
+  if (message.kind === "who") tellWants();
+}
+
+function skip(position) {
+  sessionStorage.setItem(KEY, String(position));
+  tellReset();
+}
+
+function noteWants(who, plans) {
+  const before = (wanted.get(who) ?? []).join();
+  if (plans.length) wanted.set(who, plans);
+  else wanted.delete(who);
+  if (before !== plans.join() && plans.length) connect();
+}
+
+function tellWants() {
+  channel?.postMessage({ kind: "wants", tab, plans: [...outputs.keys()] });
+}
+
+function followOutput(planId, handler) {
+  let entry = outputs.get(planId);
+  if (!entry) {
+    const hearing = new Set();
+    const sequence = new Sequence({
+      read: async (after) => (await get(`/plans/${planId}/output`, { after })).items,
+      numberOf: (piece) => piece.number,
+      deliver: (piece) => hearing.forEach((one) => one(piece)),
+      first: 0,
+    });
+    entry = { sequence, handlers: hearing };
+    outputs.set(planId, entry);
+    ready().then(() => {
+      sequence.catchUp();
+      if (leading) connect();
+      else tellWants();
+    });
+  }
+  entry.handlers.add(handler);
+  return () => {
+    entry.handlers.delete(handler);
+    if (entry.handlers.size) return;
+    outputs.delete(planId);
+    if (!leading) tellWants();
+  };
+}
