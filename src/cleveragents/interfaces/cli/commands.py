@@ -27,6 +27,14 @@ _COMMANDS = {
     "mcp": (f"{_HERE}.mcp:mcp", "Add, list, test and remove MCP servers."),
     "model": (f"{_HERE}.model:model", "List language models, describe one, try one out."),
     "trust": (f"{_HERE}.trust:trust", "Trust what the repository at PATH brings along."),
+    "project": (
+        f"{_HERE}.project:project",
+        "Say which repositories belong together, and how many of their plans run at once.",
+    ),
+    "resource": (
+        f"{_HERE}.resource:resource",
+        "Say which repositories the users of a server may run plans on.",
+    ),
     "gc": (f"{_HERE}.gc:gc", "Remove the sandboxes of plans that ended."),
     "demo": (f"{_HERE}.demo:demo", "Show it all at work, offline, without touching your state."),
     "jobs": (f"{_HERE}.jobs:jobs", "List, inspect and cancel jobs."),

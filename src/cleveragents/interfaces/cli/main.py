@@ -36,23 +36,26 @@ Options:
   -h, --help       Show this message and exit.
 
 Commands:
-  run      Reach a goal, or run an action, as a plan: sandboxed, reviewed,
-           applied or not.
-  context  Find what of a repository matters for a question, within a budget of
-           tokens.
-  plan     Look at plans, review what they changed, apply or undo it.
-  action   Create, list and delete templates of plans.
-  actor    List, check, draw and run actors: who thinks, and how.
-  tool     List, describe and try the tools that actions can call.
-  mcp      Add, list, test and remove MCP servers.
-  model    List language models, describe one, try one out.
-  trust    Trust what the repository at PATH brings along.
-  gc       Remove the sandboxes of plans that ended.
-  demo     Show it all at work, offline, without touching your state.
-  jobs     List, inspect and cancel jobs.
-  events   Follow and verify the audit log.
-  config   Show and change settings.
-  doctor   Check that everything needed is there and sound.
+  run       Reach a goal, or run an action, as a plan: sandboxed, reviewed,
+            applied or not.
+  context   Find what of a repository matters for a question, within a budget of
+            tokens.
+  plan      Look at plans, review what they changed, apply or undo it.
+  action    Create, list and delete templates of plans.
+  actor     List, check, draw and run actors: who thinks, and how.
+  tool      List, describe and try the tools that actions can call.
+  mcp       Add, list, test and remove MCP servers.
+  model     List language models, describe one, try one out.
+  trust     Trust what the repository at PATH brings along.
+  project   Say which repositories belong together, and how many of their plans
+            run at once.
+  resource  Say which repositories the users of a server may run plans on.
+  gc        Remove the sandboxes of plans that ended.
+  demo      Show it all at work, offline, without touching your state.
+  jobs      List, inspect and cancel jobs.
+  events    Follow and verify the audit log.
+  config    Show and change settings.
+  doctor    Check that everything needed is there and sound.
 
   Exit codes: 0 ok, 1 failed, 2 usage, 3 needs a human, 75 try again, 130
   interrupted.

@@ -1,0 +1,67 @@
+"""Projects and resources as they are shown, and how a directory of this machine becomes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.project import Project, Resource, ResourceKind
+from cleveragents.interfaces.desk.wording import timestamp
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cleveragents.application.ports.projects import ProjectStore
+    from cleveragents.domain.json_value import JsonValue
+
+__all__ = ["DEFAULT_BRANCH", "add_directory", "directory_of", "project_account", "resource_account"]
+
+DEFAULT_BRANCH = "main"
+
+
+def project_account(project: Project, resources: int) -> dict[str, JsonValue]:
+    """A project as rows and JSON show it, with how many resources it has."""
+    return {
+        "name": project.name,
+        "description": project.description,
+        "max_parallel": project.max_parallel,
+        "resources": resources,
+        "created": timestamp(project.created_at),
+    }
+
+
+def resource_account(resource: Resource) -> dict[str, JsonValue]:
+    """A resource as rows and JSON show it."""
+    return {
+        "name": resource.name,
+        "project": resource.project,
+        "kind": resource.kind.value,
+        "location": resource.location,
+        "branch": resource.branch,
+        "created": timestamp(resource.created_at),
+    }
+
+
+def add_directory(store: ProjectStore, name: str, project: str, path: Path, *, now: datetime) -> Resource:
+    """Registers the repository that `path` lies in, or the directory itself. `SandboxRefused` where no plan
+    could run, and whatever `ProjectStore.add_resource` refuses."""
+    from cleveragents.infrastructure.sandbox.resources import find_resource
+
+    root, _ = find_resource(path)
+    return store.add_resource(name, project, ResourceKind.DIRECTORY, str(root), now=now)
+
+
+def directory_of(resource: Resource) -> Path:
+    """Where its files are on this machine. `InvalidRequest`: it is a remote, whose files are elsewhere;
+    `SandboxRefused`: its directory is gone."""
+    from cleveragents.errors import InvalidPayload, SandboxRefused
+
+    if resource.kind is ResourceKind.REMOTE:
+        raise InvalidPayload(
+            f"resource {resource.name!r}",
+            "it is a git remote, which only plans work on; name a resource that is a directory",
+        )
+    path = Path(resource.location)
+    if not path.is_dir():
+        raise SandboxRefused(resource.location, "there is no such directory any more")
+    return path

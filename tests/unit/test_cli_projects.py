@@ -1,0 +1,89 @@
+"""`agents project` and `agents resource`: which repositories the users of a server may run plans on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli_bench import Agents, command_line, paint_shop, use_home
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return paint_shop(tmp_path / "shop")
+
+
+@pytest.fixture
+def agents(
+    tmp_path: Path, shop: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    monkeypatch.chdir(shop / "src")
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def test_the_repository_here_is_registered_under_a_name(agents: Agents, shop: Path) -> None:
+    added = agents("project", "add", "shop", "--max-parallel", "4", "--description", "the web shop")
+    assert added.code == 0
+    assert "agents resource add NAME --project shop" in added.err
+    named = agents("resource", "add", "main", "--project", "shop", "--format", "json")
+    assert (named.code, json.loads(named.out)["location"]) == (0, str(shop))
+    projects = json.loads(agents("project", "list", "--format", "json").out)
+    assert [(one["name"], one["max_parallel"], one["resources"]) for one in projects] == [("shop", 4, 1)]
+    resources = json.loads(agents("resource", "list", "--project", "shop", "--format", "json").out)
+    assert [(one["name"], one["kind"], one["branch"]) for one in resources] == [("main", "directory", None)]
+
+
+def test_a_path_means_the_repository_that_it_lies_in(agents: Agents, shop: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    agents("project", "add", "shop")
+    for path, root in ((shop / "src", shop), (tmp_path / "plain", tmp_path / "plain")):
+        named = agents("resource", "add", root.name, "--project", "shop", "--path", str(path))
+        assert f"plans may run on {root}" in named.err
+    gone = agents("resource", "add", "gone", "--project", "shop", "--path", str(tmp_path / "nowhere"))
+    assert (gone.code, "no such directory" in gone.err) == (2, True)
+    assert len(agents("resource", "list").out.splitlines()) == 3
+
+
+def test_a_remote_has_a_branch_and_no_secret_in_its_address(agents: Agents) -> None:
+    agents("project", "add", "shop")
+    add = ("resource", "add", "far", "--project", "shop", "--remote")
+    refused = agents(*add, "https://me:hunter2-hunter2@git.example/shop")
+    assert refused.code == 2
+    assert "hunter2" not in refused.err
+    assert "use ssh, or a credential helper" in refused.err
+    assert agents(*add, "ext::sh -c true").code == 2
+    assert agents(*add, "https://git.example/shop", "--branch", "--force").code == 2
+    taken = json.loads(agents(*add, "git@git.example:shop.git", "--format", "json").out)
+    assert (taken["kind"], taken["location"], taken["branch"]) == (
+        "remote",
+        "git@git.example:shop.git",
+        "main",
+    )
+
+
+def test_options_that_exclude_each_other_are_told(agents: Agents) -> None:
+    agents("project", "add", "shop")
+    add = ("resource", "add", "x", "--project", "shop")
+    both = agents(*add, "--path", ".", "--remote", "git@git.example:shop.git")
+    assert (both.code, "not both" in both.err) == (2, True)
+    branch = agents(*add, "--branch", "main")
+    assert (branch.code, "--branch is for a --remote" in branch.err) == (2, True)
+    assert "there are no resources" in agents("resource", "list").err
+
+
+def test_what_is_removed_is_gone_and_the_repository_stays(agents: Agents, shop: Path) -> None:
+    agents("project", "add", "shop")
+    agents("resource", "add", "main", "--project", "shop")
+    used = agents("project", "remove", "shop")
+    assert (used.code, "remove its resources first: main" in used.err) == (1, True)
+    assert "nothing in its repository was changed" in agents("resource", "remove", "main").err
+    assert agents("project", "remove", "shop").code == 0
+    assert "there are no projects" in agents("project", "list").err
+    assert (shop / "README.md").exists()
+    unknown = agents("resource", "list", "--project", "shop")
+    assert (unknown.code, "agents project list" in unknown.err) == (2, True)
