@@ -19,7 +19,7 @@ from enum import Enum
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.errors import IllegalJobMove
 
-__all__ = ["Job", "JobState", "NewJob", "Outcome", "WorkerIdentity", "ensure_job_move"]
+__all__ = ["Job", "JobState", "Lane", "NewJob", "Outcome", "WorkerIdentity", "ensure_job_move"]
 
 
 class JobState(str, Enum):
@@ -64,10 +64,27 @@ class WorkerIdentity:
     started_ticks: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Lane:
+    """Something that many jobs share, such as a project or a provider of models. A job in it is not begun
+    while `at_most` jobs in the lane run, whatever their own bounds are."""
+
+    name: str
+    at_most: int
+
+    def __post_init__(self) -> None:
+        if self.at_most < 1:
+            raise ValueError("at_most must be at least 1")
+
+
 @dataclass(frozen=True, slots=True)
 class NewJob:
     """A job to be submitted. A `key` makes the submission idempotent. It is not begun while `at_most` jobs of
-    its kind run, in whatever process; None is no bound."""
+    its kind run, in whatever process; None is no bound.
+
+    In the `queue` "" it is for whoever names its kind; in any other, for every worker of that queue. It is
+    begun only while all of its `lanes` have a place.
+    """
 
     kind: str
     payload: Mapping[str, JsonValue] = field(default_factory=lambda: FrozenObject({}))
@@ -75,12 +92,17 @@ class NewJob:
     max_attempts: int = 3
     key: str | None = None
     at_most: int | None = None
+    queue: str = ""
+    lanes: tuple[Lane, ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
             raise ValueError("max_attempts must be at least 1")
         if self.at_most is not None and self.at_most < 1:
             raise ValueError("at_most must be at least 1")
+        if len({lane.name for lane in self.lanes}) < len(self.lanes):
+            raise ValueError("a job is in a lane once")
+        object.__setattr__(self, "lanes", tuple(sorted(self.lanes)))
         if not isinstance(self.payload, FrozenObject):
             object.__setattr__(self, "payload", freeze(self.payload, where=f"payload of a {self.kind} job"))
 
@@ -117,3 +139,5 @@ class Job:
     error: str | None = None
     key: str | None = None
     at_most: int | None = None
+    queue: str = ""
+    lanes: tuple[Lane, ...] = ()

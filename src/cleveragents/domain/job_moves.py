@@ -46,7 +46,11 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
     """A queued job. `InvalidPayload` for what no database can keep."""
     _ensure_storable("kind of a job", new.kind)
     _ensure_storable("key of a job", new.key or "")
-    for number in (new.priority, new.max_attempts, new.at_most or 0):
+    _ensure_storable("queue of a job", new.queue)
+    for lane in new.lanes:
+        _ensure_storable("lane of a job", lane.name)
+    bounds = (new.at_most or 0, *(lane.at_most for lane in new.lanes))
+    for number in (new.priority, new.max_attempts, *bounds):
         if not -_INTEGER_BOUND <= number < _INTEGER_BOUND:
             raise InvalidPayload(f"a {new.kind} job", f"{number} is out of range")
     job = Job(
@@ -64,14 +68,17 @@ def submitted(new: NewJob, job_id: str, now: datetime) -> Move:
         not_before=now,
         key=new.key,
         at_most=new.at_most,
+        queue=new.queue,
+        lanes=new.lanes,
     )
     return Move(job, EventType.JOB_SUBMITTED, {"kind": job.kind, "priority": job.priority})
 
 
 def ensure_same(job: Job, new: NewJob) -> None:
-    """Raises `DuplicateKey` unless `new` repeats the submission that made `job`."""
-    wanted = (new.kind, new.payload, new.priority, new.max_attempts, new.at_most)
-    if wanted != (job.kind, job.payload, job.priority, job.max_attempts, job.at_most):
+    """Raises `DuplicateKey` unless `new` repeats the submission that made `job`. Lanes may differ: their
+    bounds are what the settings say today, and whoever submits again must not fail for that."""
+    wanted = (new.kind, new.payload, new.priority, new.max_attempts, new.at_most, new.queue)
+    if wanted != (job.kind, job.payload, job.priority, job.max_attempts, job.at_most, job.queue):
         raise DuplicateKey(job.key or "")
 
 

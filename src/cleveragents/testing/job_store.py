@@ -22,7 +22,7 @@ from cleveragents.domain.job_moves import (
     requested_cancel,
     submitted,
 )
-from cleveragents.errors import UnknownJob
+from cleveragents.errors import QueueFull, UnknownJob
 
 __all__ = ["InMemoryJobStore"]
 
@@ -51,12 +51,14 @@ class InMemoryJobStore:
         """All moves so far, in the order in which they happened."""
         return tuple(self._events)
 
-    def submit(self, new: NewJob, *, now: datetime) -> Job:
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
         job_id = self._identifiers.new()
         move = submitted(new, job_id, now)
         with self._lock:
             first = self._of_key(new.key)
             if first is None:
+                if queue_bound is not None and self._waiting_in(new.queue) >= queue_bound:
+                    raise QueueFull(f"the queue {new.queue!r}", queue_bound)
                 event = self._keep(move, now)
         if first is not None:
             ensure_same(first, new)
@@ -73,14 +75,20 @@ class InMemoryJobStore:
         wanted = (job for job in jobs if not states or job.state in states)
         return [job for job in wanted if after is None or job.id > after][:limit]
 
-    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
         with self._lock:
             # Jobs are kept in the order of their submission, and max() takes the first of equals.
-            running = Counter(job.kind for job in self._jobs.values() if job.state is JobState.RUNNING)
+            at_work = [job for job in self._jobs.values() if job.state is JobState.RUNNING]
+            running = Counter(job.kind for job in at_work)
+            taken = Counter(lane.name for job in at_work for lane in job.lanes)
             ready = [
                 job
                 for job in self._jobs.values()
-                if _is_ready(job, kinds, now) and (job.at_most is None or running[job.kind] < job.at_most)
+                if _is_ready(job, kinds, queue, now)
+                and (job.at_most is None or running[job.kind] < job.at_most)
+                and all(taken[lane.name] < lane.at_most for lane in job.lanes)
             ]
             if not ready:
                 return None
@@ -124,6 +132,9 @@ class InMemoryJobStore:
     def _of_key(self, key: str | None) -> Job | None:
         return next((job for job in self._jobs.values() if key is not None and job.key == key), None)
 
+    def _waiting_in(self, queue: str) -> int:
+        return sum(job.state is JobState.QUEUED and job.queue == queue for job in self._jobs.values())
+
     def _find(self, job_id: str) -> Job:
         job = self._jobs.get(job_id)
         if job is None:
@@ -142,5 +153,9 @@ class InMemoryJobStore:
         return move.job
 
 
-def _is_ready(job: Job, kinds: Collection[str], now: datetime) -> bool:
-    return job.state is JobState.QUEUED and job.kind in kinds and job.not_before <= now
+def _is_ready(job: Job, kinds: Collection[str], queue: str | None, now: datetime) -> bool:
+    if job.state is not JobState.QUEUED or job.not_before > now:
+        return False
+    if job.queue == "":
+        return job.kind in kinds
+    return job.queue == queue and (job.kind in kinds or job.kind.partition(":")[0] in kinds)

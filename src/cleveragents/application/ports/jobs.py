@@ -28,8 +28,13 @@ class JobStore(Protocol):
     lease depends on it.
     """
 
-    def submit(self, new: NewJob, *, now: datetime) -> Job:
-        """A queued job. A repeated `key` returns the first job; with other content, `DuplicateKey`."""
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
+        """A queued job. A repeated `key` returns the first job; with other content, `DuplicateKey`. Lanes are
+        not compared: their bounds follow the settings.
+
+        `QueueFull` when its queue would hold more than `queue_bound` jobs that wait; never by one more,
+        whoever submits beside it. What is tried again or goes on is let in without a bound.
+        """
         ...
 
     def get(self, job_id: str) -> Job:
@@ -42,12 +47,18 @@ class JobStore(Protocol):
         """Jobs by id, oldest first, in any of the states (all, if none is named), after that id."""
         ...
 
-    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
         """The most urgent queued job of these kinds whose `not_before` has come, now running and owned.
+
+        It is one of the queue "", or of the queue that is named: there, a kind `name:id` counts as one of
+        `name`, too. What is in another queue is not touched.
 
         Highest priority first, then oldest. Fence and attempt are raised by one, beat is 0. At most
         one caller ever gets a given fence. A job with a bound is passed over while `at_most` jobs of its
-        kind run, whatever their own bounds are: it never makes one more. None: there is nothing to do.
+        kind run, whatever their own bounds are: it never makes one more. The same holds for each of its
+        lanes. None: there is nothing to do.
         """
         ...
 

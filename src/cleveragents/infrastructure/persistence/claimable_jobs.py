@@ -1,15 +1,16 @@
 """Which queued job is to be claimed next: the most urgent one of those that may run now.
 
-A job with a bound may run while fewer than that many of its kind do. The usual look costs one statement: only
-where it comes upon a job with a bound, those that run are counted, and only where that many do already, it
-looks again, past the jobs of that kind which would have to wait. So a full kind holds up nobody else, however
-many of its jobs are queued.
+A job with a bound may run while fewer than that many of its kind do; one in lanes, while each of them has a
+place. The usual look costs one statement: only where it comes upon a job with a bound or lanes, those that
+run are counted, and only where there is no place, it looks again, past the jobs which would have to wait. So
+neither a full kind nor a full lane holds up anybody else, however many of its jobs are queued.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -17,93 +18,173 @@ from sqlalchemy import (
     Connection,
     RowMapping,
     Select,
+    Text,
+    and_,
     bindparam,
+    exists,
     func,
     literal_column,
     or_,
     select,
-    text,
 )
 
+from cleveragents.infrastructure.persistence.job_locks import hold_in_order
+from cleveragents.infrastructure.persistence.job_rows import lanes_in
+from cleveragents.infrastructure.persistence.service_tables import job_lanes
 from cleveragents.infrastructure.persistence.tables import jobs
 
-__all__ = ["Overtaken", "any_claimable", "most_urgent"]
+__all__ = ["Overtaken", "Wanted", "any_claimable", "most_urgent"]
 
 # The literals let the planner see that the partial indexes answer this.
-_DUE = (
-    jobs.c.state == literal_column("'queued'"),
-    jobs.c.kind.in_(bindparam("kinds", expanding=True)),
-    jobs.c.not_before <= bindparam("now"),
-)
-_ANY = select(jobs.c.kind, jobs.c.at_most).where(*_DUE).limit(1)
-_MOST_URGENT = (
-    select(jobs)
-    .where(*_DUE)
-    .order_by(jobs.c.priority.desc(), jobs.c.number)
-    .limit(1)
-    .with_for_update(skip_locked=True)
-)
+_QUEUED = jobs.c.state == literal_column("'queued'")
+_DUE = jobs.c.not_before <= bindparam("now")
+_OF_THESE_KINDS = jobs.c.kind.in_(bindparam("kinds", expanding=True))
+_PRIVATE = and_(jobs.c.queue == literal_column("''"), _OF_THESE_KINDS)
+_BEFORE_COLON: Mapping[str, ColumnElement[str]] = {
+    "sqlite": func.substr(jobs.c.kind, 1, func.instr(jobs.c.kind + ":", ":") - 1, type_=Text),
+    "postgresql": func.split_part(jobs.c.kind, ":", 1, type_=Text),
+}
 _RUNNING = (
     select(func.count())
     .select_from(jobs)
     .where(jobs.c.state == literal_column("'running'"), jobs.c.kind == bindparam("kind"))
 )
-_HOLD_KIND = text("SELECT pg_advisory_xact_lock(:ours, :kind)")
-_OURS = 0x6A6F6273  # "jobs": keeps our locks apart from everybody else's
+
+_at_work = jobs.alias("at_work")
+_taken = job_lanes.alias("taken")
+# An expression instead of the column: no index tempts a planner to begin with all jobs that ever were in a
+# lane, rather than with the few that run.
+_LANE = (_taken.c.lane + "").label("lane")
+_PLACES_TAKEN = (
+    select(_LANE, func.count().label("running"))
+    .select_from(_at_work.join(_taken, _taken.c.job_id == _at_work.c.id))
+    .where(_at_work.c.state == literal_column("'running'"))
+    .group_by(_LANE)
+)
+_TAKEN_IN = _PLACES_TAKEN.where(_LANE.in_(bindparam("lanes", expanding=True)))
 
 
 class Overtaken(Exception):
-    """Somebody else took the last place of a kind in this very moment: look again, in a new transaction."""
+    """Somebody else took the last place in this very moment: look again, in a new transaction."""
 
 
-def any_claimable(connection: Connection, wanted: Mapping[str, object]) -> bool:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Jobs to be claimed: due at `now`, private ones of these kinds, and those of the shared queue whose kind
+    is one of these or begins with one and a colon."""
+
+    kinds: tuple[str, ...]
+    now: int
+    queue: str | None = None
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        given: dict[str, object] = {"kinds": self.kinds, "now": self.now}
+        if self.queue:
+            given["queue"] = self.queue
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """Statements: for any job there is, and for the one to be claimed."""
+
+    any: Select[Any]
+    most_urgent: Select[Any]
+
+
+def any_claimable(connection: Connection, wanted: Wanted) -> bool:
     """Whether there is a job for `most_urgent` to find. Holds nothing."""
-    full: dict[str, int] = {}
-    while True:
-        row = connection.execute(_past(_ANY, full), wanted).mappings().first()
-        if row is None:
-            return False
-        if row["at_most"] is None:
-            return True
-        running = _running(connection, row["kind"])
-        if running < row["at_most"]:
-            return True
-        full[row["kind"]] = running
+    return _found(connection, wanted, held=False) is not None
 
 
-def most_urgent(connection: Connection, wanted: Mapping[str, object]) -> RowMapping | None:
-    """The job to be claimed, held until the end of the transaction; its place is kept for it as long.
+def most_urgent(connection: Connection, wanted: Wanted) -> RowMapping | None:
+    """The job to be claimed, held until the end of the transaction; its places are kept for it as long.
 
-    `Overtaken` when a place was lost while waiting for whoever claims jobs of the same kind.
+    `Overtaken` when a place was lost while waiting for whoever claims jobs of the same kind or lanes.
     """
+    row = _found(connection, wanted, held=True)
+    if row is not None and (row["at_most"] is not None or row["lanes"] is not None):
+        _ensure_kept(connection, row)
+    return row
+
+
+def _found(connection: Connection, wanted: Wanted, *, held: bool) -> RowMapping | None:
     full: dict[str, int] = {}
+    past_full_lanes = False
+    parameters = wanted.parameters
     while True:
-        row = connection.execute(_past(_MOST_URGENT, full), wanted).mappings().first()
-        if row is None or row["at_most"] is None:
-            return row
-        running = _running(connection, row["kind"])
-        if running >= row["at_most"]:  # guard: no more of a kind run than the job's bound
+        looks = _looks(connection.dialect.name, bool(wanted.queue), past_full_lanes)
+        statement = _past(looks.most_urgent if held else looks.any, full)
+        row = connection.execute(statement, parameters).mappings().first()
+        if row is None:
+            return None
+        running = None if row["at_most"] is None else _running(connection, row["kind"])
+        if running is not None and running >= row["at_most"]:  # guard: no more of a kind run than the bound
             full[row["kind"]] = running
             continue
-        _ensure_kept(connection, row)
+        if _lanes_are_full(connection, row):  # guard: no more in a lane run than the bound
+            past_full_lanes = True
+            continue
         return row
 
 
 def _ensure_kept(connection: Connection, row: RowMapping) -> None:
-    """Where transactions run beside each other, two could see the same place free: they take turns by kind.
+    """Where transactions run beside each other, two could see the same place free: they take turns by kind
+    and by lane.
 
-    A transaction holds one kind at most, and ends when it was overtaken: nobody waits in a circle.
+    All take them in the same order, and who was overtaken ends: nobody waits in a circle.
     """
     if connection.dialect.name != "postgresql":
         return
-    number = zlib.crc32(row["kind"].encode()) - 2**31
-    connection.execute(_HOLD_KIND, {"ours": _OURS, "kind": number})  # guard: two cannot take the last place
-    if _running(connection, row["kind"]) >= row["at_most"]:  # guard: counted again, now that nobody else may
-        raise Overtaken
+    names = [f"lane {lane.name}" for lane in lanes_in(row)]
+    if row["at_most"] is not None:
+        names.append(f"kind {row['kind']}")
+    hold_in_order(connection, names)  # guard: two cannot take the last place
+    if row["at_most"] is not None and _running(connection, row["kind"]) >= row["at_most"]:
+        raise Overtaken  # guard: counted again, now that nobody else may claim one of the kind
+    if _lanes_are_full(connection, row):
+        raise Overtaken  # guard: counted again, now that nobody else may claim one of the lanes
+
+
+def _lanes_are_full(connection: Connection, row: RowMapping) -> bool:
+    lanes = lanes_in(row)
+    if not lanes:
+        return False
+    rows = connection.execute(_TAKEN_IN, {"lanes": [lane.name for lane in lanes]})
+    taken = {row.lane: int(row.running) for row in rows}
+    return any(taken.get(lane.name, 0) >= lane.at_most for lane in lanes)
 
 
 def _running(connection: Connection, kind: str) -> int:
     return int(connection.execute(_RUNNING, {"kind": kind}).scalar_one())
+
+
+@cache
+def _looks(dialect: str, shared: bool, past_full_lanes: bool) -> _Looks:
+    mine: ColumnElement[bool] = _PRIVATE
+    if shared:
+        of_these = or_(_OF_THESE_KINDS, _BEFORE_COLON[dialect].in_(bindparam("kinds", expanding=True)))
+        mine = or_(_PRIVATE, and_(jobs.c.queue == bindparam("queue"), of_these))
+    due = [_QUEUED, mine, _DUE]
+    if past_full_lanes:
+        due.append(_has_places())
+    ordered = select(jobs).where(*due).order_by(jobs.c.priority.desc(), jobs.c.number).limit(1)
+    return _Looks(
+        any=select(jobs.c.kind, jobs.c.at_most, jobs.c.lanes).where(*due).limit(1),
+        most_urgent=ordered.with_for_update(skip_locked=True, of=jobs),
+    )
+
+
+def _has_places() -> ColumnElement[bool]:
+    """That no lane of the job is full."""
+    busy = _PLACES_TAKEN.cte("busy")
+    full = (
+        select(job_lanes.c.lane)
+        .join(busy, busy.c.lane == job_lanes.c.lane + "")  # so as above: it begins with the job
+        .where(job_lanes.c.job_id == jobs.c.id, job_lanes.c.at_most <= busy.c.running)
+    )
+    return or_(jobs.c.lanes.is_(None), ~exists(full.correlate(jobs)))
 
 
 def _past(statement: Select[Any], full: Mapping[str, int]) -> Select[Any]:

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import RowMapping
 
-from cleveragents.domain.job import Job, JobState, WorkerIdentity
+from cleveragents.domain.job import Job, JobState, Lane, WorkerIdentity
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze, thaw
 
-__all__ = ["MUTABLE", "changed_of", "job_of", "microseconds", "moment", "row_of"]
+__all__ = ["MUTABLE", "changed_of", "job_of", "lane_rows_of", "lanes_in", "microseconds", "moment", "row_of"]
 
 MUTABLE = (
     "state",
@@ -46,9 +46,22 @@ def row_of(job: Job) -> dict[str, object]:
         "max_attempts": job.max_attempts,
         "key": job.key,
         "at_most": job.at_most,
+        "queue": job.queue,
+        "lanes": json.dumps([[lane.name, lane.at_most] for lane in job.lanes]) if job.lanes else None,
         "created_at": microseconds(job.created_at),
         **changed_of(job),
     }
+
+
+def lane_rows_of(job: Job) -> list[dict[str, object]]:
+    """Its rows of `job_lanes`, by which the jobs of a lane are found."""
+    return [{"job_id": job.id, "lane": lane.name, "at_most": lane.at_most} for lane in job.lanes]
+
+
+def lanes_in(row: RowMapping) -> tuple[Lane, ...]:
+    """The lanes of the job that the row holds."""
+    text = row["lanes"]
+    return () if text is None else tuple(Lane(name, at_most) for name, at_most in json.loads(text))
 
 
 def changed_of(job: Job) -> dict[str, object]:
@@ -94,6 +107,8 @@ def job_of(row: RowMapping) -> Job:
         error=row["error"],
         key=row["key"],
         at_most=row["at_most"],
+        queue=row["queue"],
+        lanes=lanes_in(row),
     )
 
 

@@ -120,6 +120,7 @@ contents = Table(
 )
 
 # What is seen of a plan while it runs, for those who watch from elsewhere; bounded, the oldest go first.
+# `ends_at`: how many bytes the plan had printed then, so that what is too old is found without counting.
 plan_output = Table(
     "plan_output",
     METADATA,
@@ -127,5 +128,6 @@ plan_output = Table(
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("kind", Text, nullable=False),
     Column("text", Text, nullable=False),
+    Column("ends_at", BigInteger, nullable=False),
     Column("written_at", BigInteger, nullable=False),
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, func, insert, literal_column, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.application.ports.identifiers import IdentifierSource
@@ -28,17 +28,25 @@ from cleveragents.domain.job_moves import (
     requested_cancel,
     submitted,
 )
-from cleveragents.errors import UnknownJob
-from cleveragents.infrastructure.persistence.claimable_jobs import Overtaken, any_claimable, most_urgent
+from cleveragents.errors import QueueFull, UnknownJob
+from cleveragents.infrastructure.persistence.claimable_jobs import (
+    Overtaken,
+    Wanted,
+    any_claimable,
+    most_urgent,
+)
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_locks import hold_in_order
 from cleveragents.infrastructure.persistence.job_rows import (
     MUTABLE,
     changed_of,
     job_of,
+    lane_rows_of,
     microseconds,
     row_of,
 )
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
+from cleveragents.infrastructure.persistence.service_tables import job_lanes
 from cleveragents.infrastructure.persistence.tables import jobs
 
 __all__ = ["SqlJobStore"]
@@ -49,6 +57,12 @@ _BY_KEY = select(jobs).where(jobs.c.key == bindparam("job_key"))
 _MOVE = (
     update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(name) for name in MUTABLE})
 )
+_WAITING_IN_QUEUE = (
+    select(jobs.c.number)
+    .where(jobs.c.state == literal_column("'queued'"), jobs.c.queue == bindparam("queue"))
+    .limit(bindparam("most"))
+)
+_COUNT_WAITING = select(func.count()).select_from(_WAITING_IN_QUEUE.subquery())
 # A submission that comes second at the very same time finds the first one's key, and inserts nothing.
 _SUBMIT = {
     "sqlite": sqlite.insert(jobs).on_conflict_do_nothing(index_elements=["key"]).returning(jobs.c.number),
@@ -67,11 +81,18 @@ class SqlJobStore:
         self._submit = _SUBMIT[database.dialect]
         self._found = False
 
-    def submit(self, new: NewJob, *, now: datetime) -> Job:
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
         move = submitted(new, self._identifiers.new(), now)
+        lanes = lane_rows_of(move.job)
 
         def unit(connection: Connection) -> Job:
+            if queue_bound is not None:
+                _take_turns(connection, new.queue)
             if connection.execute(self._submit, row_of(move.job)).first() is not None:
+                if queue_bound is not None:
+                    _ensure_room(connection, new.queue, queue_bound)
+                if lanes:
+                    connection.execute(insert(job_lanes), lanes)
                 return self._tell(connection, move, now)
             first = job_of(connection.execute(_BY_KEY, {"job_key": new.key}).mappings().one())
             ensure_same(first, new)
@@ -98,8 +119,10 @@ class SqlJobStore:
             rows = connection.execute(query).mappings().all()
         return [job_of(row) for row in rows]
 
-    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
-        wanted: dict[str, object] = {"kinds": sorted(kinds), "now": microseconds(now)}
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
+        wanted = Wanted(tuple(sorted(kinds)), microseconds(now), queue)
 
         def unit(connection: Connection) -> Job | None:
             row = most_urgent(connection, wanted)
@@ -145,7 +168,7 @@ class SqlJobStore:
 
         return self._move(job_id, decide, now)
 
-    def _any_claimable(self, wanted: dict[str, object]) -> bool:
+    def _any_claimable(self, wanted: Wanted) -> bool:
         with self._database.read() as connection:
             return any_claimable(connection, wanted)
 
@@ -176,3 +199,16 @@ def _held(connection: Connection, job_id: str) -> Job:
 
 def _update(connection: Connection, job: Job) -> None:
     connection.execute(_MOVE, {"job_id": job.id, **changed_of(job)})
+
+
+def _take_turns(connection: Connection, queue: str) -> None:
+    """Where transactions run beside each other, two could find the last room in a queue."""
+    if connection.dialect.name == "postgresql":
+        hold_in_order(connection, [f"queue {queue}"])  # guard: counted by one at a time
+
+
+def _ensure_room(connection: Connection, queue: str, bound: int) -> None:
+    """`QueueFull` when the job that was just inserted is one too many."""
+    waiting = connection.execute(_COUNT_WAITING, {"queue": queue, "most": bound + 1}).scalar_one()
+    if waiting > bound:  # guard: a bounded queue
+        raise QueueFull(f"the queue {queue!r}", bound)

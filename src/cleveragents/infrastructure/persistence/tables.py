@@ -89,6 +89,7 @@ jobs = Table(
     Column("not_before", BigInteger, nullable=False),
     Column("at_most", Integer),
     Column("queue", Text, nullable=False, server_default=""),
+    Column("lanes", Text),
     sqlite_autoincrement=True,
 )
 

@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("ends_at", sa.BigInteger(), nullable=False),
         sa.Column("written_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("plan_id", "number", name="pk_plan_output"),
     )
@@ -44,6 +45,7 @@ def upgrade() -> None:
 
 def _jobs() -> None:
     op.add_column("jobs", sa.Column("queue", sa.Text(), server_default="", nullable=False))
+    op.add_column("jobs", sa.Column("lanes", sa.Text(), nullable=True))
     op.drop_index("ix_jobs_claimable", "jobs")
     op.create_index(
         "ix_jobs_claimable",
