@@ -13,7 +13,7 @@ __all__ = ["OutputPiece", "PlanOutput"]
 @dataclass(frozen=True, slots=True)
 class OutputPiece:
     """Some of it, at its place. `kind`: progress (lines for people), output (what commands print), model
-    (what actors say as they say it)."""
+    (what actors say as they say it), node (JSON: which `actor` is at which `node` of its graph now)."""
 
     plan_id: str
     number: int

@@ -33,6 +33,7 @@ from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.plan_rows import encoded, plan_of, plan_row
+from cleveragents.infrastructure.persistence.service_tables import plan_output
 from cleveragents.infrastructure.persistence.tables import (
     applies,
     change_entries,
@@ -246,6 +247,7 @@ class SqlPlanStore:
             decisions,
             corrections,
             model_calls,
+            plan_output,
         ):
             connection.execute(delete(table).where(table.c.plan_id == held.id))
         connection.execute(delete(budgets).where(budgets.c.root_id == held.id))
