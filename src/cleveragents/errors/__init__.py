@@ -36,6 +36,7 @@
     * OutsideSandbox
     * SandboxRefused
     * SandboxMissing
+    * AuditElsewhere
     * UnknownActor
     * InvalidActor
     * UnknownModel
@@ -47,11 +48,13 @@
     * DatabaseUnusable
     * SourceMissing
     * QuestionRefused
+    * RequestRefused
     * InvalidName
     * UnknownUser
     * UnknownProject
     * UnknownResource
-    * AlreadyThere
+    * NotAuthenticated
+    * KeyReused
     * NotAuthenticated
     * NotAllowed
   * Conflict: somebody else was faster: reload and decide again
@@ -71,6 +74,7 @@
       * AgentFailed
     * SourceChanged
     * StillUsed
+    * RequestUnderWay
     * ServerFailed
     * RemoteMoved
   * Unavailable: wait, then try again
@@ -89,8 +93,10 @@
     * ModelUnavailable
     * ThreadBusy
     * TooManyRequests
+    * PortTaken
     * ServerUnreachable
     * EngineUnavailable
+    * RemoteUnreachable
   * Fault: report it
     * AuditLogBroken
     * HandlerFailed
@@ -126,7 +132,7 @@ from cleveragents.errors.changesets import (
 )
 from cleveragents.errors.configuration import ConfigurationError
 from cleveragents.errors.context import QuestionRefused, SourceChanged, SourceMissing
-from cleveragents.errors.events import AuditLogBroken, InvalidPayload, UnknownEventType
+from cleveragents.errors.events import AuditElsewhere, AuditLogBroken, InvalidPayload, UnknownEventType
 from cleveragents.errors.families import CleverAgentsError, Conflict, Fault, InvalidRequest, Unavailable
 from cleveragents.errors.graphs import (
     BlockingOnLoop,
@@ -170,6 +176,7 @@ from cleveragents.errors.plans import (
     UnknownCheckpoint,
     UnknownPlan,
 )
+from cleveragents.errors.requests import RequestRefused
 from cleveragents.errors.resources import (
     BreakerOpen,
     Cancelled,
@@ -186,6 +193,7 @@ from cleveragents.errors.resources import (
 from cleveragents.errors.sandboxes import (
     GitFailed,
     QuotaExceeded,
+    RemoteUnreachable,
     SandboxBusy,
     SandboxMissing,
     SandboxRefused,
@@ -194,9 +202,12 @@ from cleveragents.errors.service import (
     AlreadyThere,
     EngineUnavailable,
     InvalidName,
+    KeyReused,
     NotAllowed,
     NotAuthenticated,
+    PortTaken,
     RemoteMoved,
+    RequestUnderWay,
     ServerFailed,
     ServerUnreachable,
     StillUsed,
@@ -218,6 +229,7 @@ __all__ = [
     "ApplyBusy",
     "ApplyConflict",
     "ApplyRefused",
+    "AuditElsewhere",
     "AuditLogBroken",
     "BlockingOnLoop",
     "BreakerOpen",
@@ -255,6 +267,7 @@ __all__ = [
     "InvalidRequest",
     "InvalidToolCall",
     "JobAlreadyEnded",
+    "KeyReused",
     "LoopStopped",
     "ModelRefused",
     "ModelUnavailable",
@@ -268,11 +281,15 @@ __all__ = [
     "PlanError",
     "PlanFailed",
     "PolicyDenied",
+    "PortTaken",
     "PriceUnknown",
     "QuestionRefused",
     "QueueFull",
     "QuotaExceeded",
     "RemoteMoved",
+    "RemoteUnreachable",
+    "RequestRefused",
+    "RequestUnderWay",
     "RethinkNeeded",
     "SandboxBusy",
     "SandboxMissing",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cleveragents.errors.families import Fault, InvalidRequest
 
-__all__ = ["AuditLogBroken", "InvalidPayload", "UnknownEventType"]
+__all__ = ["AuditElsewhere", "AuditLogBroken", "InvalidPayload", "UnknownEventType"]
 
 
 @dataclass(eq=False)
@@ -28,6 +28,17 @@ class InvalidPayload(InvalidRequest):
     message = "{where}: {problem}; use only JSON values (text, numbers, lists, objects)"
     where: str
     problem: str
+
+
+@dataclass(eq=False)
+class AuditElsewhere(InvalidRequest):
+    """The audit log of this database is ordered and attested under another state directory."""
+
+    message = (
+        "the audit log is attested by the state directory named {home}; verify it there, or, if that is gone "
+        "for good, `agents events adopt` has it attested here"
+    )
+    home: str
 
 
 @dataclass(eq=False)

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from cleveragents.errors.families import Fault, InvalidRequest, Unavailable
 
-__all__ = ["GitFailed", "QuotaExceeded", "SandboxBusy", "SandboxMissing", "SandboxRefused"]
+__all__ = [
+    "GitFailed",
+    "QuotaExceeded",
+    "RemoteUnreachable",
+    "SandboxBusy",
+    "SandboxMissing",
+    "SandboxRefused",
+]
 
 
 @dataclass(eq=False)
@@ -45,6 +52,15 @@ class QuotaExceeded(Unavailable):
     )
     used_bytes: int
     quota_bytes: int
+
+
+@dataclass(eq=False)
+class RemoteUnreachable(Unavailable):
+    """A git remote did not answer as it should; what was to be done there may be tried again."""
+
+    message = "{location} cannot be reached: {problem}; git's own settings say how to log in there"
+    location: str
+    problem: str
 
 
 @dataclass(eq=False)

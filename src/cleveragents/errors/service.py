@@ -10,9 +10,12 @@ __all__ = [
     "AlreadyThere",
     "EngineUnavailable",
     "InvalidName",
+    "KeyReused",
     "NotAllowed",
     "NotAuthenticated",
+    "PortTaken",
     "RemoteMoved",
+    "RequestUnderWay",
     "ServerFailed",
     "ServerUnreachable",
     "StillUsed",
@@ -95,6 +98,32 @@ class NotAllowed(InvalidRequest):
     name: str
     role: str
     needed: str
+
+
+@dataclass(eq=False)
+class KeyReused(InvalidRequest):
+    """An idempotency key came with another request than before."""
+
+    message = "the idempotency key {key!r} came with another request before; take a new one for each"
+    key: str
+
+
+@dataclass(eq=False)
+class RequestUnderWay(Conflict):
+    """The same request, with the same idempotency key, is being worked on."""
+
+    message = "the request with the idempotency key {key!r} is still being worked on; ask again in a while"
+    key: str
+
+
+@dataclass(eq=False)
+class PortTaken(Unavailable):
+    """The server cannot listen where it should."""
+
+    message = "cannot listen on {address}: {problem}"
+    exit_code = 1
+    address: str
+    problem: str
 
 
 @dataclass(eq=False)

@@ -1,0 +1,59 @@
+"""Git remotes as resources of plans: how a plan names one.
+
+A plan that works on a directory names its path. One that works on a remote names address and branch, and no
+path: every machine has a mirror of its own, somewhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleveragents.domain.project import Resource, ResourceKind, ensure_branch, ensure_remote
+
+__all__ = ["RemoteAddress", "remote_of", "resource_of"]
+
+_SCHEME = "git+"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAddress:
+    """A repository elsewhere, and the branch that plans begin with and are applied to."""
+
+    url: str
+    branch: str
+
+    @property
+    def ref(self) -> str:
+        return f"refs/heads/{self.branch}"
+
+    @property
+    def shown(self) -> str:
+        """The address for people: who logs in, and with what, is not theirs to read."""
+        scheme, found, rest = self.url.partition("://")
+        if not found:
+            return self.url
+        host, slash, path = rest.partition("/")
+        return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+    def __str__(self) -> str:
+        return f"{_SCHEME}{self.url}#{self.branch}"
+
+
+def remote_of(resource: str) -> RemoteAddress | None:
+    """What a plan's resource names, if it is a remote; None for a directory. `InvalidName`."""
+    if not resource.startswith(_SCHEME):
+        return None
+    url, _, branch = resource.removeprefix(_SCHEME).rpartition("#")
+    ensure_remote(url)
+    ensure_branch(branch)
+    return RemoteAddress(url, branch)
+
+
+def resource_of(resource: Resource) -> str:
+    """What a plan that runs on it has for its `resource`: a path, or `git+ADDRESS#BRANCH`. `InvalidName`."""
+    if resource.kind is ResourceKind.DIRECTORY:
+        return resource.location
+    address = RemoteAddress(resource.location, resource.branch or "")
+    ensure_remote(address.url)
+    ensure_branch(address.branch)
+    return str(address)

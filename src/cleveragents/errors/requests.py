@@ -1,0 +1,17 @@
+"""What somebody asked for and cannot have, whoever asks and however."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cleveragents.errors.families import InvalidRequest
+
+__all__ = ["RequestRefused"]
+
+
+@dataclass(eq=False)
+class RequestRefused(InvalidRequest):
+    """The request contradicts itself, or asks for what its subject does not have."""
+
+    message = "{problem}"
+    problem: str
