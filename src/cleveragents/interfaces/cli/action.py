@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,10 @@ from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.yaml_input import tell_problems, yaml_content
+from cleveragents.interfaces.desk.action_account import action_account, action_row, argument_account
 
 if TYPE_CHECKING:
-    from cleveragents.application.ports.actions import ActionListing
     from cleveragents.domain.action import Action, Step
-    from cleveragents.domain.action_arguments import Argument
     from cleveragents.infrastructure.actions.library import ActionLibrary
 
 __all__ = ["action"]
@@ -79,7 +77,7 @@ def list_actions(session: Session, output: Output) -> None:
     Example:
       agents action list --format json
     """
-    rows = [_row(listing) for listing in _library(session).list()]
+    rows = [action_row(listing) for listing in _library(session).list()]
     columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
     output.table(rows, columns, empty="there are no actions")
     if not output.for_programs:
@@ -101,13 +99,13 @@ def show_action(session: Session, name: str, output: Output) -> None:
     """
     shown = _library(session).get(name)
     if output.for_programs:
-        output.record(FrozenObject(_fields(shown)))
+        output.record(FrozenObject(action_account(shown)))
         return
     output.record({"name": shown.name, "description": " ".join(shown.description.split())})
     if shown.arguments:
         output.title("arguments")
         columns = ["name", "type", "default", "description"]
-        output.table([_argument(argument) for argument in shown.arguments], columns, empty="")
+        output.table([argument_account(argument) for argument in shown.arguments], columns, empty="")
     output.title("what it does")
     output.record(_doing(shown))
     output.title("run it")
@@ -134,29 +132,6 @@ def _library(session: Session) -> ActionLibrary:
     from cleveragents.infrastructure.trust.repository_files import repository_root
 
     return session.container().plan_parts.actions(repository_root(Path()))
-
-
-def _row(listing: ActionListing) -> dict[str, JsonValue]:
-    described = listing.action.description if listing.action else ""
-    return {
-        "name": listing.name,
-        "origin": listing.origin.value,
-        "trusted": listing.trusted,
-        "description": described.partition("\n")[0],
-        "source": listing.source,
-        "problem": listing.problem,
-    }
-
-
-def _argument(argument: Argument) -> dict[str, JsonValue]:
-    return {
-        "name": argument.name,
-        "type": argument.type.value,
-        "required": argument.required,
-        "default": argument.default,
-        "description": argument.description,
-        "rest": argument.rest,
-    }
 
 
 def _doing(action: Action) -> dict[str, JsonValue]:
@@ -198,42 +173,3 @@ def _usage(action: Action) -> str:
         elif argument.required:
             words.append(f"--arg {argument.name}={argument.type.value.upper()}")
     return " ".join(words) + rest
-
-
-def _fields(action: Action) -> dict[str, JsonValue]:
-    setup = action.setup
-    return {
-        "name": action.name,
-        "description": action.description,
-        "arguments": [_argument(argument) for argument in action.arguments],
-        "strategize_actor": action.strategize_actor,
-        "execute_actor": action.execute_actor,
-        "review_actor": action.review_actor,
-        "steps": [
-            {
-                "name": step.name,
-                "tool": step.tool,
-                "with": step.arguments,
-                "shell": step.shell,
-                "continue_on_failure": step.continue_on_failure,
-                "expect_exit": step.expect_exit,
-            }
-            for step in action.steps
-        ],
-        "checks": [
-            {
-                "name": check.name,
-                "command": check.command,
-                "required": check.required,
-                "timeout_seconds": check.timeout_seconds,
-            }
-            for check in action.checks
-        ],
-        "invariants": action.invariants,
-        "enforced": [text for text in action.invariants if Invariant.parse(text).enforced],
-        "definition_of_done": action.definition_of_done,
-        "profile": action.profile,
-        "budget": asdict(action.budget),
-        "setup": {"command": setup.command, "key": setup.key, "paths": setup.paths} if setup else None,
-        "include": action.include,
-    }

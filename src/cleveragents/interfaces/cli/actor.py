@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.domain.actor import AgentNode, RouterNode
-from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.domain.actor import AgentNode
+from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.interfaces.cli.actor_file import library_here, loaded_actor, named_actor
 from cleveragents.interfaces.cli.actor_run import run_actor
 from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, colour, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.yaml_input import tell_problems, yaml_content
+from cleveragents.interfaces.desk.actor_account import actor_account, actor_graph, actor_row
 
 if TYPE_CHECKING:
-    from cleveragents.domain.actor import Actor, Node
-    from cleveragents.infrastructure.actors.library import ActorLibrary, ActorListing
+    from cleveragents.domain.actor import Actor
+    from cleveragents.infrastructure.actors.library import ActorLibrary
 
 __all__ = ["actor"]
 
@@ -52,7 +53,7 @@ def list_actors(session: Session, output: Output) -> None:
     Example:
       agents actor list --format json
     """
-    rows = [_row(listing) for listing in library_here(session).list()]
+    rows = [actor_row(listing) for listing in library_here(session).list()]
     columns = columns_for(output, ["name", "origin", "trusted", "description"], spare=["origin", "trusted"])
     shown = rows if output.for_programs else [_marked(row) for row in rows]
     output.table(shown, columns, empty="there are no actors")
@@ -90,7 +91,7 @@ def show_actor(session: Session, name: str, as_yaml: bool, output: Output) -> No
     if as_yaml and file is not None:
         click.echo(own_text(file), nl=False)
         return
-    whole = {**_whole(shown), "file": None if file is None else str(file)}
+    whole = {**actor_account(shown), "file": None if file is None else str(file)}
     if output.for_programs:
         output.record(FrozenObject(whole))
         return
@@ -166,22 +167,11 @@ def draw_actor(session: Session, name: str, as_mermaid: bool, output: Output) ->
       agents actor graph builtin/reviewer
       agents actor graph triage.yaml --mermaid > triage.mmd
     """
-    from cleveragents.infrastructure.actors.drawing import edges, mermaid, node_type
+    from cleveragents.infrastructure.actors.drawing import mermaid
 
     drawn = named_actor(session, name)
     if output.for_programs:
-        output.record(
-            {
-                "name": drawn.name,
-                "entry": drawn.entry,
-                "nodes": [{"name": node.name, "type": node_type(node)} for node in drawn.nodes],
-                "edges": [
-                    {"from": source, "to": target, "when": when or None}
-                    for source, target, when in edges(drawn)
-                ],
-                "mermaid": mermaid(drawn),
-            }
-        )
+        output.record(actor_graph(drawn))
     elif as_mermaid:
         click.echo(mermaid(drawn), nl=False)
     else:
@@ -222,18 +212,6 @@ def _print_tree(drawn: Actor, *, styled: bool) -> None:
     Console(width=width, no_color=not styled or colour() is False, highlight=False).print(tree(drawn))
 
 
-def _row(listing: ActorListing) -> dict[str, JsonValue]:
-    described = listing.actor.description if listing.actor else ""
-    return {
-        "name": listing.name,
-        "origin": listing.origin,
-        "trusted": listing.trusted,
-        "description": described.partition("\n")[0],
-        "source": listing.source,
-        "problem": listing.problem,
-    }
-
-
 def _marked(row: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     return row if row["problem"] is None else {**row, "description": f"broken: {row['problem']}"}
 
@@ -241,34 +219,3 @@ def _marked(row: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
 def _rows(value: JsonValue) -> list[Mapping[str, JsonValue]]:
     many = value if isinstance(value, (list, tuple)) else ()
     return [row for row in many if isinstance(row, Mapping)]
-
-
-def _whole(shown: Actor) -> dict[str, JsonValue]:
-    return {
-        "name": shown.name,
-        "description": shown.description,
-        "model": shown.model,
-        "read_only": shown.read_only,
-        "entry": shown.entry,
-        "limits": asdict(shown.limits),
-        "state": [
-            {
-                "name": key.name,
-                "type": key.type,
-                "reducer": key.reducer,
-                "default": key.default,
-                "description": key.description,
-            }
-            for key in shown.state
-        ],
-        "nodes": [_node_fields(node) for node in shown.nodes],
-    }
-
-
-def _node_fields(node: Node) -> JsonValue:
-    from cleveragents.infrastructure.actors.drawing import node_type
-
-    facts = {item.name: getattr(node, item.name) for item in fields(node)}
-    if isinstance(node, RouterNode):
-        facts["routes"] = [{"to": route.to, "when": route.when} for route in node.routes]
-    return freeze({"name": node.name, "type": node_type(node), **facts, "next": node.next})

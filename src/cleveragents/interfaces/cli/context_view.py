@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.interfaces.cli.output import Output, colour, counted, printable, progress
+from cleveragents.interfaces.desk.context_account import context_account
 
 if TYPE_CHECKING:
     from cleveragents.domain.code import Span
-    from cleveragents.domain.context import StrategyReport
     from cleveragents.domain.context_answer import ContextAnswer, Finding, PackedFragment, RankedPlace
     from cleveragents.domain.json_value import JsonValue
 
@@ -25,7 +25,7 @@ def show_answer(
 ) -> None:
     """Prints it as was asked for; what went differently is said on stderr, in every format."""
     if output.for_programs:
-        output.record(_document(answer, only_files=only_files, limit=limit))
+        output.record(context_account(answer, only_files=only_files, limit=limit))
     elif only_files:
         _files(answer.files[: limit or _FILES_LISTED], output, explain=explain)
     else:
@@ -36,47 +36,6 @@ def show_answer(
         progress(f"note: {note}")
     if not answer.files and not answer.fragments and not output.for_programs and not answer.notes:
         progress("nothing was found; other words may help, names and error messages most")
-
-
-def _document(answer: ContextAnswer, *, only_files: bool, limit: int | None) -> dict[str, JsonValue]:
-    return {
-        "files": tuple(place.path for place in answer.files[:limit]),
-        "fragments": () if only_files else tuple(_fragment(fragment) for fragment in answer.fragments),
-        "strategies": tuple(_strategy(report) for report in answer.strategies),
-        "tokens": answer.tokens,
-        "budget": answer.budget,
-        "took_ms": round(answer.seconds * 1000),
-        "notes": answer.notes,
-        "preamble": answer.preamble,
-        "skeleton": answer.skeleton,
-    }
-
-
-def _fragment(fragment: PackedFragment) -> dict[str, JsonValue]:
-    place, rendering = fragment.place, fragment.rendering
-    return {
-        "path": place.path,
-        "lines": None if place.span is None else (place.span.first, place.span.last),
-        "score": round(place.score, 4),
-        "depth": rendering.depth.value,
-        "tokens": rendering.tokens,
-        "text": rendering.text,
-        "found_by": tuple(
-            {"strategy": found.strategy, "signal": found.signal, "score": round(found.score, 4)}
-            for found in place.findings
-        ),
-    }
-
-
-def _strategy(report: StrategyReport) -> dict[str, JsonValue]:
-    return {
-        "name": report.name,
-        "status": report.status.value,
-        "found": len(report.fragments),
-        "ms": round(report.seconds * 1000),
-        "error": report.error,
-        "truncated": report.truncated,
-    }
 
 
 def _files(files: Sequence[RankedPlace], output: Output, *, explain: bool) -> None:

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.redaction import redact
-from cleveragents.interfaces.cli.output import Output, ago, format_option, progress, timestamp
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.interfaces.cli.output import Output, ago, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.desk.job_account import cancelled, is_job_id, job_account
 
 if TYPE_CHECKING:
     from cleveragents.domain.job import Job
 
-__all__ = ["JobId", "fields_of", "jobs"]
+__all__ = ["JobId", "jobs"]
 
 _STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
 
 class JobId(click.ParamType[str]):
-    """A job's id as somebody typed it. Ids are ASCII; anything else is no id, and may be no text at all."""
+    """A job's id as somebody typed it."""
 
     name = "id"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not value.isascii() or not value.isprintable():
+        if not is_job_id(value):
             self.fail(f"there is no job {value!r}; `agents jobs list` shows those that exist", param, ctx)
         return value
 
@@ -67,7 +67,7 @@ def list_jobs(
     wanted = [JobState(state) for state in states]
     container = session.container()
     found = container.jobs.list(states=wanted, limit=limit, after=after)
-    rows = [fields_of(job) for job in found]
+    rows = [job_account(job) for job in found]
     if output.for_eyes:
         now = container.clock.now()
         rows = [_at_a_glance(job, now) for job in found]
@@ -93,7 +93,7 @@ def show_job(session: Session, job_id: str, output: Output) -> None:
     Example:
       agents jobs show 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
     """
-    output.record(fields_of(session.container().jobs.get(job_id)))
+    output.record(job_account(session.container().jobs.get(job_id)))
 
 
 @jobs.command("cancel")
@@ -112,20 +112,11 @@ def cancel_job(session: Session, job_id: str, reason: str, output: Output) -> No
     Example:
       agents jobs cancel 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C --reason "wrong branch"
     """
-    from cleveragents.domain.cancel_reason import said_by_somebody
-    from cleveragents.domain.job import JobState
-    from cleveragents.errors import JobAlreadyEnded
-
     container = session.container()
     before = container.jobs.get(job_id)
-    try:
-        after = container.jobs.request_cancel(job_id, said_by_somebody(reason), now=container.clock.now())
-    except JobAlreadyEnded as ended:
-        if ended.state != JobState.CANCELLED.value:
-            raise
-        after = container.jobs.get(job_id)
+    after = cancelled(container.jobs, job_id, reason, now=container.clock.now())
     progress(_what_cancel_did(before, after))
-    output.record(fields_of(after))
+    output.record(job_account(after))
 
 
 def _what_cancel_did(before: Job, after: Job) -> str:
@@ -139,36 +130,10 @@ def _what_cancel_did(before: Job, after: Job) -> str:
     return f"job {after.id} was told to stop; `agents jobs show {after.id}` says when it has"
 
 
-def fields_of(job: Job) -> dict[str, JsonValue]:
-    """A job as rows and JSON show it."""
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "state": job.state.value,
-        "attempt": job.attempt,
-        "max_attempts": job.max_attempts,
-        "priority": job.priority,
-        "worker": job.owner.id if job.owner else None,
-        "created": timestamp(job.created_at),
-        "updated": timestamp(job.updated_at),
-        "not_before": timestamp(job.not_before),
-        "cancel_reason": _shown(job.cancel_reason),
-        "error": _shown(job.error),
-        "key": job.key,
-        "payload": _shown(job.payload),
-        "result": _shown(job.result),
-    }
-
-
 def _at_a_glance(job: Job, now: datetime) -> dict[str, JsonValue]:
-    """As `fields_of`, in fewer letters."""
-    fields = fields_of(job)
+    """As `job_account`, in fewer letters."""
+    fields = job_account(job)
     fields["updated"] = ago(job.updated_at, now)
     if isinstance(fields["error"], str):
         fields["error"] = fields["error"].removeprefix(f"the {job.kind} handler failed: ")
     return fields
-
-
-def _shown(value: JsonValue) -> JsonValue:
-    # What a job was given or said may hold a secret; a list of jobs is read over shoulders and pasted.
-    return freeze(redact(value))

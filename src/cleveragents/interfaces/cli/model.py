@@ -12,6 +12,7 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, format_option, printable, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.desk.model_account import model_account
 
 if TYPE_CHECKING:
     from cleveragents.application.ports.models import Model, ModelFacts, ModelReply
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["model"]
 
-_MILLION = 10**6
+_PRICES = ("input", "cached", "output")
 _OUTPUT_TOKENS = 256
 _UNITS = "prices in dollars per million tokens"
 _PROMPT = "Say hello in five words."
@@ -169,24 +170,11 @@ def _no_provider(name: str, known: Sequence[str]) -> str:
     return f"there is no provider {name!r}; {hint}"
 
 
-def _key(facts: ModelFacts, catalogue: ModelCatalogue) -> str:
-    if not catalogue.needs_key(facts.name):
-        return "not needed"
-    return "there" if facts.keyed else "missing"
-
-
 def _row(facts: ModelFacts, output: Output, catalogue: ModelCatalogue) -> dict[str, JsonValue]:
-    unknown = None if output.for_programs else "unknown"
-    price = facts.price
-    return {
-        "model": facts.name,
-        "input": unknown if price is None else price.input / _MILLION,
-        "cached": unknown if price is None or price.cached is None else price.cached / _MILLION,
-        "output": unknown if price is None else price.output / _MILLION,
-        "context_tokens": facts.context_tokens,
-        "output_tokens": facts.output_tokens,
-        "key": _key(facts, catalogue),
-    }
+    known = model_account(facts, catalogue)
+    if output.for_programs:
+        return known
+    return {name: "unknown" if name in _PRICES and value is None else value for name, value in known.items()}
 
 
 def _catalogue(session: Session) -> ModelCatalogue:

@@ -1,0 +1,86 @@
+"""Jobs and workers as rows and JSON show them, and how a job is cancelled."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.redaction import redact
+from cleveragents.interfaces.desk.wording import timestamp
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cleveragents.application.ports.jobs import JobStore
+    from cleveragents.application.ports.workers import WorkerRecord
+    from cleveragents.domain.job import Job
+
+__all__ = ["cancelled", "is_job_id", "job_account", "worker_account"]
+
+_SILENT = timedelta(minutes=2)
+"""A worker says how it is every few seconds; one that was not heard of for so long does nothing any more."""
+
+
+def is_job_id(text: str) -> bool:
+    """Whether it could be one. Ids are ASCII; anything else is no id, and may be no text at all."""
+    return text.isascii() and text.isprintable()
+
+
+def job_account(job: Job) -> dict[str, JsonValue]:
+    """A job as rows and JSON show it."""
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "state": job.state.value,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "priority": job.priority,
+        "worker": job.owner.id if job.owner else None,
+        "created": timestamp(job.created_at),
+        "updated": timestamp(job.updated_at),
+        "not_before": timestamp(job.not_before),
+        "cancel_reason": _shown(job.cancel_reason),
+        "error": _shown(job.error),
+        "key": job.key,
+        "payload": _shown(job.payload),
+        "result": _shown(job.result),
+    }
+
+
+def cancelled(jobs: JobStore, job_id: str, reason: str, *, now: datetime) -> Job:
+    """The job, cancelled or told to stop; one that was cancelled before stays as it is. `UnknownJob`,
+    `JobAlreadyEnded` if it ended otherwise."""
+    from cleveragents.domain.cancel_reason import said_by_somebody
+    from cleveragents.domain.job import JobState
+    from cleveragents.errors import JobAlreadyEnded
+
+    try:
+        return jobs.request_cancel(job_id, said_by_somebody(reason), now=now)
+    except JobAlreadyEnded as ended:
+        if ended.state != JobState.CANCELLED.value:
+            raise
+        return jobs.get(job_id)
+
+
+def worker_account(worker: WorkerRecord, *, now: datetime) -> dict[str, JsonValue]:
+    """A worker as it last said it is; `lost` if it has said nothing for long, without having left."""
+    silent = worker.state != "gone" and now - worker.seen_at > _SILENT
+    return {
+        "id": worker.id,
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "engine": worker.engine,
+        "queue": worker.queue,
+        "concurrency": worker.concurrency,
+        "running": worker.running,
+        "state": "lost" if silent else worker.state,
+        "started": timestamp(worker.started_at),
+        "seen": timestamp(worker.seen_at),
+    }
+
+
+def _shown(value: JsonValue) -> JsonValue:
+    # What a job was given or said may hold a secret; a list of jobs is read over shoulders and pasted.
+    return freeze(redact(value))

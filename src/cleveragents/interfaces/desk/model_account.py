@@ -1,0 +1,34 @@
+"""Language models as rows and JSON show them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.models import ModelFacts
+    from cleveragents.domain.json_value import JsonValue
+    from cleveragents.infrastructure.models.catalogue import ModelCatalogue
+
+__all__ = ["model_account"]
+
+_MILLION = 10**6
+
+
+def model_account(facts: ModelFacts, catalogue: ModelCatalogue) -> dict[str, JsonValue]:
+    """What is known of a model; prices are in dollars per million tokens."""
+    price = facts.price
+    return {
+        "model": facts.name,
+        "input": None if price is None else price.input / _MILLION,
+        "cached": None if price is None or price.cached is None else price.cached / _MILLION,
+        "output": None if price is None else price.output / _MILLION,
+        "context_tokens": facts.context_tokens,
+        "output_tokens": facts.output_tokens,
+        "key": _key(facts, catalogue),
+    }
+
+
+def _key(facts: ModelFacts, catalogue: ModelCatalogue) -> str:
+    if not catalogue.needs_key(facts.name):
+        return "not needed"
+    return "there" if facts.keyed else "missing"
