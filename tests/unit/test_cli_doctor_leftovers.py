@@ -34,10 +34,11 @@ from cleveragents.interfaces.cli import main
 from cleveragents.interfaces.cli.checks import Check, Verdict
 from cleveragents.interfaces.cli.leftovers import KeptBack, Leftover, findings_of
 from cleveragents.interfaces.cli.plan_leftovers import half_done_applies
-from cleveragents.interfaces.cli.plan_view import meaning_of, steps_from
 from cleveragents.interfaces.cli.sandbox_leftovers import lost_sandboxes
 from cleveragents.interfaces.cli.state_checks import state_findings
 from cleveragents.interfaces.cli.stray_leftovers import setup_drafts, temporary_directories
+from cleveragents.interfaces.desk.meanings import meaning_of
+from cleveragents.interfaces.desk.next_steps import steps_from
 from cleveragents.testing.faults import CrashAt
 from tests.applying import git, snapshot
 from tests.plan_bench import PlanBench, edit, plan_bench, write

@@ -12,8 +12,9 @@ import click
 import pytest
 
 from cleveragents.domain.tool import TOOLS_OF_PLANS
-from cleveragents.interfaces.cli.duration import Duration, spelt_duration
+from cleveragents.interfaces.cli.duration import Duration
 from cleveragents.interfaces.cli.goals_file import text_of_stdin
+from cleveragents.interfaces.desk.wording import spelt_duration
 from tests.cli_bench import Agents, command_line, git, paint_shop, use_home
 
 SCRIPT = """\

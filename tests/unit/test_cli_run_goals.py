@@ -16,8 +16,8 @@ import yaml
 from cleveragents.application.container import Container
 from cleveragents.domain.budget import Spend
 from cleveragents.infrastructure.configuration.loading import load_configuration
-from cleveragents.interfaces.cli.budget_options import spent_in_words
 from cleveragents.interfaces.cli.plan_meter import PlanMeter, spending_words
+from cleveragents.interfaces.desk.spending import spent_in_words
 from tests.cli_bench import COMMAND, Agents, command_line, git, paint_shop, use_home
 from tests.processes import lives
 

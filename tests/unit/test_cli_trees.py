@@ -14,7 +14,8 @@ import pytest
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.interfaces.cli.plan_outcome import exit_code_of, joint_exit_code
-from cleveragents.interfaces.cli.plan_view import state_in_short, steps_from
+from cleveragents.interfaces.desk.meanings import state_in_short
+from cleveragents.interfaces.desk.next_steps import steps_from
 from tests.cli_bench import Agents, Ended, command_line, paint_shop, use_home
 from tests.tree_bench import tree_bench
 

@@ -32,7 +32,7 @@ from cleveragents.errors import (
     UnknownPlan,
 )
 from cleveragents.infrastructure.clock import SystemClock
-from cleveragents.interfaces.cli.budget_options import more_time
+from cleveragents.interfaces.desk.spending import more_time
 from tests.plan_bench import PlanBench, command, write
 
 DEAD = WorkerIdentity("dead", "", 999_999_999, 1)

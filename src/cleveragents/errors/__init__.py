@@ -53,7 +53,7 @@
     * UnknownUser
     * UnknownProject
     * UnknownResource
-    * NotAuthenticated
+    * AlreadyThere
     * KeyReused
     * NotAuthenticated
     * NotAllowed

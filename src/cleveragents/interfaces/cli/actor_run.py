@@ -48,7 +48,8 @@ def run_actor(
     from cleveragents.interfaces.cli.actor_file import runnable_name
     from cleveragents.interfaces.cli.plan_account import told_plan
     from cleveragents.interfaces.cli.plan_work import decide, work_on
-    from cleveragents.interfaces.cli.run_request import Wanted, requested_plan
+    from cleveragents.interfaces.cli.run_request import requested_plan
+    from cleveragents.interfaces.desk.requests import Wanted
 
     container = session.container()
     parts = container.plan_parts

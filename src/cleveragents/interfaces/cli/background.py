@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.interfaces.cli.output import progress
-from cleveragents.interfaces.cli.plan_view import fields_of
+from cleveragents.interfaces.desk.accounts import fields_of
 
 if TYPE_CHECKING:
     from cleveragents.domain.json_value import JsonValue

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.interfaces.cli.output import progress
-from cleveragents.interfaces.cli.plan_account import checks_of
+from cleveragents.interfaces.desk.accounts import checks_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts

@@ -10,8 +10,9 @@ import click
 
 from cleveragents.errors import PlanError, SandboxMissing
 from cleveragents.interfaces.cli.output import Output, printable, progress
-from cleveragents.interfaces.cli.plan_reach import ensure_reachable
-from cleveragents.interfaces.cli.plan_view import found_plan, shown_diff
+from cleveragents.interfaces.cli.plan_view import shown_diff
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.reach import ensure_reachable
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts

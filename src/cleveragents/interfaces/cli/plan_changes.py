@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.interfaces.cli.output import Output, format_option, progress
-from cleveragents.interfaces.cli.plan_account import changes_of, summary_of, told_plan
-from cleveragents.interfaces.cli.plan_reach import ensure_reachable
-from cleveragents.interfaces.cli.plan_remains import ensure_diffable
-from cleveragents.interfaces.cli.plan_view import diff_options, found_plan, plan_argument, shown_diff
+from cleveragents.interfaces.cli.plan_account import told_plan
+from cleveragents.interfaces.cli.plan_view import diff_options, plan_argument, shown_diff
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.changes import changes_of, summary_of
+from cleveragents.interfaces.desk.reach import ensure_reachable
+from cleveragents.interfaces.desk.remains import ensure_diffable
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts

@@ -11,9 +11,10 @@ from cleveragents.domain.merge_conflict import KeptConflict, Take
 from cleveragents.domain.path_spelling import named_by, shown
 from cleveragents.interfaces.cli.output import Output, Row, counted, format_option, printable, progress
 from cleveragents.interfaces.cli.plan_account import told_plan
-from cleveragents.interfaces.cli.plan_reach import ensure_reachable
-from cleveragents.interfaces.cli.plan_view import found_plan, plan_argument
+from cleveragents.interfaces.cli.plan_view import plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.reach import ensure_reachable
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container

@@ -11,9 +11,10 @@ import click
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.output import Output, counted, format_option, printable, progress
-from cleveragents.interfaces.cli.plan_reach import ensure_reachable
-from cleveragents.interfaces.cli.plan_view import found_plan
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.cli.usage import as_usage
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.reach import ensure_reachable
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -77,9 +78,10 @@ def correct_plan(
         _show(output, plan, parts.correction.preview(plan, number))
         return
     if model is not None:
-        from cleveragents.interfaces.cli.resume_model import ensure_model_fits
+        from cleveragents.interfaces.desk.model_choice import ensure_model_fits
 
-        ensure_model_fits(parts, plan, model, Limits())
+        with as_usage():
+            ensure_model_fits(parts, plan, model, Limits())
     words = sys.stdin.read() if guidance == "-" else guidance or ""
     undoing = None if number is None else parts.correction.preview(plan, number)
     if undoing is not None and undoing.edits_lost:

@@ -11,21 +11,20 @@ import click
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact_text
-from cleveragents.interfaces.cli.budget_options import budget_options, raise_limits
-from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
+from cleveragents.interfaces.cli.budget_options import budget_options
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
-from cleveragents.interfaces.cli.plan_account import spelt_arguments, tell_left_out, told_ignored, told_plan
-from cleveragents.interfaces.cli.plan_reach import ensure_reachable
-from cleveragents.interfaces.cli.plan_remains import applied_commit, ensure_undoable
-from cleveragents.interfaces.cli.plan_view import (
-    found_plan,
-    meaning_of,
-    on_one_line,
-    plan_argument,
-    told_next,
-    what_it_waits_for,
-)
+from cleveragents.interfaces.cli.plan_account import tell_left_out, told_ignored, told_plan
+from cleveragents.interfaces.cli.plan_view import plan_argument, told_next
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.cli.usage import as_usage
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.calls import spelt_arguments
+from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
+from cleveragents.interfaces.desk.meanings import meaning_of, what_it_waits_for
+from cleveragents.interfaces.desk.reach import ensure_reachable
+from cleveragents.interfaces.desk.remains import applied_commit, ensure_undoable
+from cleveragents.interfaces.desk.spending import raise_limits
+from cleveragents.interfaces.desk.wording import on_one_line
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -214,7 +213,7 @@ def resume_plan(
       agents plan resume 7QX2 --model openai/gpt-4.1
     """
     from cleveragents.interfaces.cli.plan_work import apply_now
-    from cleveragents.interfaces.cli.resume_model import ensure_model_fits
+    from cleveragents.interfaces.desk.model_choice import ensure_model_fits
 
     container = session.container()
     parts = container.plan_parts
@@ -229,10 +228,11 @@ def resume_plan(
         finally:
             told_plan(output, parts, parts.plans.get(plan.id))
         return
-    if model is not None:
-        ensure_model_fits(parts, plan, model, limits)
-    if limits != Limits():
-        raise_limits(parts, plan, limits, model)
+    with as_usage():
+        if model is not None:
+            ensure_model_fits(parts, plan, model, limits)
+        if limits != Limits():
+            raise_limits(parts, plan, limits, model)
     deeds = _deeds(parts, plan) if plan.standing == (Phase.EXECUTE, PlanState.COMPLETE) else None
     worked_on(container, parts.lifecycle.resume(plan, model=model), output, yes=yes, deeds=deeds)
 

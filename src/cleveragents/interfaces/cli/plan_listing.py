@@ -14,8 +14,9 @@ from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.narrow import is_narrow
 from cleveragents.interfaces.cli.output import Output, ago, format_option, progress
 from cleveragents.interfaces.cli.plan_outcome import short_ids
-from cleveragents.interfaces.cli.plan_view import fields_of, goal_of, state_in_short
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.desk.accounts import fields_of
+from cleveragents.interfaces.desk.meanings import goal_of, state_in_short
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -10,7 +10,7 @@ from cleveragents.application.services.plan_family import who_needs_somebody
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.errors import CheckFailed
-from cleveragents.interfaces.cli.plan_account import changes_of
+from cleveragents.interfaces.desk.changes import changes_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts

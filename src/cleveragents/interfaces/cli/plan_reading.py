@@ -14,24 +14,19 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.sub_plan import CONFLICT
-from cleveragents.interfaces.cli.budget_options import spent_in_words
 from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import Output, ago, format_option, printable
-from cleveragents.interfaces.cli.plan_account import account_of, call_fields, lines_of, spelt_arguments
-from cleveragents.interfaces.cli.plan_reach import is_out_of_reach
-from cleveragents.interfaces.cli.plan_remains import was_removed
-from cleveragents.interfaces.cli.plan_view import (
-    fields_of,
-    found_plan,
-    goal_of,
-    meaning_of,
-    on_one_line,
-    plan_argument,
-    steps_from,
-    waited,
-    what_it_waits_for,
-)
+from cleveragents.interfaces.cli.plan_view import plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.desk.accounts import account_of, fields_of, found_plan
+from cleveragents.interfaces.desk.calls import call_fields, spelt_arguments
+from cleveragents.interfaces.desk.changes import lines_of
+from cleveragents.interfaces.desk.meanings import goal_of, meaning_of, waited, what_it_waits_for
+from cleveragents.interfaces.desk.next_steps import steps_from
+from cleveragents.interfaces.desk.reach import is_out_of_reach
+from cleveragents.interfaces.desk.remains import was_removed
+from cleveragents.interfaces.desk.spending import spent_in_words
+from cleveragents.interfaces.desk.wording import on_one_line
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts

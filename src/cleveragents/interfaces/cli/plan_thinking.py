@@ -21,9 +21,11 @@ from cleveragents.interfaces.cli.output import (
     progress,
     timestamp,
 )
-from cleveragents.interfaces.cli.plan_account import correction_rows, part_rows
-from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, on_one_line, plan_argument
+from cleveragents.interfaces.cli.plan_view import plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.desk.accounts import correction_rows, found_plan, part_rows
+from cleveragents.interfaces.desk.meanings import goal_of
+from cleveragents.interfaces.desk.wording import on_one_line
 
 if TYPE_CHECKING:
     from rich.tree import Tree

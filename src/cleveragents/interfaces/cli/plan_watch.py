@@ -18,10 +18,13 @@ from cleveragents.interfaces.cli.background import is_in_background
 from cleveragents.interfaces.cli.board import Board, board_for
 from cleveragents.interfaces.cli.live_view import LiveView
 from cleveragents.interfaces.cli.output import Output, format_option, progress
-from cleveragents.interfaces.cli.plan_account import spelt_arguments, told_changes, told_plan
+from cleveragents.interfaces.cli.plan_account import told_changes, told_plan
 from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN, exit_code_of
-from cleveragents.interfaces.cli.plan_view import found_plan, goal_of, plan_argument, told_next, told_reason
+from cleveragents.interfaces.cli.plan_view import plan_argument, told_next, told_reason
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.calls import spelt_arguments
+from cleveragents.interfaces.desk.meanings import goal_of
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container

@@ -30,21 +30,13 @@ from cleveragents.interfaces.cli.board import Board, PlainBoard, board_for
 from cleveragents.interfaces.cli.interruption import give_back, stop_plans
 from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
-from cleveragents.interfaces.cli.plan_account import (
-    changes_of,
-    spelt_arguments,
-    told_changes,
-)
+from cleveragents.interfaces.cli.plan_account import told_changes
 from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN
-from cleveragents.interfaces.cli.plan_view import (
-    diff_options,
-    found_plan,
-    goal_of,
-    shown_diff,
-    told_next,
-    told_reason,
-    waited,
-)
+from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next, told_reason
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.calls import spelt_arguments
+from cleveragents.interfaces.desk.changes import changes_of
+from cleveragents.interfaces.desk.meanings import goal_of, waited
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container

@@ -91,7 +91,7 @@ def run(
     """
     from cleveragents.interfaces.cli.actor_file import runnable_name
     from cleveragents.interfaces.cli.run_plans import Handling, go_on_with, run_new
-    from cleveragents.interfaces.cli.run_request import Wanted
+    from cleveragents.interfaces.desk.requests import Wanted
 
     handling = Handling(yes, only_review, message, file, parallel, background)
     if going_on:

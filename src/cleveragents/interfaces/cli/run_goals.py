@@ -17,10 +17,11 @@ from cleveragents.domain.budget import Limits
 from cleveragents.domain.goals import GOALS_ACTION, Goals, SubGoal
 from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.errors import CleverAgentsError, InvalidGoals
-from cleveragents.interfaces.cli.commit_ground import ensure_can_commit
 from cleveragents.interfaces.cli.goals_file import content_of, is_yaml_of_goals
 from cleveragents.interfaces.cli.output import progress
-from cleveragents.interfaces.cli.run_request import Wanted, named_action, requested_plan, thinking_of
+from cleveragents.interfaces.cli.usage import as_usage
+from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
+from cleveragents.interfaces.desk.requests import Wanted, named_action, requested_plan, thinking_of
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -50,7 +51,7 @@ def requested_goals(container: Container, wanted: Wanted, name: str, typed: str 
     def judge(one: SubGoal) -> str | None:
         try:
             asked = _asked(parts, wanted, one)
-            judged[one.name] = requested_plan(parts, asked)
+            judged[one.name] = requested_plan(parts, asked, Path.cwd())
         except CleverAgentsError as error:
             return f"{one.name}: {error}"
         except click.UsageError as error:
@@ -110,7 +111,8 @@ def _whole(parts: PlanParts, wanted: Wanted, goals: Goals, judged: Mapping[str, 
         ensure_can_commit(root)
     thinking: dict[str, Any] = {}
     if wanted.model or parts.default_model:
-        thinking = thinking_of(parts, named_action(parts, GOALS_ACTION, root), wanted, root)
+        with as_usage():
+            thinking = thinking_of(parts, named_action(parts, GOALS_ACTION, root), wanted, root)
     elif wanted.limits != Limits() or any(new.request.get("model") for new in judged.values()):
         # A limit that goals without actors cannot reach does no harm.
         thinking = {"limits": thaw(wanted.limits.to_json())}

@@ -13,10 +13,8 @@ from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
 from cleveragents.interfaces.cli.board import Board, board_for
-from cleveragents.interfaces.cli.budget_options import spending_of
 from cleveragents.interfaces.cli.interruption import give_back, stop_plans
 from cleveragents.interfaces.cli.output import progress
-from cleveragents.interfaces.cli.plan_account import account_of, changes_of
 from cleveragents.interfaces.cli.plan_outcome import (
     INTERRUPTED,
     NEEDS_HUMAN,
@@ -24,8 +22,12 @@ from cleveragents.interfaces.cli.plan_outcome import (
     joint_exit_code,
     short_ids,
 )
-from cleveragents.interfaces.cli.plan_view import goal_of, meaning_of, told_next
+from cleveragents.interfaces.cli.plan_view import told_next
 from cleveragents.interfaces.cli.plan_work import apply_now, handler_of, is_to_be_applied, run_to_rest
+from cleveragents.interfaces.desk.accounts import account_of
+from cleveragents.interfaces.desk.changes import changes_of
+from cleveragents.interfaces.desk.meanings import goal_of, meaning_of
+from cleveragents.interfaces.desk.spending import spending_of
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container

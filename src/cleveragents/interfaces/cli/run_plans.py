@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.plan import Plan
     from cleveragents.interfaces.cli.output import Output
-    from cleveragents.interfaces.cli.run_request import Wanted
+    from cleveragents.interfaces.desk.requests import Wanted
 
 __all__ = ["Handling", "go_on_with", "run_new"]
 

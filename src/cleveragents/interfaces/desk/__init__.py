@@ -1,1 +1,1 @@
-"""What every interface does alike: accounts of plans and jobs, without a terminal and without HTTP."""
+"""What all interfaces know of plans: accounts, requests and decisions, without a terminal or a browser."""

@@ -1,10 +1,14 @@
-"""Moments and numbers as every interface writes them."""
+"""Moments, numbers and lengths of time as every interface writes them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import ceil
 
-__all__ = ["ago", "counted", "timestamp"]
+__all__ = ["UNITS", "ago", "counted", "on_one_line", "spelt_duration", "timestamp"]
+
+UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+"""Seconds, by the letter that stands for so many."""
 
 
 def timestamp(moment: datetime) -> str:
@@ -24,3 +28,15 @@ def ago(moment: datetime, now: datetime) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """`1 event`, `2 events`; a plural that is not made with an s is given."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def on_one_line(text: str) -> str:
+    """The text without its line breaks."""
+    return " ".join(text.split())
+
+
+def spelt_duration(seconds: float) -> str:
+    """In the largest unit that says it in whole numbers; rounded up to seconds."""
+    whole = ceil(seconds)
+    unit = next(unit for unit, length in UNITS.items() if whole % length == 0)
+    return f"{whole // UNITS[unit]}{unit}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import click
-
 from cleveragents.domain.budget import Limits
 
 if TYPE_CHECKING:
@@ -17,12 +15,12 @@ __all__ = ["ensure_model_fits"]
 
 
 def ensure_model_fits(parts: PlanParts, plan: Plan, model: str, asked: Limits) -> None:
-    """As `agents run` does: `click.UsageError` for a plan without actors, `PriceUnknown` where money is
+    """As `agents run` does: `RequestRefused` for a plan without actors, `PriceUnknown` where money is
     bounded, and what is wrong with the model."""
-    from cleveragents.errors import PriceUnknown
+    from cleveragents.errors import PriceUnknown, RequestRefused
 
     if not plan.request.get("model"):
-        raise click.UsageError(f"--model is for plans with actors, and plan {plan.id} has no actors")
+        raise RequestRefused(f"--model is for plans with actors, and plan {plan.id} has no actors")
     models = parts.thinking.models
     facts = models.facts(model)
     kept = plan.request.get("limits")

@@ -1,0 +1,131 @@
+"""What a plan would change if it were applied now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.errors import SandboxMissing
+from cleveragents.interfaces.desk.wording import counted
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.file_state import FileState
+    from cleveragents.domain.plan import Plan
+
+__all__ = [
+    "changes_in_words",
+    "changes_of",
+    "ignored_in_words",
+    "ignored_of",
+    "lines_of",
+    "state_row",
+    "summary_of",
+]
+
+Row = dict[str, JsonValue]
+
+
+def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
+    """Each file that would be changed if the plan were applied now, with the lines added and removed.
+
+    Without its sandbox, of which the lines are read, there is nothing left to say. `PlanError` if what the
+    review left out cannot be told from the rest.
+    """
+    try:
+        sandbox = parts.sandboxes.open(plan.id)
+    except SandboxMissing:
+        return []
+    states = parts.result.states(plan, sandbox)
+    if not states:
+        return []
+    base = sandbox.base_states(states)
+    text = parts.result.diff(plan, sandbox, options=("--numstat", "--no-renames", "-z"))
+    lines = _counted_lines(text)
+    rows = []
+    for path in sorted(states):
+        added, removed = lines.get(path, (None, None))
+        row: Row = {
+            "path": path,
+            "change": _change(base[path], states[path]),
+            "added": added,
+            "removed": removed,
+            "before": state_row(base[path]),
+            "after": state_row(states[path]),
+        }
+        rows.append(row)
+    return rows
+
+
+def summary_of(parts: PlanParts, plan: Plan) -> str:
+    """How much would be applied, in one line."""
+    return changes_in_words(changes_of(parts, plan))
+
+
+def lines_of(row: Mapping[str, JsonValue]) -> str:
+    """`+5 -3`, as people read it; nothing where no line was changed."""
+    before, after = row["before"], row["after"]
+    if isinstance(before, Mapping) and isinstance(after, Mapping) and before["content"] == after["content"]:
+        return f"mode {after['mode']}"
+    if row["added"] is None:
+        return "binary"
+    signs = (("+", row["added"]), ("-", row["removed"]))
+    return " ".join(f"{sign}{number}" for sign, number in signs if number)
+
+
+def ignored_of(parts: PlanParts, plan: Plan) -> list[str]:
+    """What its steps made and nobody gets. Files first: directories are seldom more than what some tool keeps
+    for itself."""
+    recorded = [path for path, state in parts.history.states(plan.id).items() if state is not None]
+    try:
+        entries = parts.sandboxes.open(plan.id).ignored_entries(recorded)
+    except SandboxMissing:
+        return []
+    return sorted(entries, key=lambda entry: (entry.endswith("/"), entry.count("/"), entry))
+
+
+def ignored_in_words(parts: PlanParts, plan: Plan, ignored: Sequence[str]) -> list[str]:
+    """One sentence about that, or none."""
+    if not ignored:
+        return []
+    from cleveragents.application.services.plan_history import named
+
+    checked = bool(parts.check_runs.of_plan(plan.id))
+    without = "; checks ran without " + ("it" if len(ignored) == 1 else "them") if checked else ""
+    return [f"not applied, because ignored: {named(ignored)}{without}"]
+
+
+def changes_in_words(changes: Sequence[Row]) -> str:
+    """How many files and lines."""
+    if not changes:
+        return "nothing was changed"
+    told = [counted(len(changes), "file") + " changed"]
+    for name in ("added", "removed"):
+        number = sum(value for row in changes if isinstance(value := row[name], int))
+        if number:
+            told.append(f"{counted(number, 'line')} {name}")
+    return ", ".join(told)
+
+
+def _counted_lines(numstat: bytes) -> dict[str, tuple[int | None, int | None]]:
+    """Of git's `--numstat -z`; a binary file has dashes for numbers."""
+    found: dict[str, tuple[int | None, int | None]] = {}
+    for record in numstat.decode("utf-8", "surrogateescape").split("\0"):
+        if record:
+            added, removed, path = record.split("\t", 2)
+            found[path] = (None, None) if added == "-" else (int(added), int(removed))
+    return found
+
+
+def _change(before: FileState | None, after: FileState | None) -> str:
+    if before is None:
+        return "created"
+    if after is None:
+        return "deleted"
+    return "changed"
+
+
+def state_row(state: FileState | None) -> JsonValue:
+    """A file's mode and its content's name."""
+    return None if state is None else {"mode": f"{state.mode:o}", "content": state.content}
