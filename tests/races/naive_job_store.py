@@ -29,7 +29,14 @@ from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.infrastructure.persistence.tables import jobs
 from cleveragents.testing.identifiers import CountingIdentifiers
 
-__all__ = ["CountThenClaimJobStore", "LockedStepsJobStore", "NaiveJobStore", "SelectThenUpdateJobStore"]
+__all__ = [
+    "CountInEachProcessJobStore",
+    "CountLanesThenClaimJobStore",
+    "CountThenClaimJobStore",
+    "LockedStepsJobStore",
+    "NaiveJobStore",
+    "SelectThenUpdateJobStore",
+]
 
 
 class NaiveJobStore:
@@ -58,7 +65,9 @@ class NaiveJobStore:
             return first
         return self._keep(submitted(new, self._identifiers.new(), now))
 
-    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
         with self._step():
             ready = [job for job in list(self._kept.values()) if job.state is JobState.QUEUED]
         return self._keep(claimed(ready[0], worker, now)) if ready else None
@@ -116,7 +125,9 @@ class SelectThenUpdateJobStore:
         self._database.write(lambda connection: connection.execute(insert(jobs), row_of(job)))
         return job
 
-    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
         with self._database.read() as connection:
             row = connection.execute(select(jobs).where(jobs.c.state == "queued").limit(1)).mappings().first()
         self._between()
@@ -136,8 +147,46 @@ class CountThenClaimJobStore(SqlJobStore):
     def submit(self, new: NewJob, *, now: datetime) -> Job:
         return super().submit(replace(new, at_most=None), now=now)
 
-    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
         running = [job for job in self.list(states=[JobState.RUNNING]) if job.kind in kinds]
         if len(running) >= self.bound:
             return None
         return super().claim(worker, kinds, now=now)
+
+
+class CountLanesThenClaimJobStore(SqlJobStore):
+    """The same for lanes: whoever asks for a job counts first, in a transaction of its own."""
+
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
+        return super().submit(replace(new, lanes=()), now=now)
+
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
+        if self._running() >= 1:
+            return None
+        return super().claim(worker, kinds, now=now, queue=queue)
+
+    def _running(self) -> int:
+        return len(self.list(states=[JobState.RUNNING]))
+
+
+class CountInEachProcessJobStore(CountLanesThenClaimJobStore):
+    """Counts exactly, under a lock, but only what its own process has claimed."""
+
+    def __init__(self, database: Database, identifiers: CountingIdentifiers) -> None:
+        super().__init__(database, identifiers)
+        self._claim_lock = threading.Lock()
+        self._mine = 0
+
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
+        with self._claim_lock:
+            if self._mine >= 1:
+                return None
+            job = SqlJobStore.claim(self, worker, kinds, now=now, queue=queue)
+            self._mine += job is not None
+            return job

@@ -89,7 +89,9 @@ class JobsInMemory:
             raise UnknownJob(job_id)
         return job
 
-    def claim(self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime) -> Job | None:
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
         with self._lock:
             for job in self.kept.values():
                 if job.state is JobState.QUEUED:

@@ -15,7 +15,7 @@ from cleveragents.application.services.attempt_run import AttemptRunner
 from cleveragents.application.services.attempt_table import AttemptTable
 from cleveragents.application.services.cancellation import CancellationView, Registration
 from cleveragents.application.services.job_attempt import Attempt, marker_of
-from cleveragents.application.services.job_handlers import JobHandler, handler_for
+from cleveragents.application.services.job_handlers import JobHandler, handler_for, is_for
 from cleveragents.application.services.job_lease import LeaseKeeper
 from cleveragents.application.services.job_outcome import StopCause
 from cleveragents.application.services.job_recovery import JobRecovery
@@ -241,7 +241,7 @@ class AsyncWorker:
         return False
 
     def run_until_idle(self, timeout: float) -> None:
-        """Returns when no job of this worker's kinds is queued or running anywhere. `DeadlineExceeded`."""
+        """Returns when no job that it would claim is queued or running anywhere. `DeadlineExceeded`."""
         deadline = self._clock.monotonic() + timeout
         while self._unfinished():
             if self._clock.monotonic() >= deadline:
@@ -277,7 +277,9 @@ class AsyncWorker:
         """Claims a job into the reserved slot and sets it going; False if there was none."""
         claimed_at = self._clock.monotonic()
         try:
-            job = self._store.claim(self._identity, self._handlers, now=self._clock.now())
+            job = self._store.claim(
+                self._identity, self._handlers, now=self._clock.now(), queue=self._options.queue
+            )
             self._faults.reach("job.claim.after")
         except BaseException:
             # If the claim was kept after all, the job is ours and silent, and will be reclaimed.
@@ -327,7 +329,7 @@ class AsyncWorker:
     def _unfinished(self) -> bool:
         after: str | None = None
         while page := self._store.list(states=(JobState.QUEUED, JobState.RUNNING), after=after):
-            if any(job.kind in self._handlers for job in page):
+            if any(is_for(job, self._handlers, self._options.queue) for job in page):
                 return True
             after = page[-1].id
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cleveragents.application.ports.clock import Clock
@@ -18,7 +19,7 @@ from cleveragents.application.services.job_outcome import StopCause, backoff_sec
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import Job, JobState, Outcome
-from cleveragents.errors import CleverAgentsError, StaleFence, UnknownJob
+from cleveragents.errors import CleverAgentsError, StaleFence, UnknownJob, UnknownJobKind
 
 __all__ = ["AttemptRunner"]
 
@@ -223,6 +224,8 @@ class AttemptRunner:
             worker_log().info("job.processes_ended", job_id=attempt.job.id, count=len(ended))
 
     def _has_processes(self, attempt: Attempt) -> bool:
-        handler = self.handlers.get(attempt.job.kind)
-        isolated = handler is not None and handler.isolation == "process"
-        return isolated or attempt.view.environment_taken
+        if attempt.view.environment_taken:
+            return True
+        with suppress(UnknownJobKind):
+            return handler_for(attempt.job.kind, self.handlers).isolation == "process"
+        return False

@@ -10,8 +10,9 @@ from cleveragents.errors import ConfigurationError, UnknownJobKind
 
 if TYPE_CHECKING:
     from cleveragents.application.services.async_worker import AsyncJob
+    from cleveragents.domain.job import Job
 
-__all__ = ["HandlerFunction", "JobHandler", "handler_for"]
+__all__ = ["HandlerFunction", "JobHandler", "handler_for", "is_for"]
 
 HandlerFunction = Callable[["AsyncJob"], object]
 
@@ -39,8 +40,19 @@ class JobHandler:
 
 
 def handler_for(kind: str, handlers: Mapping[str, JobHandler]) -> JobHandler:
-    """The handler of that kind. `UnknownJobKind`."""
-    handler = handlers.get(kind)
+    """The handler of that kind; or of `name`, if that is `name:id`. `UnknownJobKind`."""
+    handler = handlers.get(kind) or handlers.get(_name_of(kind))
     if handler is None:
         raise UnknownJobKind(kind, tuple(sorted(handlers)))
     return handler
+
+
+def is_for(job: Job, handlers: Mapping[str, JobHandler], queue: str | None) -> bool:
+    """Whether a worker with these handlers claims it, if it takes from that shared queue."""
+    if job.queue == "":
+        return job.kind in handlers
+    return job.queue == queue and (job.kind in handlers or _name_of(job.kind) in handlers)
+
+
+def _name_of(kind: str) -> str:
+    return kind.partition(":")[0]
