@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
     from cleveragents.infrastructure.models.catalogue import ModelCatalogue
     from cleveragents.infrastructure.persistence.database import Database
+    from cleveragents.infrastructure.persistence.sql_answer_store import SqlAnswerStore
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
     from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
     from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
@@ -182,6 +183,13 @@ class Container:
         from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
 
         return SqlUserStore(self.database, self.identifiers)
+
+    @property
+    def answers(self) -> SqlAnswerStore:
+        """What requests with a key were answered."""
+        from cleveragents.infrastructure.persistence.sql_answer_store import SqlAnswerStore
+
+        return SqlAnswerStore(self.database)
 
     @property
     def strategies(self) -> ParallelStrategyExecutor:

@@ -17,7 +17,7 @@ def _needs(role: Role) -> Callable[[Request], User]:
     def check(request: Request) -> User:
         user: User | None = getattr(request.state, "user", None)
         if user is None:
-            raise NotAuthenticated("send it as `Authorization: Bearer …`, or log in at /login")
+            raise NotAuthenticated("send one in the header Authorization, as Bearer, or log in at /login")
         if not user.role.may(role):  # guard: each role may what it may
             raise NotAllowed(user.name, user.role.value, role.value)
         return user

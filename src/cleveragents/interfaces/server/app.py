@@ -1,27 +1,81 @@
-"""The application: middleware, problems, and the routes of every resource, each in a module of its own."""
+"""The application: gates, problems, and the routes of every resource, each in a module of its own."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
 from cleveragents import __version__
 from cleveragents.interfaces.server import problems
+from cleveragents.interfaces.server.buckets import Buckets
+from cleveragents.interfaces.server.gates.account import Account
+from cleveragents.interfaces.server.gates.body import BodyGate
+from cleveragents.interfaces.server.gates.headers import SecurityHeaders
+from cleveragents.interfaces.server.gates.host import HostGate, allowed_names, is_loopback
+from cleveragents.interfaces.server.gates.idempotency import IdempotencyGate
+from cleveragents.interfaces.server.gates.identity import Identity
+from cleveragents.interfaces.server.gates.origin import OriginGate
+from cleveragents.interfaces.server.gates.rate import RateGate
 from cleveragents.interfaces.server.service import Service
 
 __all__ = ["ROUTES", "create_app"]
 
-ROUTES: tuple[str, ...] = ()
-"""The modules of `interfaces.server.routes` that have a `router`; a new resource is a new one of them."""
+ROUTES: tuple[str, ...] = (
+    "session",
+    "users",
+)
+"""The modules of `interfaces.server.routes`; a new resource is a new one of them. Each has a `router`, which
+is below /api, or a `root`, which is not, or both."""
+
+_STRANGERS_PER_MINUTE = 10
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": problems.Problem, "description": why}
+    for status, why in (
+        (401, "nobody knows who asks"),
+        (403, "who asks may not, or a browser asks from elsewhere"),
+        (429, "too many requests; `Retry-After` says when to ask again"),
+    )
+}
 
 
 def create_app(service: Service) -> FastAPI:
     """The application on these parts, which the caller closes."""
-    app = FastAPI(title="CleverAgents", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="CleverAgents",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
     app.state.service = service
     problems.install(app)
     for name in ROUTES:
-        router: APIRouter = import_module(f"cleveragents.interfaces.server.routes.{name}").router
-        app.include_router(router, prefix="/api")
+        module = import_module(f"cleveragents.interfaces.server.routes.{name}")
+        router: APIRouter | None = getattr(module, "router", None)
+        if router is not None:
+            app.include_router(router, prefix="/api", responses=_REFUSALS)
+        root: APIRouter | None = getattr(module, "root", None)
+        if root is not None:
+            app.include_router(root)
+    _add_gates(app, service)
     return app
+
+
+def _add_gates(app: FastAPI, service: Service) -> None:
+    container = service.container
+    settings = container.settings.server
+    monotonic = container.clock.monotonic
+    strangers = Buckets(_STRANGERS_PER_MINUTE, monotonic)
+    app.state.strangers = strangers
+    # The last one added is the first that a request comes to.
+    app.add_middleware(IdempotencyGate, service=service)
+    app.add_middleware(OriginGate)
+    app.add_middleware(RateGate, buckets=Buckets(settings.requests_per_minute, monotonic))
+    app.add_middleware(Identity, service=service, strangers=strangers)
+    app.add_middleware(BodyGate, limit=settings.body_bytes)
+    names = allowed_names(settings.host, settings.names)
+    app.add_middleware(HostGate, names=names, any_address=not is_loopback(settings.host))
+    app.add_middleware(Account, clock=container.clock, identifiers=container.identifiers)
+    app.add_middleware(SecurityHeaders)

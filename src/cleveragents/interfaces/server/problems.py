@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from cleveragents.domain.redaction import redact_text
@@ -20,11 +23,43 @@ from cleveragents.errors import (
     Unavailable,
 )
 
-__all__ = ["MEDIA_TYPE", "code_of", "install", "problem", "status_of"]
+__all__ = [
+    "MEDIA_TYPE",
+    "Problem",
+    "Refused",
+    "code_of",
+    "install",
+    "internal_problem",
+    "problem",
+    "problem_of",
+    "status_of",
+]
 
 MEDIA_TYPE = "application/problem+json"
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
+_HTTP_CODES = {404: "not-found", 405: "method-not-allowed", 415: "unsupported-media-type"}
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457)."""
+
+    type: str = Field(examples=["/problems/unknown-plan"])
+    title: str = Field(examples=["unknown plan"])
+    status: int = Field(examples=[404])
+    code: str = Field(description="for programs to compare", examples=["unknown-plan"])
+    detail: str = Field(description="what happened, and what to do next")
+
+
+class Refused(Exception):
+    """A gate lets a request no further, and it is not one of our errors: HTTP has a status for it."""
+
+    def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = headers
 
 
 def status_of(error: CleverAgentsError) -> int:
@@ -47,30 +82,50 @@ def code_of(error: CleverAgentsError) -> str:
     return _WORD.sub("-", type(error).__name__).lower()
 
 
-def problem(status: int, code: str, detail: str, **more: object) -> JSONResponse:
+def problem(
+    status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: object
+) -> JSONResponse:
     """One problem. What it says is masked: it may quote what somebody typed."""
     body = {"type": f"/problems/{code}", "title": code.replace("-", " "), "status": status, "code": code}
     content = {**body, "detail": redact_text(detail), **more}
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return JSONResponse(content, status_code=status, media_type=MEDIA_TYPE, headers=headers)
+    said = {**({"WWW-Authenticate": "Bearer"} if status == 401 else {}), **(headers or {})}
+    return JSONResponse(content, status_code=status, media_type=MEDIA_TYPE, headers=said)
+
+
+def problem_of(error: CleverAgentsError | Refused) -> JSONResponse:
+    """What was refused on purpose."""
+    if isinstance(error, Refused):
+        return problem(error.status, error.code, error.detail, headers=error.headers)
+    headers: dict[str, str] = {}
+    if isinstance(error, TooManyRequests):
+        headers["Retry-After"] = str(max(1, math.ceil(error.seconds)))
+    return problem(status_of(error), code_of(error), str(error), headers=headers)
+
+
+def internal_problem(request_id: str) -> JSONResponse:
+    """What should not have happened: the details are in the log alone."""
+    detail = f"something went wrong that should not have; the server's log has the details of {request_id}"
+    return problem(500, "internal-error", detail, request_id=request_id)
 
 
 def install(app: FastAPI) -> None:
     """Has every error of the app answered so."""
     app.add_exception_handler(CleverAgentsError, _ours)
+    app.add_exception_handler(Refused, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
 
 
 async def _ours(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, CleverAgentsError)
-    return problem(status_of(error), code_of(error), str(error))
+    assert isinstance(error, (CleverAgentsError, Refused))
+    return problem_of(error)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     where = [
-        {"where": [str(step) for step in one["loc"]], "problem": str(one["msg"])} for one in error.errors()
+        {"where": [str(step) for step in one["loc"]], "problem": redact_text(str(one["msg"]))}
+        for one in error.errors()
     ]
     said = "; ".join(f"{'.'.join(one['where'])}: {one['problem']}" for one in where)
     return problem(422, "invalid-request", said, errors=where)
@@ -78,5 +133,5 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "refused")
-    return problem(error.status_code, code, str(error.detail))
+    code = _HTTP_CODES.get(error.status_code, "refused")
+    return problem(error.status_code, code, str(error.detail), headers=error.headers)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 
+from cleveragents.application.container import Container
+from cleveragents.interfaces.server.stopping import Stopping
+
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
-
-from cleveragents.application.container import Container
 
 __all__ = ["Here", "Service"]
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts of a server's process. Any thread may use it; who made it closes the container."""
+    """The parts of a server's process. Any thread may use it; who made it closes the container.
+
+    `stopping` is for streams, on the server's loop: what never ends by itself ends when it begins.
+    """
 
     container: Container
+    stopping: Stopping = field(default_factory=Stopping)
 
     @property
     def parts(self) -> PlanParts:

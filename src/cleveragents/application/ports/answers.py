@@ -1,0 +1,47 @@
+"""What requests were answered, so that one that is sent again is not carried out again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+__all__ = ["AnswerStore", "Claim", "KeptAnswer"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """An answer as it was given."""
+
+    status: int
+    media_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who works on a request: as long as nobody takes it over, nobody else does."""
+
+    user_id: str
+    key: str
+    stamp: int
+
+
+class AnswerStore(Protocol):
+    """Answers by user and key. Every method is one atomic step, from any thread and process."""
+
+    def begin(self, user_id: str, key: str, request: str, *, now: datetime) -> Claim | KeptAnswer:
+        """What was answered, or the claim to work on it. `request` tells requests apart.
+
+        `KeyReused` if the key came with another request; `RequestUnderWay` while somebody works on it. Who
+        has not answered for a while is taken for dead, and the next to ask gets the claim.
+        """
+        ...
+
+    def finish(self, claim: Claim, answer: KeptAnswer) -> None:
+        """Keeps the answer, unless the claim was taken over."""
+        ...
+
+    def release(self, claim: Claim) -> None:
+        """Nothing was done: the next to ask gets the claim."""
+        ...

@@ -1,0 +1,96 @@
+"""Answers to requests with an idempotency key, on a database."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningInsert
+
+from cleveragents.application.ports.answers import Claim, KeptAnswer
+from cleveragents.errors import KeyReused, RequestUnderWay
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_rows import microseconds
+from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
+
+__all__ = ["SqlAnswerStore"]
+
+KEPT = timedelta(hours=24)
+"""How long an answer is given again."""
+
+PATIENCE = timedelta(minutes=5)
+"""Who has not answered for so long is taken for dead."""
+
+_KEEP: dict[str, ReturningInsert[tuple[str]]] = {
+    "sqlite": sqlite.insert(idempotency_keys).on_conflict_do_nothing().returning(idempotency_keys.c.key),
+    "postgresql": postgresql.insert(idempotency_keys)
+    .on_conflict_do_nothing()
+    .returning(idempotency_keys.c.key),
+}
+_ROWS = idempotency_keys.c
+
+
+class SqlAnswerStore:
+    """`AnswerStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, user_id: str, key: str, request: str, *, now: datetime) -> Claim | KeptAnswer:
+        claim = Claim(user_id, key, microseconds(now))
+        row = {"user_id": user_id, "key": key, "request": request, "created_at": claim.stamp}
+
+        def unit(connection: Connection) -> Claim | KeptAnswer:
+            old = _ROWS.created_at < microseconds(now - KEPT)
+            connection.execute(delete(idempotency_keys).where(_ROWS.user_id == user_id, old))
+            if connection.execute(_KEEP[connection.dialect.name], row).first() is not None:
+                return claim
+            held = select(idempotency_keys).where(_ROWS.user_id == user_id, _ROWS.key == key)
+            found = connection.execute(held.with_for_update()).first()
+            if found is None:
+                raise RequestUnderWay(key)  # it was released at this moment
+            return _judged(connection, found, request, claim, now)
+
+        return self._database.write(unit)
+
+    def finish(self, claim: Claim, answer: KeptAnswer) -> None:
+        text = json.dumps([answer.status, answer.media_type, b64encode(answer.body).decode()])
+        self._database.write(
+            lambda connection: connection.execute(
+                update(idempotency_keys).where(*_claimed(claim)).values(answer=text)
+            )
+        )
+
+    def release(self, claim: Claim) -> None:
+        self._database.write(
+            lambda connection: connection.execute(delete(idempotency_keys).where(*_claimed(claim)))
+        )
+
+
+def _judged(
+    connection: Connection, found: Any, request: str, claim: Claim, now: datetime
+) -> Claim | KeptAnswer:
+    if found.request != request:  # guard: one key, one request
+        raise KeyReused(claim.key)
+    if found.answer is not None:
+        status, media_type, body = json.loads(found.answer)
+        return KeptAnswer(status, media_type, b64decode(body))
+    if found.created_at > microseconds(now - PATIENCE):  # guard: no two work on it at once
+        raise RequestUnderWay(claim.key)
+    same = (_ROWS.user_id == claim.user_id, _ROWS.key == claim.key)
+    connection.execute(update(idempotency_keys).where(*same).values(created_at=claim.stamp))
+    return claim
+
+
+def _claimed(claim: Claim) -> tuple[Any, ...]:
+    # The stamp tells whether somebody took it over; an answer that is kept stays.
+    return (
+        _ROWS.user_id == claim.user_id,
+        _ROWS.key == claim.key,
+        _ROWS.created_at == claim.stamp,
+        _ROWS.answer.is_(None),
+    )

@@ -1,0 +1,87 @@
+"""Who asks: known by a token that a program sends, or by the cookie of a browser that logged in.
+
+A token is never read from the address: those end up in logs, histories and `Referer`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cleveragents.domain.user import TokenKind
+from cleveragents.errors import NotAuthenticated
+from cleveragents.interfaces.server.gates.wire import address_of, header, state_of
+
+if TYPE_CHECKING:
+    from cleveragents.interfaces.server.buckets import Buckets
+    from cleveragents.interfaces.server.service import Service
+
+__all__ = ["COOKIE", "Identity", "refuse_stranger"]
+
+COOKIE = "cleveragents_session"
+
+_REMEDY = "send one in the header Authorization, as Bearer, or log in at /login"
+
+
+class Identity:
+    """Puts the user and the token into `request.state`; None where nobody said who they are.
+
+    A token that nobody knows is refused at once. A cookie that nobody knows any more is as good as none, so
+    that its browser can log in again.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, strangers: Buckets) -> None:
+        self._app = app
+        self._service = service
+        self._strangers = strangers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._recognise(scope)
+        await self._app(scope, receive, send)
+
+    async def _recognise(self, scope: Scope) -> None:
+        state = state_of(scope)
+        state["user"] = state["token"] = state["secret"] = None
+        program = any(name == b"authorization" for name, _ in scope["headers"])
+        offered = _bearer(scope) if program else _cookie(scope)
+        kind = TokenKind.PROGRAM if program else TokenKind.BROWSER
+        found = None
+        if offered:
+            container = self._service.container
+            found = await run_in_threadpool(
+                lambda: container.users.known_by(offered, kind, now=container.clock.now())
+            )
+        if found is not None:
+            state["user"], state["token"] = found
+            state["secret"] = offered
+        elif program:
+            refuse_stranger(self._strangers, address_of(scope))
+
+
+def refuse_stranger(strangers: Buckets, address: str) -> None:
+    """`NotAuthenticated`; `TooManyRequests` for those who try again and again.
+
+    Only who is wrong is held up: somebody with a good token at the same address is not.
+    """
+    strangers.take(address)
+    raise NotAuthenticated(_REMEDY)
+
+
+def _bearer(scope: Scope) -> str | None:
+    scheme, _, token = (header(scope, b"authorization") or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def _cookie(scope: Scope) -> str | None:
+    pairs = [
+        pair.strip().partition("=")
+        for key, value in scope["headers"]
+        if key == b"cookie"
+        for pair in value.decode("latin-1").split(";")
+    ]
+    found = [value.strip() for name, _, value in pairs if name == COOKIE]
+    # Another server at this host can plant a second one; whose is whose cannot be told.
+    return found[0] if len(found) == 1 else None

@@ -1,0 +1,48 @@
+"""What gates read of a request."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from starlette.types import Scope
+
+__all__ = ["SAFE_METHODS", "address_of", "header", "is_api", "state_of"]
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+_SITE_BITS = 64
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The header's value; None where it is missing, or there twice, which nobody honest sends."""
+    found = [value for key, value in scope["headers"] if key == name]
+    if len(found) != 1:
+        return None
+    text: str = found[0].decode("latin-1")
+    return text.strip()
+
+
+def state_of(scope: Scope) -> dict[str, Any]:
+    """What routes see as `request.state`."""
+    state: dict[str, Any] = scope.setdefault("state", {})
+    return state
+
+
+def is_api(scope: Scope) -> bool:
+    """Whether it is for programs and for the page's script, rather than a page."""
+    path: str = scope["path"]
+    return path == "/api" or path.startswith("/api/")
+
+
+def address_of(scope: Scope) -> str:
+    """Where the request comes from: of an IPv6 address the network, because one machine has all of it."""
+    client = scope.get("client")
+    host = str(client[0]) if client else "unknown"
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address) or address.is_loopback:
+        return str(address)
+    return str(ipaddress.ip_network((address, _SITE_BITS), strict=False))

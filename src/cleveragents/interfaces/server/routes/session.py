@@ -1,0 +1,97 @@
+"""Logging in with a browser: a token becomes a cookie that no script can read."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from cleveragents import __version__
+from cleveragents.domain.user import Role, Token, TokenKind, User
+from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.gates.idempotency import KEEP_NO_ANSWER
+from cleveragents.interfaces.server.gates.identity import COOKIE, refuse_stranger
+from cleveragents.interfaces.server.gates.origin import csrf_word
+from cleveragents.interfaces.server.gates.wire import address_of
+from cleveragents.interfaces.server.service import Here
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["session"])
+
+_AGENT_CHARACTERS = 120
+
+
+class Login(BaseModel):
+    """A token, as `agents user token` gave it."""
+
+    token: Annotated[str, Field(min_length=1, max_length=512, examples=["agents_sk_0f3c…"])]
+
+
+class Who(BaseModel):
+    """Somebody whom the server knows."""
+
+    name: str = Field(examples=["ada"])
+    role: Role
+
+
+class SessionAccount(BaseModel):
+    """Who is logged in, and what requests that change something send along."""
+
+    user: Who
+    csrf: str | None = Field(description="for the header X-CSRF-Token; null for programs, which need none")
+    version: str = Field(description="the server's", examples=["1.0.0"])
+
+
+@router.post("/session", status_code=201, operation_id="logIn")
+async def log_in(login: Login, request: Request, response: Response, here: Here) -> SessionAccount:
+    """Logs a browser in. The cookie is good for `server.session_hours`."""
+    container = here.container
+    setattr(request.state, KEEP_NO_ANSWER, True)
+    now = container.clock.now()
+    found = await run_in_threadpool(lambda: container.users.known_by(login.token, TokenKind.PROGRAM, now=now))
+    if found is None:
+        refuse_stranger(request.app.state.strangers, address_of(request.scope))
+        raise AssertionError("a stranger is refused")
+    user, _ = found
+    lasting = timedelta(hours=container.settings.server.session_hours)
+    label = request.headers.get("user-agent", "a browser")[:_AGENT_CHARACTERS]
+    _, secret = await run_in_threadpool(
+        lambda: container.users.issue(user.name, TokenKind.BROWSER, label, now=now, expires_at=now + lasting)
+    )
+    response.set_cookie(
+        COOKIE,
+        secret,
+        max_age=int(lasting.total_seconds()),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return _account(user, secret)
+
+
+@router.get("/session", operation_id="getSession")
+def get_session(request: Request, who: Viewer) -> SessionAccount:
+    """Who asks."""
+    token: Token = request.state.token
+    return _account(who, request.state.secret if token.kind is TokenKind.BROWSER else None)
+
+
+@router.delete("/session", status_code=204, operation_id="logOut")
+def log_out(request: Request, response: Response, here: Here, who: Viewer) -> None:
+    """Logs the browser out: its cookie is worthless at once. A program's token stays."""
+    token: Token = request.state.token
+    if token.kind is TokenKind.BROWSER:
+        here.container.users.revoke(token.id, now=here.container.clock.now())
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+
+
+def _account(user: User, cookie: str | None) -> SessionAccount:
+    return SessionAccount(
+        user=Who(name=user.name, role=user.role),
+        csrf=None if cookie is None else csrf_word(cookie),
+        version=__version__,
+    )

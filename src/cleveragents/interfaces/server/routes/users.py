@@ -1,0 +1,168 @@
+"""Users, their roles and their tokens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field
+
+from cleveragents.domain.user import Role, Token, TokenKind, User
+from cleveragents.errors import NotAllowed, UnknownUser
+from cleveragents.interfaces.desk.wording import timestamp
+from cleveragents.interfaces.server.access import Admin, Viewer
+from cleveragents.interfaces.server.gates.idempotency import KEEP_NO_ANSWER
+from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
+from cleveragents.interfaces.server.problems import Problem
+from cleveragents.interfaces.server.service import Here, Service
+
+__all__ = ["router"]
+
+router = APIRouter(
+    tags=["users"],
+    responses={404: {"model": Problem, "description": "there is no such user or token"}},
+)
+
+Name = Annotated[str, Path(max_length=64, examples=["ada"])]
+TokenId = Annotated[str, Path(max_length=64, examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])]
+_LAST: dict[int | str, dict[str, object]] = {
+    409: {"model": Problem, "description": "nobody would be admin any more"}
+}
+
+
+class UserRow(BaseModel):
+    """Somebody whom the server knows."""
+
+    id: str = Field(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
+    name: str = Field(examples=["ada"])
+    role: Role
+    created: str = Field(examples=["2026-11-15T03:34:49Z"])
+
+
+class NewUser(BaseModel):
+    """Whom to add."""
+
+    name: str = Field(max_length=64, examples=["ada"])
+    role: Role = Role.VIEWER
+
+
+class NewRole(BaseModel):
+    """What somebody may do from now on."""
+
+    role: Role
+
+
+class TokenRow(BaseModel):
+    """What is known of a token; not the token itself."""
+
+    id: str = Field(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
+    kind: TokenKind
+    label: str = Field(examples=["laptop"])
+    created: str = Field(examples=["2026-11-15T03:34:49Z"])
+    expires: str | None = Field(examples=[None])
+
+
+class NewToken(BaseModel):
+    """A token to make."""
+
+    label: str = Field(default="", max_length=200, examples=["laptop"])
+    days: int | None = Field(default=None, ge=1, le=3650, description="how long it is good; null: for ever")
+
+
+class IssuedToken(TokenRow):
+    """A token, for the one time that it is told."""
+
+    token: str = Field(examples=["agents_sk_0f3c…"])
+
+
+@router.get("/users", operation_id="listUsers")
+def list_users(here: Here, who: Admin, limit: Limit = 100, after: After = None) -> Listing[UserRow]:
+    """All users, by name."""
+    rows = [_row(user) for user in here.container.users.list()]
+    return piece_of(rows, lambda row: row.name, limit, after)
+
+
+@router.post("/users", status_code=201, operation_id="addUser")
+def add_user(new: NewUser, here: Here, who: Admin) -> UserRow:
+    """Adds a user, who can do nothing before there is a token."""
+    return _row(here.container.users.add(new.name, new.role, now=here.container.clock.now()))
+
+
+@router.get("/users/{name}", operation_id="getUser")
+def get_user(name: Name, here: Here, who: Viewer) -> UserRow:
+    """A user; those who are not admin see themselves only."""
+    _ensure_own(who, name)
+    return _row(_named(here, name))
+
+
+@router.patch("/users/{name}", operation_id="changeUser", responses=_LAST)
+def change_user(name: Name, new: NewRole, here: Here, who: Admin) -> UserRow:
+    """Gives a user another role, which holds from the next request on."""
+    return _row(here.container.users.set_role(name, new.role, now=here.container.clock.now()))
+
+
+@router.delete("/users/{name}", status_code=204, operation_id="removeUser", responses=_LAST)
+def remove_user(name: Name, here: Here, who: Admin) -> None:
+    """Removes a user with all tokens."""
+    here.container.users.remove(name, now=here.container.clock.now())
+
+
+@router.get("/users/{name}/tokens", operation_id="listTokens")
+def list_tokens(
+    name: Name, here: Here, who: Viewer, limit: Limit = 100, after: After = None
+) -> Listing[TokenRow]:
+    """A user's tokens and logins; those who are not admin see their own only."""
+    _ensure_own(who, name)
+    rows = [_token_row(token) for token in here.container.users.tokens_of(name)]
+    return piece_of(rows, lambda row: row.id, limit, after)
+
+
+@router.post("/users/{name}/tokens", status_code=201, operation_id="issueToken")
+def issue_token(name: Name, new: NewToken, request: Request, here: Here, who: Viewer) -> IssuedToken:
+    """Makes a token for a program. Nobody can learn it again: of what is kept, it cannot be told."""
+    _ensure_own(who, name)
+    setattr(request.state, KEEP_NO_ANSWER, True)  # guard: the token is told once
+    now = here.container.clock.now()
+    expires = None if new.days is None else now + timedelta(days=new.days)
+    token, secret = here.container.users.issue(
+        name, TokenKind.PROGRAM, new.label, now=now, expires_at=expires
+    )
+    return IssuedToken(**_token_row(token).model_dump(), token=secret)
+
+
+@router.delete("/tokens/{token_id}", status_code=204, operation_id="revokeToken")
+def revoke_token(token_id: TokenId, here: Here, who: Viewer) -> None:
+    """Makes a token worthless from the next request on; those who are not admin, their own only."""
+    users = here.container.users
+    own = any(token.id == token_id for token in users.tokens_of(who.name))
+    if not own and who.role is not Role.ADMIN:  # guard: others' tokens are not theirs
+        raise UnknownUser(token_id)
+    users.revoke(token_id, now=here.container.clock.now())
+
+
+def _ensure_own(who: User, name: str) -> None:
+    if who.name != name and who.role is not Role.ADMIN:  # guard: others are an admin's business
+        raise NotAllowed(who.name, who.role.value, Role.ADMIN.value)
+
+
+def _named(here: Service, name: str) -> User:
+    found = next((user for user in here.container.users.list() if user.name == name), None)
+    if found is None:
+        raise UnknownUser(name)
+    return found
+
+
+def _row(user: User) -> UserRow:
+    return UserRow(id=user.id, name=user.name, role=user.role, created=timestamp(user.created_at))
+
+
+def _token_row(token: Token) -> TokenRow:
+    expires = token.expires_at
+    return TokenRow(
+        id=token.id,
+        kind=token.kind,
+        label=token.label,
+        created=timestamp(token.created_at),
+        expires=None if expires is None else timestamp(expires),
+    )

@@ -1,0 +1,98 @@
+"""A server's application on a state of the test's own, with a user of each role and clients of theirs.
+
+No process, no port: requests go straight into the application. `clients` of a module can share one server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from cleveragents.application.container import Container
+from cleveragents.domain.user import Role, TokenKind
+from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.interfaces.server.app import create_app
+from cleveragents.interfaces.server.service import Service
+from tests.ready_database import ready_database
+
+__all__ = ["BASE", "ServerBench", "server_bench"]
+
+BASE = "http://127.0.0.1:8420"
+
+
+@dataclass
+class ServerBench:
+    """An application, its parts, and a client for each role: `bench.admin.get("/api/users")`."""
+
+    state: Path
+    service: Service
+    app: FastAPI
+    tokens: Mapping[str, str]
+    _clients: dict[str, TestClient] = field(default_factory=dict)
+
+    @property
+    def container(self) -> Container:
+        return self.service.container
+
+    @property
+    def admin(self) -> TestClient:
+        return self.client("admin")
+
+    @property
+    def operator(self) -> TestClient:
+        return self.client("operator")
+
+    @property
+    def viewer(self) -> TestClient:
+        return self.client("viewer")
+
+    @property
+    def stranger(self) -> TestClient:
+        """Somebody without a token."""
+        return self.client("stranger")
+
+    def client(self, name: str) -> TestClient:
+        """The client of that user, who sends the token with every request."""
+        if name not in self._clients:
+            token = self.tokens.get(name)
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            self._clients[name] = TestClient(self.app, BASE, headers=headers, raise_server_exceptions=False)
+        return self._clients[name]
+
+    def browser(self, name: str) -> TestClient:
+        """A new browser in which that user is logged in; what changes something needs its `csrf` as header,
+        which it sends."""
+        client = TestClient(self.app, BASE, raise_server_exceptions=False)
+        answer = client.post("/api/session", json={"token": self.tokens[name]})
+        assert answer.status_code == 201, answer.text
+        client.headers["X-CSRF-Token"] = answer.json()["csrf"]
+        return client
+
+
+@contextmanager
+def server_bench(directory: Path, **settings: Any) -> Iterator[ServerBench]:
+    """The bench in that empty directory. `settings` are keys with `__` for the dot, `server__body_bytes=9`."""
+    state = directory / "state"
+    ready_database(state / "state.db")
+    overrides = [f"{key.replace('__', '.')}={value}" for key, value in settings.items()]
+    environment = {"HOME": str(directory), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
+    loaded = load_configuration(environment, directory, overrides)
+    with Container(loaded.settings) as container:
+        service = Service(container)
+        app = create_app(service)
+        yield ServerBench(state, service, app, _users(container))
+
+
+def _users(container: Container) -> dict[str, str]:
+    now = container.clock.now()
+    tokens: dict[str, str] = {}
+    for role in Role:
+        container.users.add(role.value, role, now=now)
+        _, tokens[role.value] = container.users.issue(role.value, TokenKind.PROGRAM, "test", now=now)
+    return tokens
