@@ -13,5 +13,5 @@ __all__ = ["RequestRefused"]
 class RequestRefused(InvalidRequest):
     """The request contradicts itself, or asks for what its subject does not have."""
 
-    message = "{problem}"
+    message = "this cannot be asked for: {problem}"
     problem: str

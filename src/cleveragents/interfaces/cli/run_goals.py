@@ -51,7 +51,8 @@ def requested_goals(container: Container, wanted: Wanted, name: str, typed: str 
     def judge(one: SubGoal) -> str | None:
         try:
             asked = _asked(parts, wanted, one)
-            judged[one.name] = requested_plan(parts, asked, Path.cwd())
+            with as_usage():
+                judged[one.name] = requested_plan(parts, asked, Path.cwd())
         except CleverAgentsError as error:
             return f"{one.name}: {error}"
         except click.UsageError as error:
