@@ -13,6 +13,7 @@ from cleveragents.errors import (
     AlreadyThere,
     InvalidName,
     InvalidPayload,
+    InvalidResource,
     StillUsed,
     UnknownProject,
     UnknownResource,
@@ -123,7 +124,7 @@ def test_where_no_plan_could_or_should_go_is_refused(
     store: SqlProjectStore, database: Database, kind: ResourceKind, location: str, branch: str | None
 ) -> None:
     store.add("shop", now=NOW)
-    with pytest.raises((InvalidName, InvalidPayload)) as refused:
+    with pytest.raises((InvalidName, InvalidPayload, InvalidResource)) as refused:
         store.add_resource("main", "shop", kind, location, branch=branch, now=NOW)
     assert "hunter2" not in str(refused.value)
     assert store.resources() == []
@@ -149,14 +150,14 @@ def test_an_address_without_a_secret_is_taken(store: SqlProjectStore, location: 
 def test_a_project_runs_at_least_one_job_at_once_and_no_absurd_number(
     store: SqlProjectStore, at_once: int
 ) -> None:
-    with pytest.raises(InvalidPayload, match="1 to 10000"):
+    with pytest.raises(InvalidResource, match="1 to 10000"):
         store.add("shop", max_parallel=at_once, now=NOW)
     assert store.list() == []
 
 
 @pytest.mark.parametrize("description", ["x" * 2001, "a\0b", "\udcff"])
 def test_a_description_that_cannot_be_kept_is_refused(store: SqlProjectStore, description: str) -> None:
-    with pytest.raises(InvalidPayload):
+    with pytest.raises((InvalidPayload, InvalidResource)):
         store.add("shop", description, now=NOW)
     assert store.list() == []
 

@@ -50,6 +50,7 @@
     * QuestionRefused
     * RequestRefused
     * InvalidName
+    * InvalidResource
     * UnknownUser
     * UnknownProject
     * UnknownResource
@@ -202,6 +203,7 @@ from cleveragents.errors.service import (
     AlreadyThere,
     EngineUnavailable,
     InvalidName,
+    InvalidResource,
     KeyReused,
     NotAllowed,
     NotAuthenticated,
@@ -265,6 +267,7 @@ __all__ = [
     "InvalidName",
     "InvalidPayload",
     "InvalidRequest",
+    "InvalidResource",
     "InvalidToolCall",
     "JobAlreadyEnded",
     "KeyReused",

@@ -10,6 +10,7 @@ __all__ = [
     "AlreadyThere",
     "EngineUnavailable",
     "InvalidName",
+    "InvalidResource",
     "KeyReused",
     "NotAllowed",
     "NotAuthenticated",
@@ -34,6 +35,16 @@ class InvalidName(InvalidRequest):
     what: str
     name: str
     allowed: str
+
+
+@dataclass(eq=False)
+class InvalidResource(InvalidRequest):
+    """A project or a resource that cannot be added, or not be used for this."""
+
+    message = "{what} {name!r} will not do: {problem}"
+    what: str
+    name: str
+    problem: str
 
 
 @dataclass(eq=False)

@@ -21,7 +21,7 @@ from cleveragents.domain.project import (
     ensure_name,
     ensure_remote,
 )
-from cleveragents.errors import AlreadyThere, InvalidPayload, StillUsed, UnknownProject, UnknownResource
+from cleveragents.errors import AlreadyThere, InvalidResource, StillUsed, UnknownProject, UnknownResource
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
@@ -174,28 +174,33 @@ class SqlProjectStore:
 def _ensure_sound(name: str, description: str, max_parallel: int | None) -> None:
     ensure_storable(f"project {name!r}", {"description": description})
     if len(description) > _DESCRIPTION_CHARACTERS:
-        raise InvalidPayload(
-            f"project {name!r}", f"its description has more than {_DESCRIPTION_CHARACTERS} characters"
+        raise InvalidResource(
+            "project", name, f"its description has more than {_DESCRIPTION_CHARACTERS} characters"
         )
     if max_parallel is not None and not 1 <= max_parallel <= _MOST_PARALLEL:
-        raise InvalidPayload(f"project {name!r}", f"it can run 1 to {_MOST_PARALLEL} jobs at once")
+        raise InvalidResource("project", name, f"it can run 1 to {_MOST_PARALLEL} jobs at once")
 
 
 def _ensure_reachable(name: str, kind: ResourceKind, location: str, branch: str | None) -> None:
-    where = f"resource {name!r}"
-    ensure_storable(where, {"location": location})
+    ensure_storable(f"resource {name!r}", {"location": location})
     if len(location) > _LOCATION_CHARACTERS:
-        raise InvalidPayload(where, f"its location has more than {_LOCATION_CHARACTERS} characters")
+        raise InvalidResource(
+            "resource", name, f"its location has more than {_LOCATION_CHARACTERS} characters"
+        )
     if kind is ResourceKind.REMOTE:
         ensure_remote(location)
         if branch is None:
-            raise InvalidPayload(where, "a remote needs a branch that plans begin with and are applied to")
+            raise InvalidResource(
+                "resource", name, "a remote needs a branch that plans begin with and are applied to"
+            )
         ensure_branch(branch)
         return
     if branch is not None:
-        raise InvalidPayload(where, "a directory has no branch of its own; plans begin with what is there")
+        raise InvalidResource(
+            "resource", name, "a directory has no branch of its own; plans begin with what is there"
+        )
     if not PurePath(location).is_absolute():  # guard: what it means depends on nobody's directory
-        raise InvalidPayload(where, "the path of a directory has to be absolute")
+        raise InvalidResource("resource", name, "the path of a directory has to be absolute")
 
 
 def _hold(connection: Connection, name: str) -> None:

@@ -52,13 +52,14 @@ def add_directory(store: ProjectStore, name: str, project: str, path: Path, *, n
 
 
 def directory_of(resource: Resource) -> Path:
-    """Where its files are on this machine. `InvalidRequest`: it is a remote, whose files are elsewhere;
+    """Where its files are on this machine. `InvalidResource`: it is a remote, whose files are elsewhere;
     `SandboxRefused`: its directory is gone."""
-    from cleveragents.errors import InvalidPayload, SandboxRefused
+    from cleveragents.errors import InvalidResource, SandboxRefused
 
     if resource.kind is ResourceKind.REMOTE:
-        raise InvalidPayload(
-            f"resource {resource.name!r}",
+        raise InvalidResource(
+            "resource",
+            resource.name,
             "it is a git remote, which only plans work on; name a resource that is a directory",
         )
     path = Path(resource.location)
