@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cleveragents.application.actor_parts import ActorParts
     from cleveragents.application.ports.faults import FaultPoints
+    from cleveragents.application.ports.projects import ProjectStore
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.application.ports.tools import ToolSource
     from cleveragents.application.services.actor_stage import ActorGround
@@ -75,6 +76,9 @@ class Foundations(ActorFoundations, Protocol):
 
     @property
     def processes(self) -> PsutilProcessSupervisor: ...
+
+    @property
+    def projects(self) -> ProjectStore: ...
 
 
 class PlanParts:
@@ -162,8 +166,8 @@ class PlanParts:
 
         return SqlTrustStore(self._container.database, self._container.identifiers, self._container.clock)
 
-    def actions(self, resource: Path) -> ActionLibrary:
-        """The actions that are known there."""
+    def actions(self, resource: Path | None) -> ActionLibrary:
+        """The actions that are known there, or in no repository."""
         from cleveragents.infrastructure.actions.library import ActionLibrary
 
         return ActionLibrary(self._container.database, resource, self.trust, tools=self.tools.names())
@@ -181,18 +185,9 @@ class PlanParts:
 
     @property
     def lifecycle(self) -> PlanLifecycle:
-        from cleveragents.application.services.plan_lifecycle import PlanLifecycle
+        from cleveragents.application.tree_parts import lifecycle_for
 
-        return PlanLifecycle(
-            self.plans,
-            self.calls,
-            self._container.jobs,
-            self._container.processes,
-            self.rewriting,
-            self._container.clock,
-            self._container.settings.worker.cancel_grace_seconds,
-            self._container.settings.plan.max_parallel,
-        )
+        return lifecycle_for(self._container, self)
 
     @property
     def merging(self) -> SubPlanMerge:
@@ -303,8 +298,8 @@ class PlanParts:
         """What an actor may name; what skills and servers offer depends on the plan."""
         return (*self.tools.names(), *TOOLS_OF_PLANS)
 
-    def actors(self, resource: Path) -> ActorLibrary:
-        """The actors that are known there."""
+    def actors(self, resource: Path | None) -> ActorLibrary:
+        """The actors that are known there, or in no repository."""
         from cleveragents.infrastructure.actors.library import ActorLibrary
 
         return ActorLibrary(resource, self.trust, tools=self.tools_of_actors)

@@ -184,21 +184,18 @@ def _ensure_sound(name: str, description: str, max_parallel: int | None) -> None
 def _ensure_reachable(name: str, kind: ResourceKind, location: str, branch: str | None) -> None:
     ensure_storable(f"resource {name!r}", {"location": location})
     if len(location) > _LOCATION_CHARACTERS:
-        raise InvalidResource(
-            "resource", name, f"its location has more than {_LOCATION_CHARACTERS} characters"
-        )
+        problem = f"its location has more than {_LOCATION_CHARACTERS} characters"
+        raise InvalidResource("resource", name, problem)
     if kind is ResourceKind.REMOTE:
         ensure_remote(location)
         if branch is None:
-            raise InvalidResource(
-                "resource", name, "a remote needs a branch that plans begin with and are applied to"
-            )
+            problem = "a remote needs a branch, which plans begin with and are applied to"
+            raise InvalidResource("resource", name, problem)
         ensure_branch(branch)
         return
     if branch is not None:
-        raise InvalidResource(
-            "resource", name, "a directory has no branch of its own; plans begin with what is there"
-        )
+        problem = "a directory has no branch of its own; plans begin with what is there"
+        raise InvalidResource("resource", name, problem)
     if not PurePath(location).is_absolute():  # guard: what it means depends on nobody's directory
         raise InvalidResource("resource", name, "the path of a directory has to be absolute")
 

@@ -82,7 +82,7 @@ def show_actor(session: Session, name: str, as_yaml: bool, output: Output) -> No
       agents actor show external/codex --yaml > ~/.config/cleveragents/actors/codex.yaml
     """
     from cleveragents.infrastructure.actors.drawing import node_type
-    from cleveragents.interfaces.cli.actor_text import agent_facts, own_text
+    from cleveragents.interfaces.desk.actor_text import agent_facts, own_text
 
     if as_yaml and name == "-":
         raise click.UsageError("--yaml prints the file of an actor, and - is none")
