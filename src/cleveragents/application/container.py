@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
     from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
     from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
-    from cleveragents.infrastructure.persistence.sql_worker_registry import SqlWorkerRegistry
     from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
+    from cleveragents.infrastructure.persistence.sql_worker_registry import SqlWorkerRegistry
     from cleveragents.langgraph.actor_runner import BridgeActorRunner
     from cleveragents.langgraph.bridge import Graph, RxPyLangGraphBridge
 
@@ -252,6 +252,13 @@ class Container:
     def state_directory(self) -> Path:
         return Path(self.settings.state.directory)
 
+    @property
+    def home(self) -> str:
+        """The name of the state directory, by which others who share the database know it."""
+        from cleveragents.infrastructure.home import home_id
+
+        return home_id(self.state_directory)
+
     def close(self) -> None:
         """Closes every part that was built, in reverse order."""
         self._scope.close()
@@ -280,7 +287,9 @@ class Container:
 
         durability = self.settings.database.durability
         directory = self._audit_directory()
-        return DurableAuditLog(self.database, directory, durability=durability, faults=self.faults)
+        # Only a server's database can be shared by several state directories.
+        home = None if self.database.dialect == "sqlite" else self.home
+        return DurableAuditLog(self.database, directory, durability=durability, faults=self.faults, home=home)
 
     def _audit_directory(self) -> Path:
         """Where head and key are: one place for each database, or one log would pass for another."""

@@ -27,7 +27,10 @@ class Receipt(Protocol):
     """The promise of a position for an appended event."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """The event's position, once it is sequenced and kept. `DeadlineExceeded`, or why it failed."""
+        """The event's position, once it is sequenced and kept. `DeadlineExceeded`, or why it failed.
+
+        0 where it is kept, and another machine gives it its position.
+        """
         ...
 
 

@@ -1,7 +1,8 @@
 """The audit log of all processes: durable, in one order, verifiable.
 
 Events enter it in two ways: as rows of the `outbox`, in the transaction of what they report, or through
-a `DurableAuditSink` (see `sink`). Either way the `Sequencer` gives them their place.
+a `DurableAuditSink` (see `sink`). Either way the `Sequencer` gives them their place: here, or, where several
+state directories share a database, under the one that is the log's home.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from cleveragents.application.ports.events import AuditRecord, PreparedEvent
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import FrozenObject
-from cleveragents.errors import AuditLogBroken, UnknownEventType
+from cleveragents.errors import AuditElsewhere, AuditLogBroken, UnknownEventType
+from cleveragents.infrastructure.events.audit_home import AuditHome
 from cleveragents.infrastructure.events.chain import LogRow, Tip
 from cleveragents.infrastructure.events.head import HeadFile
 from cleveragents.infrastructure.events.sequencer import Placed, Sequencer, rows_after
 from cleveragents.infrastructure.events.verification import AuditReport, find_problems
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.outbox import leave_in_outbox
 
 __all__ = ["DurableAuditLog", "StopSignal"]
 
@@ -38,7 +41,7 @@ class DurableAuditLog:
 
     Any thread and any process may use it at once; it has no state of its own. With `durability` "full",
     as the database's, the head survives a power cut, too. Nobody waits for another sequencer for longer
-    than `timeout` seconds.
+    than `timeout` seconds. `home` names this state directory where others share the database.
     """
 
     def __init__(
@@ -49,11 +52,15 @@ class DurableAuditLog:
         durability: Literal["normal", "full"] = "normal",
         timeout: float = 30.0,
         faults: FaultPoints | None = None,
+        home: str | None = None,
     ) -> None:
         self._faults = faults or NoFaults()
         self._database = database
         self._head = HeadFile(directory, fsync=durability == "full", faults=self._faults)
-        self._sequencer = Sequencer(database, self._head, timeout=timeout, faults=self._faults)
+        self._home = None if home is None else AuditHome(database, home)
+        self._sequencer = Sequencer(
+            database, self._head, timeout=timeout, faults=self._faults, home=self._home
+        )
 
     @property
     def database(self) -> Database:
@@ -61,13 +68,26 @@ class DurableAuditLog:
         return self._database
 
     def sequence(self, batch: Sequence[PreparedEvent]) -> list[Placed]:
-        """Places the outbox, then the batch. See `Sequencer.sequence`."""
-        return self._sequencer.sequence(batch)
+        """Places the outbox, then the batch. See `Sequencer.sequence`.
+
+        Where another home does that, the batch is kept in the outbox, and each place is 0: not known here.
+        """
+        if not self._is_elsewhere():
+            with suppress(AuditElsewhere):  # it was moved at this moment
+                return self._sequencer.sequence(batch)
+        self._database.write(lambda connection: leave_in_outbox(connection, batch))
+        return [0] * len(batch)
 
     def sequence_pending(self) -> None:
-        """Places what waits in the outbox, and attests what a crash left unattested. `AuditLogBroken`."""
-        if not self._sequencer.is_idle():
-            self._sequencer.sequence()
+        """Places what waits in the outbox, and attests what a crash left unattested. `AuditLogBroken`.
+
+        Nothing is to be done where another home does that.
+        """
+        if self._is_elsewhere():
+            return
+        with suppress(AuditElsewhere):
+            if not self._sequencer.is_idle():
+                self._sequencer.sequence()
 
     def read(self, *, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
         """Up to `limit` records with a position above `after`, in order: a cursor never skips or repeats."""
@@ -96,8 +116,10 @@ class DurableAuditLog:
         """Goes through the whole log and names every row that is not what it was when it was written.
 
         What waits in the outbox is placed first, so that nothing is passed over. The log may grow
-        meanwhile; one snapshot of it is verified.
+        meanwhile; one snapshot of it is verified. `AuditElsewhere` where it is attested by another home.
         """
+        if self._home is not None:
+            self._home.ensure_attested_here()
         with suppress(AuditLogBroken):  # found again, and named with all the rest, below
             self.sequence_pending()
         head = self._attested()
@@ -105,11 +127,18 @@ class DurableAuditLog:
             return find_problems(connection, head)
 
     def adopt(self) -> int:
-        """Attests the log as it stands, after a restored backup or a lost head; returns its rows.
+        """Attests the log as it stands, after a restored backup or a lost head; returns its rows. Where
+        several homes share the database, this one sequences from now on.
 
         `AuditLogBroken` if it is not even a chain: nobody should attest that.
         """
-        return self._sequencer.adopt().rows
+        adopted = self._sequencer.adopt()  # first: a log that cannot be attested stays where it is
+        if self._home is not None:
+            self._home.move_here()
+        return adopted.rows
+
+    def _is_elsewhere(self) -> bool:
+        return self._home is not None and self._home.is_elsewhere(has_head=self._head.exists())
 
     def _attested(self) -> Tip | AuditLogBroken:
         try:

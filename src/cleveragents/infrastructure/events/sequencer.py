@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import structlog
-from sqlalchemy import Connection, bindparam, delete, select, text
+from sqlalchemy import Connection, bindparam, delete, select
 from sqlalchemy.exc import IntegrityError
 
 from cleveragents.application.ports.events import PreparedEvent
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.errors import AuditLogBroken, CleverAgentsError, DuplicateKey
+from cleveragents.infrastructure.events.audit_home import AuditHome, lock_audit_log
 from cleveragents.infrastructure.events.chain import EMPTY, LogRow, Tip, extend, follow_chain
 from cleveragents.infrastructure.events.head import HeadFile
 from cleveragents.infrastructure.persistence.database import Database
@@ -33,7 +34,6 @@ Placed = int | CleverAgentsError
 
 _OUTBOX_BATCH = 1000
 _PAGE = 1000
-_ADVISORY_LOCK = 0x41756469  # "Audi": one number for every process of ours
 _INSERT = events.insert()
 _DELETE = delete(outbox).where(outbox.c.number == bindparam("sequenced"))
 _log = structlog.get_logger(__name__)
@@ -66,9 +66,18 @@ class Sequencer:
     Cancel safety: interrupted anywhere, it leaves a log that the next call brings in order.
     """
 
-    def __init__(self, database: Database, head: HeadFile, *, timeout: float, faults: FaultPoints) -> None:
+    def __init__(
+        self,
+        database: Database,
+        head: HeadFile,
+        *,
+        timeout: float,
+        faults: FaultPoints,
+        home: AuditHome | None = None,
+    ) -> None:
         self._database = database
         self._head = head
+        self._home = home
         self._timeout = timeout
         self._faults = faults
 
@@ -76,7 +85,8 @@ class Sequencer:
         """Places what waits in the outbox, then the batch; returns where each of the batch is.
 
         An event that is in the log already keeps its place; if its content differs, it gets `DuplicateKey`
-        for an answer. `AuditLogBroken` when the log is not what its head attests: then nothing is placed.
+        for an answer. `AuditLogBroken` when the log is not what its head attests, `AuditElsewhere` when that
+        is another home's: then nothing is placed.
         """
         while True:
             done = self._sequence_some(batch)
@@ -163,8 +173,9 @@ class Sequencer:
         return _Sequenced(_end(tip, rows), placed[len(pending) :], more)
 
     def _begin(self, connection: Connection) -> tuple[list[_Pending], bool]:
-        if self._database.dialect != "sqlite":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK})
+        lock_audit_log(connection)
+        if self._home is not None:
+            self._home.ensure_here(connection)
         waiting = select(outbox).order_by(outbox.c.number).limit(_OUTBOX_BATCH)
         pending = [_Pending(row[0], PreparedEvent(*row[1:])) for row in connection.execute(waiting)]
         return pending, len(pending) == _OUTBOX_BATCH

@@ -59,7 +59,8 @@ class AuditReceipt:
         return self._prepared
 
     def wait(self, timeout: float | None = None) -> int:
-        """The event's position, once it is sequenced and attested.
+        """The event's position, once it is sequenced and attested; 0 once it is kept for another home of the
+        same database, which will sequence it.
 
         `DeadlineExceeded`, or what keeps the log from being written (`StoreFull`, `AuditLogBroken`, …): the
         event is then not known to be kept. `DuplicateKey`: its id was used before for another event.

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC
 
-from sqlalchemy import Connection, bindparam
+from sqlalchemy import Connection, bindparam, select
 
+from cleveragents.application.ports.events import PreparedEvent
 from cleveragents.domain.event import DomainEvent
 from cleveragents.domain.json_value import JsonValue, thaw
 from cleveragents.errors import InvalidPayload
 from cleveragents.infrastructure.persistence.prepared_statement import prepared
 from cleveragents.infrastructure.persistence.tables import outbox
 
-__all__ = ["append_many_to_outbox", "append_to_outbox", "canonical_json", "event_row", "take_appended"]
+__all__ = [
+    "append_many_to_outbox",
+    "append_to_outbox",
+    "canonical_json",
+    "event_row",
+    "leave_in_outbox",
+    "take_appended",
+]
 
 _APPENDED = "cleveragents.appended_events"
 _COLUMNS = ("event_id", "event_type", "subject", "occurred_at", "payload")
@@ -37,6 +45,17 @@ def append_many_to_outbox(connection: Connection, events: Iterable[DomainEvent])
     inserting = prepared(_INSERT, connection.dialect.name)
     inserting.run_each(connection, [event_row(event) for event in appended])
     connection.info.setdefault(_APPENDED, []).extend(appended)
+
+
+def leave_in_outbox(connection: Connection, batch: Sequence[PreparedEvent]) -> None:
+    """The same for events that were published already: whoever sequences places them, and none is told of
+    again. What is left twice is placed once."""
+    new = {event.event_id: event._asdict() for event in batch}
+    known = select(outbox.c.event_id).where(outbox.c.event_id.in_(list(new)))
+    for event_id in connection.execute(known).scalars().all():
+        del new[event_id]  # guard: a batch is left again when nobody knows whether it was
+    if new:
+        prepared(_INSERT, connection.dialect.name).run_each(connection, list(new.values()))
 
 
 def take_appended(connection: Connection) -> list[DomainEvent]:

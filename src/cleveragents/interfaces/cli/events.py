@@ -13,7 +13,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.redaction import redact
-from cleveragents.errors import AuditLogBroken
+from cleveragents.errors import AuditElsewhere, AuditLogBroken
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress, timestamp
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -86,6 +86,7 @@ def verify(ctx: click.Context, session: Session, output: Output) -> None:
     """Verify that the audit log is what it was when it was written.
 
     Names every row that was changed, removed, moved or cut off, and exits with 1 if there is any.
+    Where several machines share a database, one of them attests the log; on the others you are told which.
 
     \b
     Example:
@@ -114,7 +115,8 @@ def verify(ctx: click.Context, session: Session, output: Output) -> None:
 def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
     """Attest the log as it stands, after a restored backup or a lost head file.
 
-    Nothing that is missing or was altered before this can be found afterwards, so look at
+    Where several machines share a database and the one that attested the log is gone, this one does from
+    now on. Nothing that is missing or was altered before this can be found afterwards, so look at
     `agents events verify` first. A log whose rows do not chain on is refused.
 
     \b
@@ -122,8 +124,11 @@ def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
       agents events adopt --yes
     """
     audit = session.container().audit
-    for finding in audit.verify().findings:
-        progress(str(finding))
+    try:
+        for finding in audit.verify().findings:
+            progress(str(finding))
+    except AuditElsewhere as elsewhere:
+        progress(f"it is attested by the state directory named {elsewhere.home}, and by this one afterwards")
     if not yes and not _confirmed():
         progress("nothing was changed; with --yes it is done without asking")
         ctx.exit(3)
