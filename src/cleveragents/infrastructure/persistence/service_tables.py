@@ -17,6 +17,7 @@ __all__ = [
     "job_lanes",
     "plan_output",
     "projects",
+    "remote_bases",
     "resources",
     "tokens",
     "users",
@@ -117,6 +118,14 @@ contents = Table(
     METADATA,
     Column("digest", id_type(), primary_key=True),
     Column("content", LargeBinary, nullable=False),
+)
+
+# The commit of a git remote that a plan and its sub-plans began with, on whichever machine.
+remote_bases = Table(
+    "remote_bases",
+    METADATA,
+    Column("plan_id", id_type(), primary_key=True),
+    Column("base", Text, nullable=False),
 )
 
 # What is seen of a plan while it runs, for those who watch from elsewhere; bounded, the oldest go first.

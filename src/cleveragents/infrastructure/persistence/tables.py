@@ -165,6 +165,8 @@ events = Table(
     Column("previous_hash", Text, nullable=False),
     Column("hash", Text, nullable=False),
 )
+# What happened to one plan or job is asked for again and again.
+Index("ix_events_subject_position", events.c.subject, events.c.position)
 
 plans = Table(
     "plans",

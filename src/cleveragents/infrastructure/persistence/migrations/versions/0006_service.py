@@ -25,11 +25,18 @@ def upgrade() -> None:
         sa.Column("home", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_audit_home"),
     )
+    op.create_index("ix_events_subject_position", "events", ["subject", "position"], unique=False)
     op.create_table(
         "contents",
         sa.Column("digest", _ID, nullable=False),
         sa.Column("content", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("digest", name="pk_contents"),
+    )
+    op.create_table(
+        "remote_bases",
+        sa.Column("plan_id", _ID, nullable=False),
+        sa.Column("base", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("plan_id", name="pk_remote_bases"),
     )
     op.create_table(
         "plan_output",
