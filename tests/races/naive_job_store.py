@@ -57,7 +57,7 @@ class NaiveJobStore:
         with self._step():
             return self._kept[job_id]
 
-    def submit(self, new: NewJob, *, now: datetime) -> Job:
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
         with self._step():
             first = next((job for job in list(self._kept.values()) if new.key and job.key == new.key), None)
         if first is not None:
@@ -120,7 +120,7 @@ class SelectThenUpdateJobStore:
         self._identifiers = CountingIdentifiers("id")
         self._between = between
 
-    def submit(self, new: NewJob, *, now: datetime) -> Job:
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
         job = submitted(new, self._identifiers.new(), now).job
         self._database.write(lambda connection: connection.execute(insert(jobs), row_of(job)))
         return job
@@ -144,7 +144,7 @@ class CountThenClaimJobStore(SqlJobStore):
 
     bound = 1
 
-    def submit(self, new: NewJob, *, now: datetime) -> Job:
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
         return super().submit(replace(new, at_most=None), now=now)
 
     def claim(

@@ -76,7 +76,7 @@ class JobsInMemory:
         self._lock = threading.Lock()
         self.kept: dict[str, Job] = {}
 
-    def submit(self, new: NewJob, *, now: datetime) -> Job:
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
         job_id = str(new.key)
         facts: dict[str, Any] = {"created_at": now, "updated_at": now, "not_before": now}
         job = Job(job_id, new.kind, new.payload, JobState.QUEUED, 0, 0, 3, 0, 0, key=new.key, **facts)

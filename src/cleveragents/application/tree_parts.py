@@ -1,4 +1,4 @@
-"""Joins what plans that branch need: their sub-plans, and their corrections."""
+"""Joins what plans that branch need: their way through queues, their sub-plans, and their corrections."""
 
 from __future__ import annotations
 
@@ -7,9 +7,45 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import Foundations, PlanParts
     from cleveragents.application.services.plan_correction import PlanCorrection
+    from cleveragents.application.services.plan_lanes import PlanLanes
+    from cleveragents.application.services.plan_lifecycle import PlanLifecycle
     from cleveragents.application.services.sub_plans import SubPlans
 
-__all__ = ["correction_for", "sub_plans_for"]
+__all__ = ["correction_for", "lanes_for", "lifecycle_for", "sub_plans_for"]
+
+
+def lifecycle_for(container: Foundations, parts: PlanParts) -> PlanLifecycle:
+    """What a person does with plans."""
+    from cleveragents.application.services.plan_lifecycle import PlanLifecycle
+
+    return PlanLifecycle(
+        parts.plans,
+        parts.calls,
+        container.jobs,
+        container.processes,
+        parts.rewriting,
+        container.clock,
+        container.settings.worker.cancel_grace_seconds,
+        container.settings.plan.max_parallel,
+        lanes_for(container),
+    )
+
+
+def lanes_for(container: Foundations) -> PlanLanes:
+    """The limits of shared queues, as settings and projects say today."""
+    from cleveragents.application.services.plan_lanes import PlanLanes
+    from cleveragents.errors import UnknownProject
+
+    def project_limit(name: str) -> int | None:
+        try:
+            return container.projects.get(name).max_parallel
+        except UnknownProject:
+            return None  # it was removed; its plans go on
+
+    settings = container.settings
+    return PlanLanes(
+        project_limit, settings.jobs.provider_limit, settings.models.default, settings.jobs.queue_bound
+    )
 
 
 def sub_plans_for(container: Foundations, parts: PlanParts) -> SubPlans:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
@@ -18,6 +18,7 @@ from cleveragents.application.ports.processes import ProcessSupervisor
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.application.services.left_out import leave_out_named
 from cleveragents.application.services.plan_jobs import is_to_be_run
+from cleveragents.application.services.plan_lanes import PlanLanes
 from cleveragents.application.services.plan_queue import PlanQueue, going_on_with
 from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.domain.cancel_reason import is_mere_stop, said_by_somebody
@@ -31,6 +32,7 @@ from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import (
     JobAlreadyEnded,
     PlanError,
+    QueueFull,
     SandboxMissing,
     StaleFence,
     StalePlan,
@@ -56,13 +58,18 @@ class PlanLifecycle:
     clock: Clock
     grace_seconds: float = 5.0
     max_parallel: int = 4
+    lanes: PlanLanes = field(default_factory=PlanLanes)
 
     def create(self, new: NewPlan) -> Plan:
-        """A plan with a job queued for it."""
+        """A plan with a job queued for it. `QueueFull`: then there is none."""
         # What is only read by people needs no secret; arguments are kept as given, for the plan uses them.
         new = replace(new, goal=redact_text(new.goal))
         plan = self.plans.create(new, now=self.clock.now())
-        return self.queue(plan)
+        try:
+            return self.queue(plan)
+        except QueueFull:
+            self.plans.delete(plan, now=self.clock.now())
+            raise
 
     def resume(self, plan: Plan, *, model: str | None = None) -> Plan:
         """Queues a plan that failed or was interrupted, to go on where it stands. Of one that failed at a
@@ -229,7 +236,7 @@ class PlanLifecycle:
 
     @property
     def queueing(self) -> PlanQueue:
-        return PlanQueue(self.plans, self.jobs, self.clock, self.max_parallel)
+        return PlanQueue(self.plans, self.jobs, self.clock, self.max_parallel, self.lanes)
 
     def reconciled(self, plan: Plan) -> Plan:
         """The plan, moved to where its job's end has left it, if the job could not do that itself."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.services.plan_jobs import ATTEMPTS, key_of_job, kind_of_plan
+from cleveragents.application.services.plan_lanes import PlanLanes, queue_of
 from cleveragents.domain.job import Job, NewJob
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
@@ -35,27 +36,33 @@ class PlanQueue:
     jobs: JobStore
     clock: Clock
     max_parallel: int = 4
+    lanes: PlanLanes = field(default_factory=PlanLanes)
 
     def queue(
         self, plan: Plan, more: Mapping[str, JsonValue] | None = None, *, wanted: Standing | None = None
     ) -> Plan:
         """The plan with a job that goes on with it, from where it stands or from `wanted`. `more` is what
-        that job is told. `IllegalPlanMove`; `StalePlan` when somebody moved it since it was read."""
+        that job is told. `IllegalPlanMove`; `StalePlan` when somebody moved it since it was read; `QueueFull`
+        for one that is new, where no more may wait."""
         told = {} if wanted is None else {_TO: spelt(wanted)}
         wanted = wanted or _queued(plan)
         ensure_plan_move(plan.id, plan.standing, wanted)
         last = self.job_of(plan)
         kept = {} if last is None else going_on_with(last.payload.get("model"))
+        payload: Mapping[str, JsonValue] = {"plan_id": plan.id, **kept, **told, **(more or {})}
+        request = self._request_of(plan)
         new = NewJob(
             kind_of_plan(plan.root),
-            {"plan_id": plan.id, **kept, **told, **(more or {})},
+            payload,
             # What was merged lets others begin, so a parent goes before them.
             priority=1 if waits_for_sub_plans(plan) else 0,
             max_attempts=ATTEMPTS,
             key=key_of_job(plan),
             at_most=self._most_at_once(plan),
+            queue=queue_of(request),
+            lanes=self.lanes.of(request, payload.get("model")),
         )
-        job = self.jobs.submit(new, now=self.clock.now())
+        job = self.jobs.submit(new, now=self.clock.now(), queue_bound=self._bound_for(plan, new))
         try:
             return self.plans.move(plan, wanted, PlanFacts(job_id=job.id), now=self.clock.now())
         except StalePlan:
@@ -117,6 +124,15 @@ class PlanQueue:
             return self.jobs.get(job_id)
         except UnknownJob:
             return None
+
+    def _request_of(self, plan: Plan) -> Mapping[str, JsonValue]:
+        """What the whole of which it is a part was asked for with: parts run where the whole does."""
+        return plan.request if plan.parent_id is None else self.plans.get(plan.root).request
+
+    def _bound_for(self, plan: Plan, new: NewJob) -> int | None:
+        """How many may wait where it is queued. What was let in goes on, whatever waits."""
+        is_new = plan.phase is Phase.ACTION and plan.parent_id is None
+        return self.lanes.queue_bound if is_new and new.queue else None
 
     def _most_at_once(self, plan: Plan) -> int:
         asked = plan.request.get("max_parallel")
