@@ -77,7 +77,7 @@ class ServerBench:
 
 @contextmanager
 def server_bench(directory: Path, **settings: Any) -> Iterator[ServerBench]:
-    """The bench in that empty directory. `settings` are keys with `__` for the dot, `server__body_bytes=9`."""
+    """The bench in that empty directory. Settings have `__` for the dot: `server__body_bytes=9`."""
     state = directory / "state"
     ready_database(state / "state.db")
     overrides = [f"{key.replace('__', '.')}={value}" for key, value in settings.items()]

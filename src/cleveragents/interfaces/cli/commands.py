@@ -36,6 +36,8 @@ _COMMANDS = {
         "Say which repositories the users of a server may run plans on.",
     ),
     "gc": (f"{_HERE}.gc:gc", "Remove the sandboxes of plans that ended."),
+    "serve": (f"{_HERE}.serve:serve", "Serve the page and the HTTP API, and run plans."),
+    "user": (f"{_HERE}.user:user", "Add users of the server, give them roles and tokens."),
     "demo": (f"{_HERE}.demo:demo", "Show it all at work, offline, without touching your state."),
     "jobs": (f"{_HERE}.jobs:jobs", "List, inspect and cancel jobs."),
     "events": (f"{_HERE}.events:events", "Follow and verify the audit log."),

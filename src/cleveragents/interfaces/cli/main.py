@@ -51,6 +51,8 @@ Commands:
             run at once.
   resource  Say which repositories the users of a server may run plans on.
   gc        Remove the sandboxes of plans that ended.
+  serve     Serve the page and the HTTP API, and run plans.
+  user      Add users of the server, give them roles and tokens.
   demo      Show it all at work, offline, without touching your state.
   jobs      List, inspect and cancel jobs.
   events    Follow and verify the audit log.

@@ -1,0 +1,102 @@
+"""`agents serve`: the HTTP API and the page, from one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    import socket
+
+    from cleveragents.application.container import Container
+    from cleveragents.infrastructure.configuration.settings import Settings
+
+__all__ = ["serve"]
+
+
+@click.command()
+@click.option("--host", metavar="ADDRESS", help="Where to listen; else server.host, which is this machine.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help="The port; else server.port. 0 takes any that is free."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(0, 1000),
+    help="Plans that this process runs at once; else worker.concurrency. 0 leaves them to `agents worker`.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file with a token that lets in as admin; for machines that nobody logs in to.",
+)
+@click.pass_context
+@pass_session
+def serve(
+    session: Session,
+    ctx: click.Context,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    token_file: Path | None,
+) -> None:
+    """Serve the page and the HTTP API, and run plans.
+
+    It listens on this machine alone unless told otherwise, and then only if somebody has a token. The first
+    start makes a user called admin and prints where to log in, once; the token stays in the file
+    server-token of the state directory, which only you can read. SIGTERM and Ctrl-C stop it in order: what
+    it worked on is given back, and whoever works on the same database goes on with it.
+
+    \b
+    Example:
+      agents serve
+      agents serve --port 8421 --workers 8
+      agents serve --host 0.0.0.0 --workers 0
+    """
+    from cleveragents.interfaces.server.first_token import adopt_token
+    from cleveragents.interfaces.server.serve import ensure_guarded, listening
+    from cleveragents.interfaces.server.serve import serve as serve_until_told
+
+    container = _container(ctx, _changed(session.configuration().settings, host, port))
+    if token_file is not None:
+        adopt_token(container, token_file)
+    ensure_guarded(container)
+    server = container.settings.server
+    with listening(server.host, server.port) as listens:
+        _tell_first_token(container, listens)
+        at_once = container.settings.worker.concurrency if workers is None else workers
+        code = serve_until_told(container, listens, plans_at_once=at_once, say=progress)
+    ctx.exit(code)
+
+
+def _changed(settings: Settings, host: str | None, port: int | None) -> Settings:
+    from msgspec.structs import replace
+
+    server = settings.server
+    server = replace(server, host=host or server.host, port=server.port if port is None else port)
+    return replace(settings, server=server)
+
+
+def _container(ctx: click.Context, settings: Settings) -> Container:
+    from cleveragents.application.container import Container
+    from cleveragents.infrastructure.logging import configure_logging
+
+    configure_logging(settings)
+    return ctx.with_resource(Container(settings))
+
+
+def _tell_first_token(container: Container, listens: socket.socket) -> None:
+    from cleveragents.interfaces.server.first_token import ensure_first_token
+    from cleveragents.interfaces.server.serve import url_of
+
+    first = ensure_first_token(container)
+    if first.secret is not None:
+        # Behind the #, which browsers send to nobody: so it is in no log and in no `Referer`.
+        progress(f"log in at {url_of(container.settings.server.host, listens)}/login#{first.secret}")
+        progress(f"  this is shown once; the token stays in {first.file}")
+    elif first.file.exists():
+        progress(f"the admin's token is in {first.file}")

@@ -1,0 +1,176 @@
+"""One process that serves: it listens, says where it is, and stops in order.
+
+The socket is bound here rather than by uvicorn: so a port that is taken is an error like any other, and port
+0 is known before anybody is told.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from cleveragents.errors import ConfigurationError, PortTaken
+from cleveragents.interfaces.desk.wording import timestamp
+from cleveragents.interfaces.server.app import create_app
+from cleveragents.interfaces.server.first_token import anybody_has_a_token
+from cleveragents.interfaces.server.gates.host import is_loopback
+from cleveragents.interfaces.server.server_file import announced, running_server
+from cleveragents.interfaces.server.service import Service
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+
+__all__ = ["ensure_guarded", "listening", "serve", "url_of"]
+
+_GRACE_SECONDS = 10
+_BACKLOG = 512
+_INTERRUPTED = 130
+
+
+def ensure_guarded(container: Container) -> None:
+    """`ConfigurationError` if others than this machine could ask, and nobody has a token."""
+    host = container.settings.server.host
+    if not is_loopback(host) and not anybody_has_a_token(container):  # guard: never open to a network
+        raise ConfigurationError(
+            "server.host",
+            f"{host} can be reached from elsewhere, and nobody has a token yet; make one first: "
+            "`agents user add NAME --role admin` and `agents user token NAME`, or give --token-file FILE",
+        )
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens there, closed afterwards. `PortTaken`, `ConfigurationError`."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ConfigurationError("server.host", f"{host} is no address of this machine: {error}") from error
+    with socket.socket(family, kind, protocol) as opened:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            opened.bind(address)
+            opened.listen(_BACKLOG)
+        except OSError as error:
+            raise PortTaken(_place(host, port), _remedy(error)) from error
+        yield opened
+
+
+def url_of(host: str, listens: socket.socket) -> str:
+    """What to type into a browser on this machine."""
+    address, port, *_ = listens.getsockname()
+    if ipaddress.ip_address(address.partition("%")[0]).is_unspecified:
+        host = "::1" if listens.family == socket.AF_INET6 else "127.0.0.1"
+    return f"http://{_place(host, port)}"
+
+
+def serve(
+    container: Container, listens: socket.socket, *, plans_at_once: int, say: Callable[[str], None]
+) -> int:
+    """Serves until it is told to stop; the exit code. Call it on the main thread.
+
+    It runs so many plans at once itself, and gives back what it had before it returns.
+    """
+    service = Service(container)
+    settings = container.settings.server
+    url = url_of(settings.host, listens)
+    _quieten()
+    server = _Server(_configuration(service), service, say)
+    with ExitStack() as stack:
+        stack.enter_context(server.signals())
+        started = timestamp(container.clock.now())
+        if not stack.enter_context(announced(container.state_directory, url, started)):
+            other = running_server(container.state_directory)
+            say(f"commands go on through the server at {other.url if other else 'another address'}")
+        say(f"listening on {url} (Ctrl-C stops it)")
+        server.run(sockets=[listens])
+    return _INTERRUPTED if server.interrupted else 0
+
+
+class _Server(uvicorn.Server):
+    """Stops in order: takes no more, ends streams, lets the rest be answered.
+
+    Not thread-safe: use it on the main thread.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, say: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._service = service
+        self._say = say
+        self.interrupted = False
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM stop it; a second Ctrl-C waits for nobody."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ours are in place; uvicorn would raise them again at the end, and end the process otherwise."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.stopping.begin()
+        await super().shutdown(sockets)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self.force_exit = self.force_exit or number == signal.SIGINT
+            return
+        self.interrupted = number == signal.SIGINT
+        self.should_exit = True
+        self._say("stopping …")
+
+
+def _configuration(service: Service) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(service),
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        ws="none",
+        lifespan="on",
+        # A proxy on this machine says whom it asks for, and whether over https.
+        proxy_headers=True,
+        forwarded_allow_ips="127.0.0.1,::1",
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+
+def _quieten() -> None:
+    # What it would print passes no redaction. Requests and failures are in our own log.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logger = logging.getLogger(name)
+        logger.handlers = [logging.NullHandler()]
+        logger.propagate = False
+
+
+def _place(host: str, port: int) -> str:
+    host = host.strip("[]")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another program has that port; stop it, or take another: `agents serve --port 0`"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 are the system's; take another with --port, behind a reverse proxy"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "that is no address of this machine; 127.0.0.1 is one, and `ip address` shows others"
+    return error.strerror or str(error)
