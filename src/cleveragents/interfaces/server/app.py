@@ -25,6 +25,15 @@ __all__ = ["ROUTES", "create_app"]
 ROUTES: tuple[str, ...] = (
     "session",
     "users",
+    "jobs",
+    "workers",
+    "context",
+    "actors",
+    "actions",
+    "models",
+    "projects",
+    "resources",
+    "about",
 )
 """The modules of `interfaces.server.routes`; a new resource is a new one of them. Each has a `router`, which
 is below /api, or a `root`, which is not, or both."""

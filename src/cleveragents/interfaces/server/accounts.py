@@ -1,0 +1,55 @@
+"""Accounts as the models that describe them, and names that requests may say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from fastapi import Path as InPath
+from fastapi import Query
+from pydantic import BaseModel
+
+from cleveragents.domain.json_value import JsonValue, freeze, thaw
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleveragents.interfaces.server.service import Service
+
+__all__ = ["InResource", "NamePath", "PartOfName", "account_as", "root_named"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_NAME = r"^[a-z0-9][a-z0-9._-]*$"
+
+NamePath = Annotated[str, InPath(max_length=64, pattern=_NAME, examples=["shop"])]
+# A part of `namespace/name`. It has no dot, so it is never a file.
+PartOfName = Annotated[
+    str, InPath(max_length=64, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", examples=["builtin"])
+]
+InResource = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        pattern=_NAME,
+        description="what the repository of this resource brings along counts, too",
+        examples=["shop-main"],
+    ),
+]
+
+
+def account_as(model: type[Model], account: Mapping[str, JsonValue]) -> Model:
+    """The account, as the API promises it."""
+    return model.model_validate(thaw(freeze(account)))
+
+
+def root_named(here: Service, resource: str | None) -> Path | None:
+    """Where the files of the resource of that name are; none for a remote, whose files are elsewhere.
+    `UnknownResource`, `SandboxRefused`."""
+    from cleveragents.domain.project import ResourceKind
+    from cleveragents.interfaces.desk.project_account import directory_of
+
+    if resource is None:
+        return None
+    found = here.container.projects.resource(resource)
+    return None if found.kind is ResourceKind.REMOTE else directory_of(found)

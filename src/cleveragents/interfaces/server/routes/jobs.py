@@ -1,0 +1,86 @@
+"""Jobs: what is queued, running and done."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field, JsonValue
+
+from cleveragents.domain.job import JobState
+from cleveragents.interfaces.desk.job_account import cancelled, job_account
+from cleveragents.interfaces.server.access import Operator, Viewer
+from cleveragents.interfaces.server.accounts import account_as
+from cleveragents.interfaces.server.listing import Limit, Listing
+from cleveragents.interfaces.server.service import Here
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["jobs"])
+
+_ID = r"^[!-~]+$"
+_EXAMPLE = "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"
+
+JobId = Annotated[str, Path(max_length=100, pattern=_ID, examples=[_EXAMPLE])]
+AfterJob = Annotated[
+    str | None,
+    Query(max_length=100, pattern=_ID, description="what `next` of the last piece said", examples=[_EXAMPLE]),
+]
+States = Annotated[
+    list[JobState] | None, Query(description="only these; may be repeated", examples=[["running"]])
+]
+
+
+class JobAccount(BaseModel):
+    """A job. What it was given and what it said are masked."""
+
+    id: str = Field(examples=[_EXAMPLE])
+    kind: str = Field(examples=["plan:01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"])
+    state: JobState = Field(examples=["running"])
+    attempt: int = Field(description="how often it was begun", examples=[1])
+    max_attempts: int = Field(examples=[3])
+    priority: int = Field(description="higher goes first", examples=[0])
+    worker: str | None = Field(description="who runs it", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
+    created: str = Field(examples=["2026-11-15T12:00:00Z"])
+    updated: str = Field(examples=["2026-11-15T12:00:01Z"])
+    not_before: str = Field(
+        description="it is begun at this moment at the earliest", examples=["2026-11-15T12:00:00Z"]
+    )
+    cancel_reason: str | None = Field(examples=[None])
+    error: str | None = Field(examples=[None])
+    key: str | None = Field(description="of two jobs with one key the second is the first", examples=[None])
+    payload: JsonValue = Field(examples=[{"plan_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"}])
+    result: JsonValue = Field(examples=[None])
+
+
+class JobCancel(BaseModel):
+    """Why a job is cancelled."""
+
+    reason: str = Field("cancelled by the user", min_length=1, max_length=500, examples=["wrong branch"])
+
+
+@router.get("/jobs", operation_id="listJobs")
+def list_jobs(
+    here: Here, who: Viewer, state: States = None, limit: Limit = 100, after: AfterJob = None
+) -> Listing[JobAccount]:
+    """Lists jobs, oldest first."""
+    found = here.container.jobs.list(states=state or (), limit=limit + 1, after=after)
+    piece = found[:limit]
+    items = [account_as(JobAccount, job_account(job)) for job in piece]
+    return Listing[JobAccount](items=items, next=piece[-1].id if len(found) > limit else None)
+
+
+@router.get("/jobs/{job_id}", operation_id="getJob")
+def get_job(job_id: JobId, here: Here, who: Viewer) -> JobAccount:
+    """Shows everything about one job."""
+    return account_as(JobAccount, job_account(here.container.jobs.get(job_id)))
+
+
+@router.post("/jobs/{job_id}/cancel", operation_id="cancelJob")
+def cancel_job(job_id: JobId, here: Here, who: Operator, body: JobCancel | None = None) -> JobAccount:
+    """Cancels a job. A queued one is cancelled at once; a running one is told to stop, and its processes end
+    after a grace. Cancelling it again changes nothing."""
+    container = here.container
+    reason = (body or JobCancel.model_construct()).reason
+    job = cancelled(container.jobs, job_id, reason, now=container.clock.now())
+    return account_as(JobAccount, job_account(job))

@@ -1,0 +1,107 @@
+"""Resources: which repositories plans may run on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from cleveragents.domain.project import ResourceKind
+from cleveragents.errors import InvalidResource
+from cleveragents.interfaces.desk.project_account import DEFAULT_BRANCH, add_directory, resource_account
+from cleveragents.interfaces.server.access import Admin, Viewer
+from cleveragents.interfaces.server.accounts import NamePath, account_as
+from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
+from cleveragents.interfaces.server.service import Here
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["projects"])
+
+InProject = Annotated[str | None, Query(max_length=64, description="only those of this", examples=["shop"])]
+
+
+class NewResource(BaseModel):
+    """A repository that plans may run on: `path` or `remote`, one of them."""
+
+    name: str = Field(max_length=64, description="lower case letters, digits and ._-", examples=["shop-main"])
+    project: str = Field(max_length=64, examples=["shop"])
+    path: str | None = Field(
+        None, max_length=4_096, description="a directory of the server's machine", examples=[None]
+    )
+    remote: str | None = Field(
+        None,
+        max_length=4_096,
+        description="the address of a git repository, without a password",
+        examples=["git@git.example:shop.git"],
+    )
+    branch: str | None = Field(
+        None,
+        max_length=200,
+        description=f"what plans on a remote begin with and are applied to; {DEFAULT_BRANCH} if not said",
+        examples=["main"],
+    )
+
+
+class ResourceAccount(BaseModel):
+    """A resource."""
+
+    name: str = Field(examples=["shop-main"])
+    project: str = Field(examples=["shop"])
+    kind: ResourceKind = Field(examples=["remote"])
+    location: str = Field(examples=["git@git.example:shop.git"])
+    branch: str | None = Field(description="of a remote", examples=["main"])
+    created: str = Field(examples=["2026-11-15T12:00:00Z"])
+
+
+@router.get("/resources", operation_id="listResources")
+def list_resources(
+    here: Here, who: Viewer, project: InProject = None, limit: Limit = 100, after: After = None
+) -> Listing[ResourceAccount]:
+    """Lists resources by name, of a project or of all."""
+    store = here.container.projects
+    if project is not None:
+        store.get(project)
+    known = [account_as(ResourceAccount, resource_account(one)) for one in store.resources(project)]
+    return piece_of(known, lambda resource: resource.name, limit, after)
+
+
+@router.post("/resources", status_code=201, operation_id="addResource")
+def add_resource(resource: NewResource, here: Here, who: Admin) -> ResourceAccount:
+    """Lets plans run on a repository: a directory of the server's machine, or a git remote that workers on
+    any machine can reach."""
+    container = here.container
+    now = container.clock.now()
+    if (resource.path is None) == (resource.remote is None):
+        raise InvalidResource("resource", resource.name, "say `path` or `remote`, one of them")
+    if resource.remote is not None:
+        added = container.projects.add_resource(
+            resource.name,
+            resource.project,
+            ResourceKind.REMOTE,
+            resource.remote,
+            branch=resource.branch or DEFAULT_BRANCH,
+            now=now,
+        )
+    else:
+        added = add_directory(
+            container.projects, resource.name, resource.project, _directory(resource), now=now
+        )
+    return account_as(ResourceAccount, resource_account(added))
+
+
+@router.delete("/resources/{name}", status_code=204, operation_id="removeResource")
+def remove_resource(name: NamePath, here: Here, who: Admin) -> None:
+    """Lets no new plan run on a repository. Its files stay, and plans that run on it go on."""
+    here.container.projects.remove_resource(name, now=here.container.clock.now())
+
+
+def _directory(resource: NewResource) -> Path:
+    path = resource.path or ""
+    if resource.branch is not None:
+        raise InvalidResource("resource", resource.name, "`branch` is for a `remote`")
+    if "\0" in path or not Path(path).is_absolute():  # guard: it depends on no directory of the server's
+        raise InvalidResource("resource", resource.name, "`path` has to be absolute")
+    return Path(path)
