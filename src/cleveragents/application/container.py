@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
     from cleveragents.application.services.async_worker import AsyncWorker
+    from cleveragents.application.services.job_engine import JobEngine
     from cleveragents.application.services.job_handlers import JobHandler
     from cleveragents.infrastructure.events.audit import DurableAuditLog
     from cleveragents.infrastructure.events.reactive import ReactiveEventBus
@@ -134,6 +135,7 @@ class Container:
         self._context_steps = Part(self._scope, self._build_context_steps, lambda one: one.close(0.0))
         self._models = Part(self._scope, self._build_models)
         self._workers: list[AsyncWorker] = []
+        self._engine = Part(self._scope, self._build_engine)
         self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
 
     @property
@@ -218,16 +220,24 @@ class Container:
         """Runs actors' graphs, on one loop for all plans of this process."""
         return self._actor_runner.get()
 
-    def worker(
-        self, handlers: Mapping[str, JobHandler], *, name: str, concurrency: int | None = None
-    ) -> AsyncWorker:
-        """A worker for these kinds of jobs, to be started by the caller and closed with the container.
+    @property
+    def engine(self) -> JobEngine:
+        """Who hands out jobs of shared queues. `ConfigurationError`."""
+        return self._engine.get()
 
-        It runs as many at once as the settings say, unless the caller does.
-        """
+    def worker(
+        self,
+        handlers: Mapping[str, JobHandler],
+        *,
+        name: str,
+        concurrency: int | None = None,
+        queue: str | None = None,
+    ) -> AsyncWorker:
+        """A worker for these kinds of jobs, and for those of that shared queue; to be started by the caller
+        and closed with the container. It runs as many at once as the settings say, unless the caller does."""
         at_once = concurrency or self.settings.worker.concurrency
         return Part(
-            self._scope, lambda: self._build_worker(handlers, name, at_once), lambda w: w.close()
+            self._scope, lambda: self._build_worker(handlers, name, at_once, queue), lambda w: w.close()
         ).get()
 
     def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
@@ -341,23 +351,20 @@ class Container:
         breaker = CircuitBreaker(failure_threshold=sys.maxsize, clock=self.clock.monotonic)
         return ParallelStrategyExecutor(breaker, clock=self.clock.monotonic)
 
-    def _build_worker(self, handlers: Mapping[str, JobHandler], name: str, concurrency: int) -> AsyncWorker:
-        from cleveragents.application.services.async_worker import AsyncWorker
-        from cleveragents.application.services.worker_options import WorkerOptions
+    def _build_worker(
+        self, handlers: Mapping[str, JobHandler], name: str, concurrency: int, queue: str | None
+    ) -> AsyncWorker:
+        from cleveragents.application.engine_parts import worker_for
 
-        settings = self.settings.worker
-        options = WorkerOptions(
-            name=name,
-            concurrency=concurrency,
-            lease_seconds=settings.lease_seconds,
-            heartbeat_seconds=settings.heartbeat_seconds,
-            poll_seconds=settings.poll_seconds,
-            cancel_grace_seconds=settings.cancel_grace_seconds,
-        )
         self._relay.get()
-        worker = AsyncWorker(self.jobs, handlers, self.clock, self.processes, options, faults=self.faults)
+        worker = worker_for(self, handlers, name, concurrency, queue)
         self._workers.append(worker)
         return worker
+
+    def _build_engine(self) -> JobEngine:
+        from cleveragents.application.engine_parts import engine_for
+
+        return engine_for(self)
 
     def _build_bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
         from cleveragents.langgraph.bridge import RxPyLangGraphBridge

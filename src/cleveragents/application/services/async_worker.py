@@ -225,6 +225,14 @@ class AsyncWorker:
         self._watch.wake()
         return job
 
+    def wake(self) -> None:
+        """Looks for a job now, and not only when its next look is due."""
+        self._claims.wake()
+
+    def stop_claiming(self) -> None:
+        """Claims nothing more; what runs goes on."""
+        self._table.stop_accepting()
+
     def drain(self, timeout: float) -> bool:
         """Claims nothing more and lets running jobs end; True if all did within the time.
 
