@@ -409,7 +409,7 @@ TESTS: dict[str, list[str]] = {
     ],
     "interfaces/desk/spending.py": [f"{UNIT}cli_goals.py"],
     "interfaces/cli/plan_ending.py": [f"{UNIT}guards_cli.py", f"{UNIT}cli_run_background.py"],
-    "interfaces/cli/plan_changes.py": [f"{UNIT}cli_left_out.py"],
+    "interfaces/desk/reviewing.py": [f"{UNIT}cli_left_out.py"],
     "interfaces/cli/plan_work.py": [
         f"{UNIT}cli_plans.py",
         f"{UNIT}cli_plans_told.py",

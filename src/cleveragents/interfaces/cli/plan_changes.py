@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.changes import changes_of, summary_of
 from cleveragents.interfaces.desk.reach import ensure_reachable
 from cleveragents.interfaces.desk.remains import ensure_diffable
+from cleveragents.interfaces.desk.reviewing import ensure_reviewable, is_meant, review_files
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -75,7 +75,7 @@ def diff_of_plan(
     ensure_diffable(parts, plan)
     ensure_reachable(parts, plan)
     if output.for_programs:
-        rows = [row for row in changes_of(parts, plan) if _is_meant(str(row["path"]), paths)]
+        rows = [row for row in changes_of(parts, plan) if is_meant(str(row["path"]), paths)]
         output.table(rows, [], empty="")
         return
     text = b""
@@ -118,23 +118,13 @@ def review_plan(
       agents plan review 7QX2 --accept src/generated.py
       agents plan review 7QX2 --changeset 01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C
     """
-    from cleveragents.domain.review import ReviewKind
-    from cleveragents.errors import PlanError
-
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
     if not paths and not changesets:
         raise click.UsageError("name files, or changesets with --changeset")
-    if plan.state.running or plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value}; a review comes between run and apply")
-    ensure_reachable(parts, plan)
-    files = _meant_files(parts, plan, paths)
-    _ensure_known(parts, plan, changesets)
-    with parts.rewriting.unmerged(plan):  # guard: what is merged is reviewed with the whole
-        for path in files:
-            parts.result.review(plan, ReviewKind.PATH, path, accepted=not reject)
-        for changeset in changesets:
-            parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=not reject)
+    ensure_reviewable(parts, plan)
+    verdicts = [(path, not reject) for path in paths]
+    files = review_files(parts, plan, verdicts, [(one, not reject) for one in changesets])
     for name in (*files, *changesets):
         again = "" if not reject else f"; `agents plan review {plan.id} --accept …` takes it in again"
         progress(f"{'left out' if reject else 'taken in'}: {name}{again}")
@@ -221,36 +211,3 @@ def _options(stat: bool, name_only: bool) -> list[str]:
     if stat:
         return ["--stat"]
     return ["--name-only"] if name_only else diff_options()
-
-
-def _is_meant(path: str, names: Sequence[str]) -> bool:
-    """Whether one of the names is that file, or a directory above it; without names all are meant."""
-    plain = [name.rstrip("/").removeprefix("./") for name in names]
-    return not names or any(
-        name in ("", ".") or path == name or path.startswith(f"{name}/") for name in plain
-    )
-
-
-def _meant_files(parts: PlanParts, plan: Plan, names: Sequence[str]) -> list[str]:
-    """Every changed file that is named. `PlanError` if one names nothing, and then none was reviewed."""
-    from cleveragents.errors import PlanError
-
-    entries = [change.entry for change in parts.history.changes(plan.id)]
-    known = sorted({path for entry in entries for path in (entry.path, entry.old_path) if path is not None})
-    found: list[str] = []
-    for name in names:
-        meant = [path for path in known if _is_meant(path, [name])]
-        if not meant:
-            remedy = f"`agents plan diff {plan.id} --name-only` shows what it changed"
-            raise PlanError(plan.id, f"it changed no file {name!r}; {remedy}")
-        found += meant
-    return found
-
-
-def _ensure_known(parts: PlanParts, plan: Plan, changesets: Sequence[str]) -> None:
-    from cleveragents.errors import PlanError
-
-    known = {changeset.id for changeset in parts.changesets.of_plan(plan.id)}
-    for unknown in (changeset for changeset in changesets if changeset not in known):
-        remedy = f"`agents plan log {plan.id} NUMBER` shows a call's"
-        raise PlanError(plan.id, f"it has no changeset {unknown!r}; {remedy}")

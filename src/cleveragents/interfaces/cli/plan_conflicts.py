@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.merge_conflict import KeptConflict, Take
-from cleveragents.domain.path_spelling import named_by, shown
-from cleveragents.interfaces.cli.output import Output, Row, counted, format_option, printable, progress
+from cleveragents.domain.path_spelling import named_by
+from cleveragents.interfaces.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.interfaces.cli.plan_account import told_plan
 from cleveragents.interfaces.cli.plan_view import plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.conflicts import conflict_with_sides
 from cleveragents.interfaces.desk.reach import ensure_reachable
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
-    from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.domain.plan import Plan
 
 __all__ = ["resolve_conflicts"]
@@ -86,7 +86,7 @@ def _told_conflicts(output: Output, container: Container, plan: Plan) -> None:
     found = container.plan_parts.merging.open_conflicts(plan.id)
     sandbox = container.plan_parts.sandboxes.open(plan.id) if found else None
     if output.for_programs or sandbox is None:
-        rows = [_row(conflict, sandbox) for conflict in found if sandbox is not None]
+        rows = [conflict_with_sides(conflict, sandbox) for conflict in found if sandbox is not None]
         output.table(rows, [], empty=f"plan {plan.id} has no open conflict")
         return
     for conflict in found:
@@ -97,27 +97,3 @@ def _told_conflicts(output: Output, container: Container, plan: Plan) -> None:
     progress(
         f"`agents plan resolve {plan.id} PATH --ours`, `--theirs`, or `--edited` after you edited it there"
     )
-
-
-def _row(conflict: KeptConflict, sandbox: Sandbox) -> Row:
-    from cleveragents.application.services.conflict_words import side_in_short
-
-    def side(take: Take) -> Row:
-        path, state = conflict.side(take)
-        return {
-            "is": side_in_short(conflict, take),
-            "path": shown(path),
-            "mode": None if state is None else f"{state.mode:o}",
-            "content": None if state is None else state.content,
-        }
-
-    return {
-        "path": conflict.shown_path,
-        "kind": conflict.kind,
-        "marked": conflict.marked,
-        "sub_plan": conflict.plan_id,
-        "title": conflict.title,
-        "file": str(sandbox.root / conflict.path) if conflict.path == conflict.shown_path else None,
-        "ours": side(Take.OURS),
-        "theirs": side(Take.THEIRS),
-    }

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.budget import Limits
-from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.output import Output, counted, format_option, printable, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.usage import as_usage
 from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.corrections import undoing_fields
 from cleveragents.interfaces.desk.reach import ensure_reachable
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _files(paths: Sequence[str]) -> str:
 
 def _show(output: Output, plan: Plan, undoing: Undoing) -> None:
     if output.for_programs:
-        output.record(_fields(plan, undoing))
+        output.record(undoing_fields(plan, undoing))
         return
     click.echo("superseded:")
     for decision in undoing.superseded:
@@ -189,22 +189,3 @@ def _show(output: Output, plan: Plan, undoing: Undoing) -> None:
 
 def _line(decision: Decision) -> str:
     return printable(f"{decision.number}. {decision.made.question} → {decision.made.choice}")
-
-
-def _fields(plan: Plan, undoing: Undoing) -> dict[str, JsonValue]:
-    return {
-        "plan": plan.id,
-        "decision": undoing.decision.number,
-        "superseded": tuple(
-            {"number": one.number, "question": one.made.question, "choice": one.made.choice}
-            for one in undoing.superseded
-        ),
-        "checkpoint": undoing.checkpoint,
-        "calls": undoing.calls,
-        "steps": undoing.tasks,
-        "files": undoing.paths,
-        "edits_lost": undoing.edits_lost,
-        "edits_kept": undoing.edits_kept,
-        "sub_plans": undoing.sub_plans,
-        "sub_plans_kept": undoing.sub_plans_kept,
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +19,11 @@ from cleveragents.interfaces.cli.usage import as_usage
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.calls import spelt_arguments
 from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
-from cleveragents.interfaces.desk.meanings import meaning_of, what_it_waits_for
+from cleveragents.interfaces.desk.deciding import answered_call, ensure_decidable
+from cleveragents.interfaces.desk.meanings import meaning_of
 from cleveragents.interfaces.desk.reach import ensure_reachable
 from cleveragents.interfaces.desk.remains import applied_commit, ensure_undoable
 from cleveragents.interfaces.desk.spending import raise_limits
-from cleveragents.interfaces.desk.wording import on_one_line
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -68,7 +67,7 @@ def apply_plan(session: Session, plan_id: str, message: str | None, output: Outp
     plan = found_plan(parts, plan_id)
     if not plan.state.ended:
         ensure_reachable(parts, plan)
-    _ensure_decidable(plan)
+    ensure_decidable(plan)
     if message is not None:
         ensure_can_commit(Path(plan.resource))
     tell_left_out(parts, plan)
@@ -141,7 +140,7 @@ def reject_plan(session: Session, plan_id: str, output: Output) -> None:
     """
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
-    _ensure_decidable(plan, failed_too=True)
+    ensure_decidable(plan, failed_too=True)
     plan = parts.lifecycle.reject(plan)
     told_plan(output, parts, plan)
 
@@ -222,7 +221,7 @@ def resume_plan(
     if not plan.state.ended:
         ensure_reachable(parts, plan)
     if plan.phase is Phase.APPLY and not plan.state.ended:
-        _ensure_decidable(plan)
+        ensure_decidable(plan)
         try:
             apply_now(parts, plan, None)
         finally:
@@ -239,39 +238,11 @@ def resume_plan(
 
 def _answered(parts: PlanParts, plan_id: str, number: int | None, *, granted: bool) -> Plan:
     """The plan, with the answer to the call that is shown, and to no other."""
-    plan = found_plan(parts, plan_id)
-    if plan.state is PlanState.WAITING:
-        ensure_reachable(parts, plan)
-    call = parts.lifecycle.asking(plan)
-    if call is not None and number is None:
-        number = call.number
-    plan = parts.lifecycle.answer(plan, granted, number)
+    plan, call = answered_call(parts, plan_id, number, granted=granted)
     if call is not None:
         what = redact_text(spelt_arguments(call.arguments))
-        progress(f"{'allowed' if granted else 'denied'}: call {number}, {call.tool}: {what}")
+        progress(f"{'allowed' if granted else 'denied'}: call {call.number}, {call.tool}: {what}")
     return plan
-
-
-def _ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
-    """`PlanError`, with what can be done instead, unless there is a result to take or leave."""
-    from cleveragents.errors import PlanError
-
-    if plan.parent_id is not None and not failed_too:
-        whole = f"`agents plan apply {plan.root}` applies that, with all of its parts"
-        raise PlanError(plan.id, f"it is a part of plan {plan.root}; {whole}")
-    if plan.state is PlanState.APPLIED:
-        raise PlanError(plan.id, f"it is applied already; `agents plan undo {plan.id}` takes it back")
-    if plan.state.ended:
-        raise PlanError(plan.id, f"it is {plan.state.value}, which is final; run it anew if you want it")
-    if plan.state is PlanState.WAITING:
-        waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
-        what = on_one_line(what_it_waits_for(plan))
-        raise PlanError(plan.id, f"it waits: {what}; {waiting.get('remedy')}")
-    if plan.state.running:
-        again = f"wait for it, or `agents plan cancel {plan.id}` it; `agents plan show {plan.id}` says more"
-        raise PlanError(plan.id, f"it is not done yet ({plan.phase.value}/{plan.state.value}); {again}")
-    if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
-        raise PlanError(plan.id, f"it failed and has no result; `agents plan resume {plan.id}` tries again")
 
 
 def worked_on(

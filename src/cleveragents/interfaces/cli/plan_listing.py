@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.application.services.plan_family import left_out_of, short_of, title_with_goal, wanted_parts
+from cleveragents.application.services.plan_family import short_of, title_with_goal
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.plan import PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.narrow import is_narrow
 from cleveragents.interfaces.cli.output import Output, ago, format_option, progress
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.accounts import fields_of
+from cleveragents.interfaces.desk.listing import children_in, in_families, listed, row_of
 from cleveragents.interfaces.desk.meanings import goal_of, state_in_short
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ __all__ = ["list_plans"]
 
 Row = dict[str, JsonValue]
 
-_PAGE = 1000
 _STATES = tuple(state.value for state in PlanState)
 
 
@@ -71,11 +71,11 @@ def list_plans(
     parts = container.plan_parts
     resource = str(find_resource(Path.cwd())[0]) if here else None
     wanted = [PlanState(state) for state in states]
-    found, more = _listed(parts, wanted, resource, limit, after, every)
+    found, more = listed(parts, wanted, resource, limit, after, every)
     last = found[-1].id if found else ""
-    found = _in_families(found)
+    found = in_families(found)
     known, now = {plan.id for plan in found}, container.clock.now()
-    split = parts.plans.children_of([plan.id for plan in found if wanted_parts(plan)])
+    split = children_in(parts, found)
     rows = [
         _row(parts, plan, split.get(plan.id, ()), output, now, below=plan.parent_id in known)
         for plan in found
@@ -103,15 +103,9 @@ def _row(
     parts: PlanParts, plan: Plan, children: Sequence[Plan], output: Output, now: datetime, *, below: bool
 ) -> Row:
     """One that is not `below` its parent in the list names it."""
-    row = fields_of(plan)
     if output.for_programs:
-        done = sum(child.standing == (Phase.EXECUTE, PlanState.COMPLETE) for child in children)
-        return row | {
-            "sub_plans": max(wanted_parts(plan), len(children)),
-            "sub_plans_done": done,
-            "sub_plans_left_out": len(left_out_of(parts, plan)),
-        }
-    row |= {"goal": goal_of(plan)}
+        return row_of(parts, plan, children)
+    row = fields_of(plan) | {"goal": goal_of(plan)}
     if plan.parent_id is not None:
         whole = "" if below else f" (part of {short_of(plan.parent_id)})"
         row |= {"goal": f"{'  ' * plan.depth * below}{title_with_goal(plan)}{whole}"}
@@ -120,47 +114,3 @@ def _row(
     if output.for_eyes:
         row |= {"updated": ago(plan.updated_at, now), "state": state_in_short(parts, plan)}
     return row
-
-
-def _listed(
-    parts: PlanParts,
-    wanted: Sequence[PlanState],
-    resource: str | None,
-    limit: int,
-    after: str | None,
-    every: bool,
-) -> tuple[list[Plan], bool]:
-    """The plans, and whether there are others: the first ones after a plan, or else the latest."""
-    found: list[Plan] = []
-    forward = after is not None
-    while page := parts.plans.list(states=wanted, resource=resource, limit=_PAGE, after=after):
-        after = page[-1].id
-        found += [
-            plan
-            for plan in parts.lifecycle.all_reconciled(page)
-            if (not wanted or plan.state in wanted) and (every or _is_for_a_person(plan))
-        ]
-        if forward and len(found) > limit:
-            break
-    more = len(found) > limit
-    return (found[:limit] if forward else found[-limit:]), more
-
-
-def _is_for_a_person(plan: Plan) -> bool:
-    """Whether it is anything to a user by itself: a sub-plan is where it cannot go on without one."""
-    if plan.parent_id is None:
-        return True
-    return plan.state is PlanState.WAITING and not waits_for_sub_plans(plan)
-
-
-def _in_families(plans: Sequence[Plan]) -> list[Plan]:
-    """Sub-plans after their parents; those whose parent is not among them stay where they are."""
-    known = {plan.id for plan in plans}
-    children: dict[str | None, list[Plan]] = {}
-    for plan in plans:
-        children.setdefault(plan.parent_id if plan.parent_id in known else None, []).append(plan)
-
-    def family(parent: str | None) -> list[Plan]:
-        return [one for plan in children.get(parent, ()) for one in (plan, *family(plan.id))]
-
-    return family(None)

@@ -12,7 +12,6 @@ from cleveragents.application.services.plan_family import title_with_goal
 from cleveragents.domain.decision import Decision, DecisionState
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
-from cleveragents.errors import PlanError
 from cleveragents.interfaces.cli.output import (
     Output,
     counted,
@@ -23,7 +22,16 @@ from cleveragents.interfaces.cli.output import (
 )
 from cleveragents.interfaces.cli.plan_view import plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
-from cleveragents.interfaces.desk.accounts import correction_rows, found_plan, part_rows
+from cleveragents.interfaces.desk.accounts import found_plan, part_rows
+from cleveragents.interfaces.desk.decisions import (
+    additions_to,
+    decision_named,
+    decision_rows,
+    ended_by,
+    explained,
+    shown_decisions,
+    steps_of,
+)
 from cleveragents.interfaces.desk.meanings import goal_of
 from cleveragents.interfaces.desk.wording import on_one_line
 
@@ -53,15 +61,12 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
     """
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
-    every = parts.thinking.decisions.of_plan(plan.id)
-    ended = _ended_by(parts.thinking.corrections.of_plan(plan.id))
-    shown = [d for d in every if superseded_too or d.state is DecisionState.ACTIVE]
-    added = _added(parts, plan) if superseded_too else []
     if output.for_programs:
-        rows = [{"kind": "decision", **_fields(decision, ended)} for decision in shown]
-        said = [{"kind": "correction", **row} for row in added]
-        output.table([*rows, *said, *_sub_plan_fields(parts, plan)], [], empty="")
+        output.table(decision_rows(parts, plan, superseded_too=superseded_too), [], empty="")
         return
+    ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
+    shown = shown_decisions(parts, plan, superseded_too=superseded_too)
+    added = additions_to(parts, plan) if superseded_too else []
     if not shown and not added and not part_rows(parts, plan):
         progress("nothing was decided in it: it has no strategist, or has not got that far")
         return
@@ -74,7 +79,7 @@ def tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: O
         tree.add(_plain(f"correction {row['number']}, in addition: {on_one_line(str(row['guidance']))}"))
     _grow_plans(tree, parts, plan)
     Console(no_color=not output.for_eyes, highlight=False).print(tree)
-    _tell_more(plan, every, shown)
+    _tell_more(parts, plan, shown)
 
 
 @click.command("explain")
@@ -91,15 +96,11 @@ def explain_decision(session: Session, plan_id: str, number: int, output: Output
     """
     parts = session.container().plan_parts
     plan = found_plan(parts, plan_id)
-    every = parts.thinking.decisions.of_plan(plan.id)
-    decision = next((one for one in every if one.number == number), None)
-    if decision is None:
-        known = f"there are {len(every)}: `agents plan tree {plan.id}`" if every else "there is none"
-        raise PlanError(plan.id, f"it has no decision {number}; {known}")
-    ended = _ended_by(parts.thinking.corrections.of_plan(plan.id))
     if output.for_programs:
-        output.record({**_fields(decision, ended), "steps": _steps_of(plan, decision)})
+        output.record(explained(parts, plan, number))
         return
+    decision = decision_named(parts, plan, number)
+    ended = ended_by(parts.thinking.corrections.of_plan(plan.id))
     made = decision.made
     fields: dict[str, JsonValue] = {"question": made.question, "choice": made.choice, "why": made.rationale}
     fields |= {
@@ -110,7 +111,7 @@ def explain_decision(session: Session, plan_id: str, number: int, output: Output
     fields["follows from"] = made.parent
     fields["decided by"] = made.made_by
     fields["decided at"] = timestamp(decision.created_at)
-    fields["carried out by"] = ", ".join(_steps_of(plan, decision))
+    fields["carried out by"] = ", ".join(steps_of(plan, decision))
     fields["state"] = decision.state.value
     correction = ended.get(number)
     if correction is not None:
@@ -141,28 +142,10 @@ def answer_plan(session: Session, plan_id: str, text: str, output: Output) -> No
     worked_on(container, plan, output)
 
 
-def _ended_by(corrections: Sequence[Correction]) -> Mapping[int, Correction]:
-    """The correction that ended each decision which no longer holds."""
-    return {number: one for one in corrections for number in one.made.superseded}
-
-
-def _added(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
-    """The corrections that ended nothing."""
-    return [row for row in correction_rows(parts, plan) if row["decision"] is None and not row["superseded"]]
-
-
-def _steps_of(plan: Plan, decision: Decision) -> tuple[str, ...]:
-    """The steps that carry it out, as far as they say so."""
-    from cleveragents.domain.strategy import Strategy
-
-    tasks = () if plan.strategy is None else Strategy.from_json(plan.strategy).tasks
-    return tuple(task.name for task in tasks if decision.number in task.decisions)
-
-
-def _tell_more(plan: Plan, every: Sequence[Decision], shown: Sequence[Decision]) -> None:
+def _tell_more(parts: PlanParts, plan: Plan, shown: Sequence[Decision]) -> None:
     if shown:
         progress(f"`agents plan explain {plan.id} NUMBER` says why")
-    hidden = len(every) - len(shown)
+    hidden = len(parts.thinking.decisions.of_plan(plan.id)) - len(shown)
     if hidden:
         progress(f"superseded: {counted(hidden, 'decision')}; --all shows them, and what ended them")
 
@@ -215,42 +198,3 @@ def _said(correction: Correction) -> str:
 
 def _plain(text: str) -> str:
     return printable(text).replace("[", "\\[")
-
-
-def _sub_plan_fields(parts: PlanParts, plan: Plan) -> list[dict[str, JsonValue]]:
-    """Those of all its sub-plans and theirs, each after its parent."""
-    children = {child.id: child for child in parts.plans.children(plan.id)}
-    found: list[dict[str, JsonValue]] = []
-    for row in part_rows(parts, plan):
-        child = children.get(str(row["id"]))
-        goal = None if child is None else redact_text(child.goal)
-        found.append({"kind": "sub-plan", "parent_plan": plan.id, "key": row["part"], "goal": goal, **row})
-        if child is not None:
-            found += _sub_plan_fields(parts, child)
-    return found
-
-
-def _fields(decision: Decision, ended: Mapping[int, Correction]) -> dict[str, JsonValue]:
-    made = decision.made
-    correction = ended.get(decision.number)
-    return {
-        "number": decision.number,
-        "parent": made.parent,
-        "question": made.question,
-        "choice": made.choice,
-        "rationale": made.rationale,
-        "alternatives": tuple({"choice": a.choice, "reason": a.reason} for a in made.alternatives),
-        "confidence": made.confidence,
-        "made_by": made.made_by,
-        "checkpoint": made.checkpoint,
-        "state": decision.state.value,
-        "superseded_by": None
-        if correction is None
-        else {
-            "correction": correction.number,
-            "decision": correction.made.decision,
-            "guidance": redact_text(correction.made.guidance),
-            "by_itself": correction.made.by_itself,
-        },
-        "created_at": timestamp(decision.created_at),
-    }

@@ -1,0 +1,82 @@
+"""Lists of plans: which of them are anything to a person, and what a row says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.application.services.plan_family import left_out_of, wanted_parts
+from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.plan import PlanState
+from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.interfaces.desk.accounts import fields_of
+from cleveragents.interfaces.desk.meanings import DONE
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["children_in", "in_families", "is_for_a_person", "listed", "row_of"]
+
+Row = dict[str, JsonValue]
+
+_PAGE = 1000
+
+
+def row_of(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
+    """One plan in a list, and how many of its sub-plans are done."""
+    done = sum(child.standing == DONE for child in children)
+    return fields_of(plan) | {
+        "sub_plans": max(wanted_parts(plan), len(children)),
+        "sub_plans_done": done,
+        "sub_plans_left_out": len(left_out_of(parts, plan)),
+    }
+
+
+def children_in(parts: PlanParts, plans: Sequence[Plan]) -> dict[str, Sequence[Plan]]:
+    """The sub-plans of those that have some."""
+    return dict(parts.plans.children_of([plan.id for plan in plans if wanted_parts(plan)]))
+
+
+def listed(
+    parts: PlanParts,
+    wanted: Sequence[PlanState],
+    resource: str | None,
+    limit: int,
+    after: str | None,
+    every: bool,
+) -> tuple[list[Plan], bool]:
+    """The plans, and whether there are others: the first ones after a plan, or else the latest."""
+    found: list[Plan] = []
+    forward = after is not None
+    while page := parts.plans.list(states=wanted, resource=resource, limit=_PAGE, after=after):
+        after = page[-1].id
+        found += [
+            plan
+            for plan in parts.lifecycle.all_reconciled(page)
+            if (not wanted or plan.state in wanted) and (every or is_for_a_person(plan))
+        ]
+        if forward and len(found) > limit:
+            break
+    more = len(found) > limit
+    return (found[:limit] if forward else found[-limit:]), more
+
+
+def is_for_a_person(plan: Plan) -> bool:
+    """Whether it is anything to a user by itself: a sub-plan is where it cannot go on without one."""
+    if plan.parent_id is None:
+        return True
+    return plan.state is PlanState.WAITING and not waits_for_sub_plans(plan)
+
+
+def in_families(plans: Sequence[Plan]) -> list[Plan]:
+    """Sub-plans after their parents; those whose parent is not among them stay where they are."""
+    known = {plan.id for plan in plans}
+    children: dict[str | None, list[Plan]] = {}
+    for plan in plans:
+        children.setdefault(plan.parent_id if plan.parent_id in known else None, []).append(plan)
+
+    def family(parent: str | None) -> list[Plan]:
+        return [one for plan in children.get(parent, ()) for one in (plan, *family(plan.id))]
+
+    return family(None)

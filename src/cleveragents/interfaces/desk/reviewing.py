@@ -1,0 +1,70 @@
+"""Which of a plan's changes count: files and changesets are left out before it is applied, or taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.review import ReviewKind
+from cleveragents.errors import PlanError
+from cleveragents.interfaces.desk.reach import ensure_reachable
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["ensure_reviewable", "is_meant", "review_files"]
+
+
+def ensure_reviewable(parts: PlanParts, plan: Plan) -> None:
+    """`PlanError` while it runs and once it has ended; `NeedsHuman` if its repository is out of reach."""
+    if plan.state.running or plan.state.ended:
+        raise PlanError(plan.id, f"it is {plan.state.value}; a review comes between run and apply")
+    ensure_reachable(parts, plan)
+
+
+def review_files(
+    parts: PlanParts,
+    plan: Plan,
+    verdicts: Sequence[tuple[str, bool]],
+    changesets: Sequence[tuple[str, bool]] = (),
+) -> list[str]:
+    """Takes each in or leaves it out, and returns the files that are meant. `PlanError` if one names nothing,
+    and then none was reviewed."""
+    files = [(path, taken) for name, taken in verdicts for path in _meant_files(parts, plan, [name])]
+    _ensure_known(parts, plan, [changeset for changeset, _ in changesets])
+    with parts.rewriting.unmerged(plan):  # guard: what is merged is reviewed with the whole
+        for path, taken in files:
+            parts.result.review(plan, ReviewKind.PATH, path, accepted=taken)
+        for changeset, taken in changesets:
+            parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=taken)
+    return [path for path, _ in files]
+
+
+def is_meant(path: str, names: Sequence[str]) -> bool:
+    """Whether one of the names is that file, or a directory above it; without names all are meant."""
+    plain = [name.rstrip("/").removeprefix("./") for name in names]
+    return not names or any(
+        name in ("", ".") or path == name or path.startswith(f"{name}/") for name in plain
+    )
+
+
+def _meant_files(parts: PlanParts, plan: Plan, names: Sequence[str]) -> list[str]:
+    """Every changed file that is named. `PlanError` if one names nothing, and then none was reviewed."""
+    entries = [change.entry for change in parts.history.changes(plan.id)]
+    known = sorted({path for entry in entries for path in (entry.path, entry.old_path) if path is not None})
+    found: list[str] = []
+    for name in names:
+        meant = [path for path in known if is_meant(path, [name])]
+        if not meant:
+            remedy = f"`agents plan diff {plan.id} --name-only` shows what it changed"
+            raise PlanError(plan.id, f"it changed no file {name!r}; {remedy}")
+        found += meant
+    return found
+
+
+def _ensure_known(parts: PlanParts, plan: Plan, changesets: Sequence[str]) -> None:
+    known = {changeset.id for changeset in parts.changesets.of_plan(plan.id)}
+    for unknown in (changeset for changeset in changesets if changeset not in known):
+        remedy = f"`agents plan log {plan.id} NUMBER` shows a call's"
+        raise PlanError(plan.id, f"it has no changeset {unknown!r}; {remedy}")
