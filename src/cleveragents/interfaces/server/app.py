@@ -34,6 +34,7 @@ ROUTES: tuple[str, ...] = (
     "projects",
     "resources",
     "about",
+    "page",
 )
 """The modules of `interfaces.server.routes`; a new resource is a new one of them. Each has a `router`, which
 is below /api, or a `root`, which is not, or both."""

@@ -55,7 +55,7 @@ export async function get(path, query = {}, { signal, as = "json" } = {}) {
     try {
       return await exchange(address, { signal }, as);
     } catch (error) {
-      const passing = error instanceof Problem && (error.isOffline || error.status === 503);
+      const passing = error instanceof Problem && (error.isOffline || error.status === 503 || error.status === 429);
       if (!passing || attempt >= RETRIES || signal?.aborted) throw error;
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * (attempt + 1)));
     }

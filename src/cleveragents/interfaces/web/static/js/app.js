@@ -1,0 +1,81 @@
+// The page's start: who is it, which view does the address mean, and what frames every view.
+
+import { html, render, useEffect, useErrorBoundary, useState } from "./ui.js";
+import { onSignedOut, session } from "./api.js";
+import { ErrorBox, Loading, Toasts } from "./components.js";
+import { navigate, useLocation } from "./router.js";
+import { SessionContext } from "./session.js";
+import { Shell } from "./shell.js";
+import { Board } from "./views/board.js";
+import { ContextExplorer } from "./views/context.js";
+import { ApiReference } from "./views/docs.js";
+import { AuditLog } from "./views/events.js";
+import { Jobs } from "./views/jobs.js";
+import { Login, tokenInAddress, logInFromAddress } from "./views/login.js";
+import { NewPlan } from "./views/new_plan.js";
+import { NotFound } from "./views/not_found.js";
+import { PlanPage } from "./plan/page.js";
+import { Projects } from "./views/projects.js";
+import { Users } from "./views/users.js";
+
+const VIEWS = [
+  [/^\/$/, () => html`<${Board} />`],
+  [/^\/plans\/([^/]+)$/, (id) => html`<${PlanPage} key=${id} id=${id} />`],
+  [/^\/new$/, () => html`<${NewPlan} />`],
+  [/^\/context$/, () => html`<${ContextExplorer} />`],
+  [/^\/events$/, () => html`<${AuditLog} />`],
+  [/^\/jobs$/, () => html`<${Jobs} />`],
+  [/^\/projects$/, () => html`<${Projects} />`],
+  [/^\/users$/, () => html`<${Users} />`],
+  [/^\/docs$/, () => html`<${ApiReference} />`],
+];
+
+function viewOf(path) {
+  for (const [pattern, view] of VIEWS) {
+    const found = pattern.exec(path);
+    if (found) return view(...found.slice(1).map(decodeURIComponent));
+  }
+  return html`<${NotFound} path=${path} />`;
+}
+
+/** What a view threw is shown in its place; the rest of the page goes on. Another address tries again. */
+function Guarded({ path, children }) {
+  const [error, forget] = useErrorBoundary((thrown) => console.error(thrown));
+  useEffect(() => forget(), [path]);
+  if (error) return html`<${ErrorBox} error=${error} title="This view failed" again=${forget} />`;
+  return children;
+}
+
+function App() {
+  const [who, setWho] = useState({ state: "asking" });
+  const { path } = useLocation();
+  const ask = async () => {
+    try {
+      const found = tokenInAddress() ? await logInFromAddress() : await session();
+      setWho({ state: "in", session: found });
+    } catch (error) {
+      setWho(error.status === 401 || error.status === 403 ? { state: "out", error } : { state: "lost", error });
+    }
+  };
+  useEffect(() => {
+    ask();
+    return onSignedOut(() => setWho({ state: "out" }));
+  }, []);
+  if (who.state === "asking") return html`<${Loading} what="Starting" />`;
+  if (who.state === "lost") {
+    return html`<main id="main" class="alone"><${ErrorBox} error=${who.error} again=${ask} /></main>`;
+  }
+  const entered = (found) => {
+    setWho({ state: "in", session: found });
+    if (location.pathname === "/login") navigate("/", { replace: true });
+  };
+  if (who.state === "out" || path === "/login") return html`<${Login} onEntered=${entered} error=${who.error} />`;
+  return html`<${SessionContext.Provider} value=${who.session}>
+    <${Shell} path=${path} onLeft=${() => setWho({ state: "out" })}>
+      <${Guarded} path=${path}>${viewOf(path)}<//>
+    <//>
+    <${Toasts} />
+  <//>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,117 @@
+// The frame around every view: navigation, whether we are connected, who is here, theme and shortcuts.
+
+import { html, useEffect, useState } from "./ui.js";
+import { logOut } from "./api.js";
+import { Button, Icon, Link } from "./components.js";
+import { Shortcuts, useKeys } from "./keys.js";
+import { navigate } from "./router.js";
+import { useSession } from "./session.js";
+import { useConnection } from "./stream.js";
+import { useTheme } from "./theme.js";
+
+const ICON = new URL("../icon.svg", import.meta.url).href;
+
+const PAGES = [
+  { to: "/", label: "Board", icon: "board", key: "g b" },
+  { to: "/context", label: "Context", icon: "search", key: "g c" },
+  { to: "/events", label: "Audit log", icon: "log", key: "g e" },
+  { to: "/jobs", label: "Jobs & workers", icon: "jobs", key: "g j" },
+  { to: "/projects", label: "Projects", icon: "folder", key: "g p" },
+  { to: "/users", label: "Users", icon: "users", key: "g u", role: "admin" },
+  { to: "/docs", label: "API", icon: "book", key: "g a" },
+];
+
+const CONNECTION = {
+  connecting: ["wait", "Connecting…", "The stream of events is being opened."],
+  live: ["good", "Live", "What you see changes as it happens."],
+  offline: ["bad", "Offline", "The server cannot be reached. What you see may be old; it is tried again."],
+};
+
+export function Shell({ path, onLeft, children }) {
+  const { may } = useSession();
+  const [theme, nextTheme] = useTheme();
+  const [helping, setHelping] = useState(false);
+  const [open, setOpen] = useState(false);
+  useEffect(() => setOpen(false), [path]);
+  const pages = PAGES.filter((page) => !page.role || may(page.role));
+  useKeys({
+    ...Object.fromEntries(pages.map((page) => [page.key, () => navigate(page.to)])),
+    "g n": () => may("operator") && navigate("/new"),
+    "?": () => setHelping(true),
+    t: nextTheme,
+  });
+  return html`<div class="shell">
+    <header class="side">
+      <div class="side-top">
+        <${Link} to="/" class="brand"><img src=${ICON} alt="" width="24" height="24" /> CleverAgents<//>
+        <button
+          type="button"
+          class="button button-quiet button-icon side-menu"
+          aria-label="Menu"
+          aria-expanded=${open ? "true" : "false"}
+          aria-controls="side-body"
+          onClick=${() => setOpen(!open)}
+        >
+          <${Icon} name=${open ? "close" : "menu"} />
+        </button>
+      </div>
+      <div id="side-body" class=${open ? "side-body side-open" : "side-body"}>
+        ${may("operator") &&
+        html`<${Link} to="/new" class="button button-primary side-new" aria-keyshortcuts="g n">
+          <${Icon} name="plus" />New plan
+        <//>`}
+        <nav aria-label="Pages">
+          <ul>
+            ${pages.map((page) => html`<li key=${page.to}><${Entry} page=${page} path=${path} /></li>`)}
+          </ul>
+        </nav>
+        <${Foot} theme=${theme} nextTheme=${nextTheme} onHelp=${() => setHelping(true)} onLeft=${onLeft} />
+      </div>
+    </header>
+    <${Banner} />
+    <main id="main" tabindex="-1">${children}</main>
+    ${helping && html`<${Shortcuts} onClose=${() => setHelping(false)} />`}
+  </div>`;
+}
+
+function Entry({ page, path }) {
+  const here = page.to === "/" ? path === "/" || path.startsWith("/plans/") : path === page.to;
+  return html`<${Link} to=${page.to} class="side-link" aria-current=${here ? "page" : undefined} aria-keyshortcuts=${page.key}>
+    <${Icon} name=${page.icon} />${page.label}
+  <//>`;
+}
+
+function Foot({ theme, nextTheme, onHelp, onLeft }) {
+  const { user, version } = useSession();
+  const [tone, word, meaning] = CONNECTION[useConnection()];
+  const leave = async () => {
+    await logOut().catch(() => {});
+    onLeft();
+  };
+  return html`<div class="side-foot">
+    <p class=${`connection tone-${tone}`} role="status" title=${meaning}>
+      <span class="dot" aria-hidden="true"></span>${word}
+    </p>
+    <div class="side-user">
+      <div class="cut">
+        <div class="cut">${user.name}</div>
+        <div class="small faint">${user.role}</div>
+      </div>
+      <${Button} kind="quiet" icon="out" label="Log out" onClick=${leave} />
+    </div>
+    <div class="side-tools">
+      <${Button} kind="quiet" icon=${{ auto: "auto", light: "sun", dark: "moon" }[theme]} label=${`Theme: ${theme}. Change it`} onClick=${nextTheme} />
+      <${Button} kind="quiet" icon="keys" label="Keyboard shortcuts" onClick=${onHelp} />
+      <span class="small faint">${version}</span>
+    </div>
+  </div>`;
+}
+
+/** Said at the top, too, once it matters: what is shown may be old. */
+function Banner() {
+  const connection = useConnection();
+  if (connection !== "offline") return null;
+  return html`<p class="banner" role="alert">
+    <${Icon} name="tone-bad" /> The server cannot be reached. What you see may be old; connecting again by itself.
+  </p>`;
+}

@@ -1,0 +1,106 @@
+// The plans, kept current: read once, then each row again when events name it. Bursts of events make one reading.
+
+import { useEffect, useState } from "./ui.js";
+import { all, get } from "./api.js";
+import { plansOf, ready, useEvents } from "./stream.js";
+
+const GATHER_MS = 120;
+const APART_MS = 1000; // between two readings, however many events there are
+const AT_ONCE = 5; // rows read one by one; for more the list is read again
+const MOST = 1000;
+
+let state = { plans: new Map(), loading: true, error: null };
+let loading = null;
+let timer = null;
+let readAt = -Infinity;
+const stale = new Set();
+const subjects = new Set();
+const listeners = new Set();
+
+/** {plans: rows, loading, error, reload}: all plans that are something to a person, as they change. */
+export function usePlans() {
+  const [now, setNow] = useState(state);
+  useEffect(() => {
+    listeners.add(setNow);
+    setNow(state);
+    reload();
+    return () => listeners.delete(setNow);
+  }, []);
+  useEvents(null, noteEvent);
+  return { ...now, plans: [...now.plans.values()], reload };
+}
+
+function set(next) {
+  state = { ...state, ...next };
+  for (const listener of listeners) listener(state);
+}
+
+function reload() {
+  loading ??= read().finally(() => {
+    loading = null;
+  });
+  return loading;
+}
+
+async function read() {
+  stale.clear();
+  try {
+    await ready();
+    const rows = await all("/plans", {}, { most: MOST });
+    set({ plans: new Map(rows.map((row) => [row.id, row])), loading: false, error: null });
+  } catch (error) {
+    set({ loading: false, error });
+  }
+}
+
+function noteEvent(event) {
+  if (event.type === "reset") {
+    reload();
+    return;
+  }
+  if (event.type.startsWith("user.") || event.type.startsWith("access.")) return;
+  if (/^(plan|approval|conflict|budget)\./.test(event.type)) subjects.add(event.subject);
+  for (const id of plansOf(event)) stale.add(id);
+  plan();
+}
+
+function plan() {
+  timer ??= setTimeout(refresh, Math.max(GATHER_MS, readAt + APART_MS - performance.now()));
+}
+
+async function refresh() {
+  timer = null;
+  readAt = performance.now();
+  if (loading) await loading;
+  // An id that is not on the board is asked for only if it is a plan's: jobs and changesets have ids, too.
+  const known = [...stale].filter((id) => state.plans.has(id) || subjects.has(id));
+  stale.clear();
+  subjects.clear();
+  if (known.length > AT_ONCE) {
+    await reload();
+  } else {
+    await Promise.all(known.map(refreshOne));
+  }
+  if (stale.size) plan();
+}
+
+async function refreshOne(id) {
+  try {
+    const row = rowOf(await get(`/plans/${encodeURIComponent(id)}`));
+    const plans = new Map(state.plans);
+    if (row.parent && !row.needs && !plans.has(id)) return;
+    plans.set(id, row);
+    set({ plans });
+  } catch (error) {
+    if (error.status !== 404) return;
+    const plans = new Map(state.plans);
+    plans.delete(id);
+    set({ plans });
+  }
+}
+
+/** An account of a plan as a row of the list. */
+function rowOf(account) {
+  const parts = account.sub_plans;
+  return { ...account, sub_plans: Array.isArray(parts) ? parts.length : parts };
+}

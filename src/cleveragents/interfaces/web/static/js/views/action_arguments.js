@@ -1,0 +1,40 @@
+// The arguments that an action takes, each as the field that its type asks for.
+
+import { html } from "../ui.js";
+import { get } from "../api.js";
+import { Loaded, Select, TextArea, TextField } from "../components.js";
+import { useLoad } from "../load.js";
+
+/** `values` by name; `onChange({name: value})` with the value as the API wants it. */
+export function ActionArguments({ action, values, onChange, wrong }) {
+  const load = useLoad((signal) => get(`/actions/${action}`, {}, { signal }), [action]);
+  return html`<${Loaded} load=${load} what="Reading the action">
+    ${(found) => found.arguments.map((one) => html`<${Argument} key=${one.name} about=${one} value=${values[one.name]} onChange=${(value) => onChange({ [one.name]: value })} error=${wrong[`arguments.${one.name}`]} />`)}
+  <//>`;
+}
+
+function Argument({ about, value, onChange, error }) {
+  const shared = { label: about.name, hint: about.description, optional: !about.required, error };
+  const placeholder = about.default === null || about.default === undefined ? undefined : String(about.default);
+  if (about.type === "bool" || about.type === "boolean") {
+    const options = [{ value: "", label: placeholder ?? "as usual" }, { value: "true", label: "yes" }, { value: "false", label: "no" }];
+    const said = value === undefined ? "" : String(value);
+    return html`<${Select} ...${shared} value=${said} options=${options} onInput=${(text) => onChange(text === "" ? "" : text === "true")} />`;
+  }
+  if (about.type === "list") {
+    const text = Array.isArray(value) ? value.join("\n") : "";
+    const hint = `${about.description ?? ""} One per line.`.trim();
+    const split = (typed) => onChange(typed === "" ? "" : typed.split("\n"));
+    return html`<${TextArea} ...${shared} hint=${hint} class="mono" rows="3" value=${text} onInput=${split} />`;
+  }
+  const numeric = about.type === "number" || about.type === "integer";
+  const take = (typed) => onChange(numeric && typed !== "" ? Number(typed) : typed);
+  return html`<${TextField}
+    ...${shared}
+    type=${numeric ? "number" : "text"}
+    step=${about.type === "number" ? "any" : undefined}
+    placeholder=${placeholder}
+    value=${value ?? ""}
+    onInput=${take}
+  />`;
+}

@@ -1,0 +1,141 @@
+// The board: every plan, those that need somebody first, live.
+
+import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
+import { Button, Empty, ErrorBox, Icon, Link, Loading, PageHead } from "../components.js";
+import { counted } from "../format.js";
+import { GROUPS, grouped, matches } from "../groups.js";
+import { useKeys } from "../keys.js";
+import { setQuery, useLocation } from "../router.js";
+import { useSession } from "../session.js";
+import { usePlans } from "../store.js";
+import { PlanRow } from "./plan_row.js";
+
+const LAYOUT = "cleveragents.board";
+const FEW = 8; // of what is done, before somebody asks for all
+
+export function Board() {
+  const { plans, loading, error, reload } = usePlans();
+  const { query } = useLocation();
+  const filter = { text: query.get("q") ?? "", project: query.get("project") ?? "", group: query.get("state") ?? "" };
+  const [layout, setLayout] = useState(() => localStorage.getItem(LAYOUT) ?? "list");
+  const search = useRef(null);
+  const body = useRef(null);
+  const shown = plans.filter((plan) => matches(plan, filter));
+  const filtering = Boolean(filter.text || filter.project || filter.group);
+  useKeys({ j: () => step(body.current, 1), k: () => step(body.current, -1), "/": () => search.current?.focus() });
+  const lay = (next) => {
+    localStorage.setItem(LAYOUT, next);
+    setLayout(next);
+  };
+  return html`
+    <${PageHead} title="Board">
+      <${LayoutChoice} layout=${layout} onChange=${lay} />
+    <//>
+    <${Filters} filter=${filter} plans=${plans} search=${search} />
+    <${Announced} plans=${plans} />
+    ${error && html`<${ErrorBox} error=${error} again=${reload} title="The plans cannot be read" />`}
+    ${loading && !plans.length && !error && html`<${Loading} what="Reading plans" />`}
+    ${!loading && !error && !plans.length && html`<${NoPlans} />`}
+    ${plans.length > 0 && !shown.length && html`<${NoMatch} />`}
+    <div ref=${body} class=${`board board-${layout}`}>
+      ${shown.length > 0 && html`<${Groups} plans=${shown} layout=${layout} filtering=${filtering} />`}
+    </div>
+  `;
+}
+
+function Groups({ plans, layout, filtering }) {
+  const groups = useMemo(() => grouped(plans), [plans]);
+  const [all, setAll] = useState(false);
+  return GROUPS.filter(({ name }) => groups[name].length || layout === "columns").map((group) => {
+    const rows = groups[group.name];
+    const cut = group.name === "done" && !all && !filtering && rows.length > FEW;
+    return html`<section key=${group.name} class=${`group tone-${group.tone}`} aria-labelledby=${`group-${group.name}`}>
+      <h2 id=${`group-${group.name}`} class="group-head">
+        <${Icon} name=${`tone-${group.tone}`} />${group.label}
+        <span class="group-count">${rows.length}</span>
+      </h2>
+      <ul class="group-rows">
+        ${(cut ? rows.slice(0, FEW) : rows).map((plan) => html`<${PlanRow} key=${plan.id} plan=${plan} />`)}
+      </ul>
+      ${!rows.length && html`<p class="group-empty">${group.empty}</p>`}
+      ${cut && html`<${Button} kind="quiet" small onClick=${() => setAll(true)}>Show all ${rows.length}<//>`}
+    </section>`;
+  });
+}
+
+function Filters({ filter, plans, search }) {
+  const projects = [...new Set(plans.map((plan) => plan.project).filter(Boolean))].sort();
+  const leave = (event) => event.key === "Escape" && event.currentTarget.blur();
+  return html`<search class="filters">
+    <div class="filter-text">
+      <${Icon} name="search" />
+      <input
+        ref=${search}
+        type="search"
+        aria-label="Filter plans by text"
+        placeholder="Filter by goal, state, repository…   /"
+        value=${filter.text}
+        onInput=${(event) => setQuery({ q: event.currentTarget.value })}
+        onKeyDown=${leave}
+      />
+    </div>
+    <select aria-label="State" onChange=${(event) => setQuery({ state: event.currentTarget.value })}>
+      <option value="" selected=${!filter.group}>All states</option>
+      ${GROUPS.map((one) => html`<option key=${one.name} value=${one.name} selected=${filter.group === one.name}>${one.label}</option>`)}
+    </select>
+    ${projects.length > 0 &&
+    html`<select aria-label="Project" onChange=${(event) => setQuery({ project: event.currentTarget.value })}>
+      <option value="" selected=${!filter.project}>All projects</option>
+      ${projects.map((one) => html`<option key=${one} value=${one} selected=${filter.project === one}>${one}</option>`)}
+    </select>`}
+  </search>`;
+}
+
+function LayoutChoice({ layout, onChange }) {
+  const choice = (name, label, icon) => html`<${Button}
+    small
+    kind=${layout === name ? "" : "quiet"}
+    icon=${icon}
+    aria-pressed=${layout === name ? "true" : "false"}
+    onClick=${() => onChange(name)}
+    >${label}<//
+  >`;
+  return html`<div class="layout-choice" role="group" aria-label="Layout">
+    ${choice("list", "List", "log")}${choice("columns", "Columns", "board")}
+  </div>`;
+}
+
+/** Said to screen readers when it changes: how many plans wait for somebody. */
+function Announced({ plans }) {
+  const { needs, review, running } = grouped(plans);
+  const words = [`${needs.length} need you`, `${review.length} to review`, `${running.length} running`];
+  return html`<p class="unseen" role="status" aria-live="polite">${plans.length ? `${counted(plans.length, "plan")}: ${words.join(", ")}` : ""}</p>`;
+}
+
+function NoPlans() {
+  const { may } = useSession();
+  return html`<${Empty} title="No plans yet" icon="board">
+    <p>
+      Start one with <code>agents run "…" --background</code>${may("operator") ? " or right here" : ""}. It works in a sandbox;
+      nothing of yours changes before you say so.
+    </p>
+    ${may("operator") && html`<${Link} to="/new" class="button button-primary"><${Icon} name="plus" />New plan<//>`}
+  <//>`;
+}
+
+function NoMatch() {
+  const clear = () => setQuery({ q: "", project: "", state: "" });
+  return html`<${Empty} title="No plan matches" icon="search">
+    <p>Other words, or no filter, show more.</p>
+    <${Button} onClick=${clear}>Clear the filter<//>
+  <//>`;
+}
+
+/** Moves the focus from plan to plan: the browser scrolls, Enter opens, a screen reader reads. */
+function step(board, by) {
+  const links = [...(board?.querySelectorAll("a.plan-link") ?? [])];
+  if (!links.length) return;
+  const at = links.indexOf(document.activeElement);
+  const next = at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(Math.max(at + by, 0), links.length - 1);
+  links[next].focus();
+}

@@ -1,0 +1,101 @@
+// Jobs and workers: what is queued and runs, and who works on it.
+
+import { html, useState } from "../ui.js";
+import { get, post } from "../api.js";
+import { Badge, Button, Code, Empty, Id, Link, Loaded, PageHead, StateBadge, Table, When, confirm, toast, toastProblem } from "../components.js";
+import { useLoad } from "../load.js";
+import { useSession } from "../session.js";
+import { useEvents } from "../stream.js";
+
+const PAGE = 100;
+const OVER = ["succeeded", "failed", "cancelled"];
+
+export function Jobs() {
+  return html`
+    <${PageHead} title="Jobs & workers" lead="A plan runs as a job that any worker can take; one whose worker dies is taken by another." />
+    <div class="stack"><${Workers} /><${JobList} /></div>
+  `;
+}
+
+function Workers() {
+  const load = useLoad((signal) => get("/workers", { limit: PAGE }, { signal }));
+  useEvents((event) => event.type === "reset" || /^(worker|job)\./.test(event.type), load.reload);
+  return html`<section aria-labelledby="workers">
+    <div class="section-head"><h2 id="workers">Workers</h2></div>
+    <${Loaded} load=${load} what="Reading workers">
+      ${({ items }) => items.length
+        ? html`<${Table} caption="Workers" columns=${WORKER_COLUMNS} rows=${items} />`
+        : html`<${Empty} title="Nobody works" icon="jobs"><p>Plans stay queued until somebody does. Start a worker:</p><${Code}>agents worker<//><//>`}
+    <//>
+  </section>`;
+}
+
+const WORKER_STATES = { working: ["good", "working"], draining: ["wait", "draining"], gone: ["off", "gone"], lost: ["bad", "lost"] };
+
+const WORKER_COLUMNS = [
+  {
+    name: "state",
+    label: "State",
+    cell: (row) => {
+      const [tone, word] = WORKER_STATES[row.state] ?? ["off", row.state];
+      return html`<${Badge} tone=${tone}>${word}<//>`;
+    },
+  },
+  { name: "name", label: "Name", wide: true, cell: (row) => html`${row.name} <span class="faint small">${row.host}, process ${row.pid}</span>` },
+  { name: "engine", label: "Engine", cell: (row) => row.engine },
+  { name: "queue", label: "Queue", cell: (row) => row.queue || html`<span class="faint">own</span>` },
+  { name: "running", label: "Busy", number: true, cell: (row) => `${row.running} / ${row.concurrency}` },
+  { name: "seen", label: "Heard of", cell: (row) => html`<${When} time=${row.seen} />` },
+];
+
+function JobList() {
+  const [after, setAfter] = useState(null);
+  const load = useLoad((signal) => get("/jobs", { limit: PAGE, after }, { signal }), [after]);
+  useEvents((event) => event.type === "reset" || event.type.startsWith("job."), load.reload, [load.reload]);
+  const { may } = useSession();
+  const columns = may("operator") ? [...JOB_COLUMNS, cancelColumn(load.reload)] : JOB_COLUMNS;
+  return html`<section aria-labelledby="jobs">
+    <div class="section-head"><h2 id="jobs">Jobs</h2></div>
+    <${Loaded} load=${load} what="Reading jobs">
+      ${({ items, next }) => html`
+        ${items.length
+          ? html`<${Table} caption="Jobs" columns=${columns} rows=${items} />`
+          : html`<${Empty} title="No jobs" icon="jobs"><p>Every plan that runs is a job. There is none yet.</p><//>`}
+        ${next && html`<${Button} small onClick=${() => setAfter(next)}>Older ones<//>`}
+        ${after && html`<${Button} small onClick=${() => setAfter(null)}>The latest<//>`}
+      `}
+    <//>
+  </section>`;
+}
+
+const JOB_COLUMNS = [
+  { name: "state", label: "State", cell: (row) => html`<${StateBadge} state=${row.state} />` },
+  { name: "kind", label: "What", cell: (row) => html`<${Kind} kind=${row.kind} />` },
+  { name: "attempt", label: "Attempt", number: true, cell: (row) => `${row.attempt} of ${row.max_attempts}` },
+  { name: "error", label: "Result", wide: true, cell: (row) => row.error ?? row.cancel_reason ?? "" },
+  { name: "worker", label: "Worker", cell: (row) => (row.worker ? html`<${Id} id=${row.worker} />` : "") },
+  { name: "updated", label: "Updated", cell: (row) => html`<${When} time=${row.updated} />` },
+  { name: "id", label: "Id", cell: (row) => html`<${Id} id=${row.id} />` },
+];
+
+function Kind({ kind }) {
+  const [what, plan] = kind.split(":");
+  if (!plan) return what;
+  return html`${what} <${Link} to=${`/plans/${plan}`}><${Id} id=${plan} /><//>`;
+}
+
+function cancelColumn(reload) {
+  const cancel = async (job) => {
+    if (!(await confirm({ title: "Cancel the job?", text: "What it started is stopped.", yes: "Cancel the job", danger: true }))) return;
+    try {
+      await post(`/jobs/${job.id}/cancel`, { reason: "cancelled on the page" });
+      toast("The job is being stopped.");
+      reload();
+    } catch (error) {
+      toastProblem(error);
+    }
+  };
+  const cell = (row) =>
+    OVER.includes(row.state) ? "" : html`<${Button} small kind="danger" onClick=${() => cancel(row)}>Cancel<//>`;
+  return { name: "cancel", label: "", cell };
+}

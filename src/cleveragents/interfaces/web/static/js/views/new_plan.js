@@ -1,0 +1,203 @@
+// A new plan: a goal in words or an action with arguments, where, who, and within which bounds.
+
+import { html, useRef, useState } from "../ui.js";
+import { all, get, newKey, post } from "../api.js";
+import { Button, ErrorBox, Loaded, PageHead, Select, TextArea, TextField, Toggle, toast } from "../components.js";
+import { useLoad } from "../load.js";
+import { navigate, useLocation } from "../router.js";
+import { ActionArguments } from "./action_arguments.js";
+import { NoResources } from "./no_resources.js";
+import { bodyOf, EMPTY, problemsOf } from "./plan_draft.js";
+
+const GOAL = "";
+
+export function NewPlan() {
+  const load = useLoad(async (signal) => {
+    const lists = ["/resources", "/actions", "/models", "/profiles"];
+    const [resources, actions, models, profiles] = await Promise.all(lists.map((path) => all(path, {}, { signal })));
+    return { resources, actions, models, profiles };
+  });
+  return html`
+    <${PageHead}
+      title="New plan"
+      lead="It works in a sandbox of its own. What it changes reaches your files when it is applied, not before."
+    />
+    <${Loaded} load=${load} what="Reading what there is">
+      ${(known) => (known.resources.length ? html`<${PlanForm} ...${known} />` : html`<${NoResources} />`)}
+    <//>
+  `;
+}
+
+function PlanForm({ resources, actions, models, profiles }) {
+  const { query } = useLocation();
+  const first = query.get("resource") ?? (resources.length === 1 ? resources[0].name : "");
+  const [draft, setDraft] = useState({ ...EMPTY, resource: first, goal: query.get("goal") ?? "" });
+  const [refused, setRefused] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const key = useRef(newKey());
+  const set = (entry) => {
+    setDraft((before) => ({ ...before, ...entry }));
+    key.current = newKey(); // what was changed is another plan
+  };
+  const wrong = problemsOf(draft, refused);
+  const send = async (event) => {
+    event.preventDefault();
+    if (busy) return;
+    const missing = problemsOf(draft, null, true);
+    if (Object.keys(missing).length) {
+      setRefused({ fields: missing });
+      event.currentTarget.querySelector("[data-first]")?.focus();
+      return;
+    }
+    setBusy(true);
+    setRefused(null);
+    try {
+      const made = await post("/plans", bodyOf(draft), { key: key.current });
+      toast("The plan is on its way.");
+      navigate(`/plans/${made.id ?? made.plan?.id}`);
+    } catch (problem) {
+      setRefused(problem);
+      setBusy(false);
+    }
+  };
+  const general = refused?.detail && !Object.keys(wrong).length;
+  return html`<form class="form" onSubmit=${send} noValidate>
+    <div class="form-part card card-body">
+      ${general && html`<${ErrorBox} error=${refused} title="The plan was refused" />`}
+      <${What} draft=${draft} set=${set} wrong=${wrong} actions=${actions} />
+      <${Select}
+        label="Repository"
+        value=${draft.resource}
+        onInput=${(resource) => set({ resource })}
+        error=${wrong.resource}
+        options=${[
+          { value: "", label: "Choose…", disabled: true },
+          ...resources.map((one) => ({ value: one.name, label: `${one.project} / ${one.name}` })),
+        ]}
+      />
+      <${TextArea}
+        label="Checks"
+        optional
+        rows="2"
+        class="mono"
+        placeholder="pytest -q"
+        hint="Commands that must succeed, one per line. They run in the sandbox."
+        value=${draft.checks}
+        onInput=${(checks) => set({ checks })}
+        error=${wrong.checks}
+      />
+      <${TextArea}
+        label="Invariants"
+        optional
+        rows="2"
+        placeholder="Change nothing under migrations/"
+        hint="What must hold whatever is done, one per line."
+        value=${draft.invariants}
+        onInput=${(invariants) => set({ invariants })}
+        error=${wrong.invariants}
+      />
+      <div class="form-actions">
+        <${Button} kind="primary" type="submit" busy=${busy} icon="play">Start the plan<//>
+        <span class="small faint">You can stop it at any time.</span>
+      </div>
+    </div>
+    <${Bounds} draft=${draft} set=${set} wrong=${wrong} models=${models} profiles=${profiles} />
+  </form>`;
+}
+
+function What({ draft, set, wrong, actions }) {
+  const usable = actions.filter((one) => !one.problem && one.name !== "builtin/goal" && one.name !== "builtin/goals");
+  const choices = [{ value: GOAL, label: "A goal in words" }, ...usable.map((one) => ({ value: one.name, label: one.name }))];
+  const described = usable.find((one) => one.name === draft.action)?.description;
+  return html`
+    <${Select}
+      label="What is to be done"
+      value=${draft.action}
+      onInput=${(action) => set({ action, arguments: {} })}
+      options=${choices}
+      hint=${described}
+      error=${wrong.action}
+    />
+    ${draft.action === GOAL
+      ? html`<${TextArea}
+          label="Goal"
+          rows="5"
+          autofocus
+          data-first
+          placeholder="Add a --json flag to the export command, with tests"
+          hint="Say what should be different afterwards, and how one can tell."
+          value=${draft.goal}
+          onInput=${(goal) => set({ goal })}
+          error=${wrong.goal}
+        />`
+      : html`<${ActionArguments}
+          key=${draft.action}
+          action=${draft.action}
+          values=${draft.arguments}
+          onChange=${(entry) => set({ arguments: { ...draft.arguments, ...entry } })}
+          wrong=${wrong}
+        />`}
+  `;
+}
+
+function Bounds({ draft, set, wrong, models, profiles }) {
+  const actors = useLoad(
+    async (signal) => (draft.resource ? all("/actors", { resource: draft.resource }, { signal }) : []),
+    [draft.resource],
+  );
+  const nameOf = (one) => one.name ?? one;
+  const usual = (label) => ({ value: "", label });
+  const number = (name, label, extra = {}) => html`<${TextField}
+    label=${label}
+    type="number"
+    min="0"
+    inputmode="decimal"
+    optional
+    value=${draft[name]}
+    onInput=${(value) => set({ [name]: value })}
+    error=${wrong[`limits.${name}`]}
+    ...${extra}
+  />`;
+  return html`<div class="form-part card card-body">
+    <h2>Who and how</h2>
+    <${Select}
+      label="Executor"
+      value=${draft.actor}
+      onInput=${(actor) => set({ actor })}
+      error=${wrong.actor}
+      options=${[usual("As configured"), ...(actors.data ?? []).filter((one) => !one.problem).map(nameOf)]}
+    />
+    <${TextField}
+      label="Model"
+      optional
+      list="models"
+      placeholder="As configured"
+      value=${draft.model}
+      onInput=${(model) => set({ model })}
+      error=${wrong.model}
+    />
+    <datalist id="models">
+      ${models.filter((one) => one.key !== "missing").map((one) => html`<option key=${one.model} value=${one.model}></option>`)}
+    </datalist>
+    <${Select}
+      label="Profile"
+      value=${draft.profile}
+      onInput=${(profile) => set({ profile })}
+      error=${wrong.profile}
+      hint="What it may do without asking."
+      options=${[usual("As configured"), ...profiles.map(nameOf)]}
+    />
+    <${Toggle}
+      label="When it is done"
+      value=${draft.apply}
+      onInput=${(apply) => set({ apply })}
+      options=${[{ value: "review", label: "I review" }, { value: "auto", label: "Apply by itself" }]}
+    />
+    <h2>Budget</h2>
+    <p class="hint">What it asks before spending more than. Empty: as configured.</p>
+    <div class="form-row">
+      ${number("usd", "Dollars", { step: "0.01" })} ${number("tokens", "Tokens", { step: "1000" })}
+      ${number("steps", "Steps")} ${number("seconds", "Seconds")}
+    </div>
+  </div>`;
+}

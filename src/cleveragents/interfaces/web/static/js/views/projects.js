@@ -1,0 +1,138 @@
+// Projects and the repositories in them: where plans may run.
+
+import { html, useState } from "../ui.js";
+import { all, del, post } from "../api.js";
+import { Button, Dialog, Empty, ErrorBox, Loaded, PageHead, Select, Table, TextField, Toggle, When, confirm, toast, toastProblem } from "../components.js";
+import { useLoad } from "../load.js";
+import { useSession } from "../session.js";
+import { useEvents } from "../stream.js";
+
+export function Projects() {
+  const load = useLoad(async (signal) => {
+    const [projects, resources] = await Promise.all([all("/projects", {}, { signal }), all("/resources", {}, { signal })]);
+    return { projects, resources };
+  });
+  useEvents((event) => event.type === "reset" || /^(project|resource)\./.test(event.type), load.reload);
+  const { may } = useSession();
+  const [adding, setAdding] = useState(null);
+  const done = () => {
+    setAdding(null);
+    load.reload();
+  };
+  return html`
+    <${PageHead} title="Projects" lead="Plans run only on repositories that are named here.">
+      ${may("admin") && html`<${Button} icon="plus" onClick=${() => setAdding("project")}>Project<//>
+        <${Button} icon="plus" onClick=${() => setAdding("resource")} disabled=${!load.data?.projects.length}>Repository<//>`}
+    <//>
+    <${Loaded} load=${load} what="Reading projects">
+      ${({ projects, resources }) => html`
+        ${projects.length === 0 && html`<${Empty} title="No projects yet" icon="folder">
+          <p>A project gathers repositories that belong together, and bounds how many of its plans run at once. An admin can add one, here or with <code>agents project add</code>.</p>
+        <//>`}
+        <div class="stack">
+          ${projects.map((one) => html`<${ProjectPart} key=${one.name} project=${one} resources=${resources.filter((other) => other.project === one.name)} admin=${may("admin")} reload=${load.reload} />`)}
+        </div>
+        ${adding === "project" && html`<${AddProject} onClose=${() => setAdding(null)} onDone=${done} />`}
+        ${adding === "resource" && html`<${AddResource} projects=${projects} onClose=${() => setAdding(null)} onDone=${done} />`}
+      `}
+    <//>
+  `;
+}
+
+function ProjectPart({ project, resources, admin, reload }) {
+  const columns = admin ? [...COLUMNS, removeColumn("repository", (row) => `/resources/${row.name}`, reload)] : COLUMNS;
+  const remove = () => removed("project", project.name, `/projects/${project.name}`, reload);
+  const bound = project.max_parallel ? `at most ${project.max_parallel} at once` : "no bound of its own";
+  return html`<section aria-label=${`Project ${project.name}`}>
+    <div class="section-head">
+      <div>
+        <h2>${project.name}</h2>
+        <p class="small faint">${[project.description, bound].filter(Boolean).join(" · ")}</p>
+      </div>
+      ${admin && html`<${Button} small kind="danger" onClick=${remove}>Remove<//>`}
+    </div>
+    ${resources.length
+      ? html`<${Table} caption=${`Repositories of ${project.name}`} columns=${columns} rows=${resources} keyOf=${(row) => row.name} />`
+      : html`<p class="card card-body soft">No repository yet. Plans of this project have nowhere to run.</p>`}
+  </section>`;
+}
+
+const COLUMNS = [
+  { name: "name", label: "Name", cell: (row) => html`<strong>${row.name}</strong>` },
+  { name: "kind", label: "Kind", cell: (row) => row.kind },
+  { name: "location", label: "Where", wide: true, cell: (row) => html`<code>${row.location}</code>` },
+  { name: "branch", label: "Branch", cell: (row) => row.branch ?? "" },
+  { name: "created", label: "Added", cell: (row) => html`<${When} time=${row.created} />` },
+];
+
+function removeColumn(what, path, reload) {
+  const cell = (row) => html`<${Button} small kind="quiet" icon="trash" label=${`Remove ${row.name}`} onClick=${() => removed(what, row.name, path(row), reload)} />`;
+  return { name: "remove", label: "", cell };
+}
+
+async function removed(what, name, path, reload) {
+  const text = "Plans that are there stay; no new one can be started on it. Its files are not touched.";
+  if (!(await confirm({ title: `Remove the ${what} ${name}?`, text, yes: "Remove", danger: true }))) return;
+  try {
+    await del(path);
+    toast(`${name} was removed.`);
+    reload();
+  } catch (error) {
+    toastProblem(error);
+  }
+}
+
+/** A dialog around a form: sends `body()` to `path`, and shows what was refused. */
+function Adding({ title, path, body, onClose, onDone, children }) {
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const send = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await post(path, body());
+      onDone();
+    } catch (problem) {
+      setError(problem);
+      setBusy(false);
+    }
+  };
+  return html`<${Dialog} title=${title} onClose=${onClose}>
+    <form class="form-part" onSubmit=${send}>
+      ${error && html`<${ErrorBox} error=${error} />`}
+      ${children}
+      <div class="form-actions"><${Button} kind="primary" type="submit" busy=${busy}>Add<//></div>
+    </form>
+  <//>`;
+}
+
+function AddProject({ onClose, onDone }) {
+  const [draft, setDraft] = useState({ name: "", description: "", most: "" });
+  const set = (name) => (value) => setDraft((before) => ({ ...before, [name]: value }));
+  const body = () => ({ name: draft.name.trim(), description: draft.description.trim(), max_parallel: draft.most ? Number(draft.most) : null });
+  return html`<${Adding} title="Add a project" path="/projects" body=${body} onClose=${onClose} onDone=${onDone}>
+    <${TextField} label="Name" required autofocus hint="Letters, digits and ._-, in lower case." value=${draft.name} onInput=${set("name")} />
+    <${TextField} label="Description" optional value=${draft.description} onInput=${set("description")} />
+    <${TextField} label="Plans at once, at most" optional type="number" min="1" value=${draft.most} onInput=${set("most")} />
+  <//>`;
+}
+
+function AddResource({ projects, onClose, onDone }) {
+  const [draft, setDraft] = useState({ name: "", project: projects[0].name, kind: "directory", location: "", branch: "" });
+  const set = (name) => (value) => setDraft((before) => ({ ...before, [name]: value }));
+  const remote = draft.kind === "remote";
+  const body = () => ({
+    name: draft.name.trim(),
+    project: draft.project,
+    kind: draft.kind,
+    location: draft.location.trim(),
+    ...(remote && draft.branch ? { branch: draft.branch.trim() } : {}),
+  });
+  return html`<${Adding} title="Add a repository" path="/resources" body=${body} onClose=${onClose} onDone=${onDone}>
+    <${TextField} label="Name" required autofocus value=${draft.name} onInput=${set("name")} />
+    <${Select} label="Project" value=${draft.project} onInput=${set("project")} options=${projects.map((one) => one.name)} />
+    <${Toggle} label="Where it is" value=${draft.kind} onInput=${set("kind")} options=${[{ value: "directory", label: "On the server" }, { value: "remote", label: "A git remote" }]} />
+    <${TextField} label=${remote ? "Address" : "Directory"} required class="mono" placeholder=${remote ? "https://git.example.org/shop.git" : "/srv/shop"} value=${draft.location} onInput=${set("location")} />
+    ${remote && html`<${TextField} label="Branch" optional placeholder="main" value=${draft.branch} onInput=${set("branch")} />`}
+  <//>`;
+}

@@ -1,0 +1,113 @@
+// Users and their tokens. A token is shown once, when it is made: only its digest is kept.
+
+import { html, useState } from "../ui.js";
+import { all, del, get, post } from "../api.js";
+import { Button, Dialog, Empty, ErrorBox, Id, Loaded, PageHead, Select, Table, TextField, When, confirm, toast, toastProblem } from "../components.js";
+import { useLoad } from "../load.js";
+import { useSession } from "../session.js";
+import { useEvents } from "../stream.js";
+
+const ROLES = [
+  { value: "viewer", label: "viewer: sees everything" },
+  { value: "operator", label: "operator: starts plans, answers, applies" },
+  { value: "admin", label: "admin: users, projects, too" },
+];
+
+export function Users() {
+  const { may, user } = useSession();
+  const load = useLoad((signal) => all("/users", {}, { signal }));
+  useEvents((event) => event.type === "reset" || event.type.startsWith("user."), load.reload);
+  const [open, setOpen] = useState(null);
+  if (!may("admin")) {
+    return html`<${PageHead} title="Users" /><${Empty} title="For admins" icon="users"><p>Ask one of them for what you need.</p><//>`;
+  }
+  const columns = [
+    { name: "name", label: "Name", wide: true, cell: (row) => html`<strong>${row.name}</strong>${row.name === user.name ? html` <span class="faint">you</span>` : ""}` },
+    { name: "role", label: "Role", cell: (row) => row.role },
+    { name: "created", label: "Added", cell: (row) => html`<${When} time=${row.created} />` },
+    { name: "tokens", label: "Tokens", cell: (row) => html`<${Button} small onClick=${() => setOpen({ tokens: row })}>Tokens of ${row.name}<//>` },
+    { name: "remove", label: "", cell: (row) => row.name !== user.name && html`<${Button} small kind="quiet" icon="trash" label=${`Remove ${row.name}`} onClick=${() => remove(row, load.reload)} />` },
+  ];
+  return html`
+    <${PageHead} title="Users" lead="Who may do what. Every request of a program or browser carries a token of one of them.">
+      <${Button} icon="plus" onClick=${() => setOpen({ add: true })}>User<//>
+    <//>
+    <${Loaded} load=${load} what="Reading users">
+      ${(users) => html`<${Table} caption="Users" columns=${columns} rows=${users} keyOf=${(row) => row.name} />`}
+    <//>
+    ${open?.add && html`<${AddUser} onClose=${() => setOpen(null)} onDone=${() => { setOpen(null); load.reload(); }} />`}
+    ${open?.tokens && html`<${Tokens} user=${open.tokens} onClose=${() => setOpen(null)} />`}
+  `;
+}
+
+async function remove(row, reload) {
+  const text = "All tokens of this user are worthless from then on. Plans stay.";
+  if (!(await confirm({ title: `Remove ${row.name}?`, text, yes: "Remove", danger: true }))) return;
+  try {
+    await del(`/users/${encodeURIComponent(row.name)}`);
+    toast(`${row.name} was removed.`);
+    reload();
+  } catch (error) {
+    toastProblem(error);
+  }
+}
+
+function AddUser({ onClose, onDone }) {
+  const [draft, setDraft] = useState({ name: "", role: "operator" });
+  const [error, setError] = useState(null);
+  const send = async (event) => {
+    event.preventDefault();
+    try {
+      await post("/users", { name: draft.name.trim(), role: draft.role });
+      toast(`${draft.name} was added. Give them a token.`);
+      onDone();
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  return html`<${Dialog} title="Add a user" onClose=${onClose}>
+    <form class="form-part" onSubmit=${send}>
+      <${TextField} label="Name" autofocus required value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} error=${error?.detail} />
+      <${Select} label="Role" value=${draft.role} onInput=${(role) => setDraft({ ...draft, role })} options=${ROLES} />
+      <div class="form-actions"><${Button} kind="primary" type="submit">Add<//></div>
+    </form>
+  <//>`;
+}
+
+function Tokens({ user, onClose }) {
+  const path = `/users/${encodeURIComponent(user.name)}/tokens`;
+  const load = useLoad((signal) => all(path, {}, { signal }), [user.name]);
+  const [label, setLabel] = useState("");
+  const [made, setMade] = useState(null);
+  const attempt = async (work) => {
+    try {
+      await work();
+      load.reload();
+    } catch (error) {
+      toastProblem(error);
+    }
+  };
+  const add = (event) => {
+    event.preventDefault();
+    attempt(async () => setMade((await post(path, { label: label.trim() })).token));
+  };
+  const columns = [
+    { name: "label", label: "For", wide: true, cell: (row) => row.label || html`<span class="faint">${row.kind}</span>` },
+    { name: "created", label: "Made", cell: (row) => html`<${When} time=${row.created} />` },
+    { name: "id", label: "Id", cell: (row) => html`<${Id} id=${row.id} />` },
+    { name: "revoke", label: "", cell: (row) => html`<${Button} small kind="danger" onClick=${() => attempt(() => del(`/tokens/${row.id}`))}>Revoke<//>` },
+  ];
+  return html`<${Dialog} title=${`Tokens of ${user.name}`} onClose=${onClose} wide>
+    ${made && html`<div role="status">
+      <p>This token is shown only now. Whoever has it is ${user.name}.</p>
+      <div class="secret"><code>${made}</code><${Button} icon="copy" onClick=${() => navigator.clipboard.writeText(made).then(() => toast("Copied."))}>Copy<//></div>
+    </div>`}
+    <form class="ask-row" onSubmit=${add}>
+      <${TextField} label="What it is for" value=${label} onInput=${setLabel} placeholder="laptop" />
+      <${Button} type="submit" icon="plus">New token<//>
+    </form>
+    <${Loaded} load=${load} what="Reading tokens">
+      ${(tokens) => tokens.length ? html`<${Table} caption=${`Tokens of ${user.name}`} columns=${columns} rows=${tokens} />` : html`<p class="soft">None: ${user.name} cannot log in.</p>`}
+    <//>
+  <//>`;
+}
