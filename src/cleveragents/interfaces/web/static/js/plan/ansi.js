@@ -1,0 +1,45 @@
+// What commands print, as text for a page: escape sequences out, overwritten lines as they end up.
+
+// CSI sequences, OSC sequences up to their end, other two-character escapes, and control characters.
+const ESCAPES =
+  /\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]/g;
+
+export const stripped = (text) => text.replace(ESCAPES, "").replace(/\x1b/g, "");
+
+// Lines, of which the last may still be written to. A carriage return begins its line again, as terminals do.
+export class Lines {
+  constructor(most) {
+    this._most = most;
+    this._next = 1;
+    this.lines = [];
+    this.dropped = 0;
+    this._open = null;
+  }
+
+  // Adds text of a kind. What is of another kind begins on a line of its own.
+  add(kind, text) {
+    const clean = stripped(text).replace(/\r\n/g, "\n");
+    if (this._open && this._open.kind !== kind) this._open = null;
+    clean.split("\n").forEach((part, place, parts) => {
+      if (place > 0) this._open = null;
+      if (part !== "" || place < parts.length - 1) this._write(kind, part);
+    });
+    if (this.lines.length > this._most) {
+      this.dropped += this.lines.length - this._most;
+      this.lines = this.lines.slice(-this._most);
+    }
+  }
+
+  _write(kind, part) {
+    if (!this._open) {
+      this._open = { key: this._next, kind, text: "" };
+      this._next += 1;
+      this.lines.push(this._open);
+    }
+    const written = this._open.text + part;
+    const text = written.includes("\r") ? written.slice(written.lastIndexOf("\r", written.length - 2) + 1) : written;
+    const line = { ...this._open, text: text.replace(/\r/g, "") };
+    this.lines[this.lines.length - 1] = line;
+    this._open = line;
+  }
+}

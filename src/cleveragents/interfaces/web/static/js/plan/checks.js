@@ -1,0 +1,52 @@
+// What the checks of a plan said, what it cost, and what it was asked to do.
+
+import { html, useState } from "../ui.js";
+import { Badge, Button, Empty } from "../components.js";
+import { count } from "../format.js";
+import { stripped } from "./ansi.js";
+import { Bars, RaiseForm } from "./budget.js";
+import { useRead } from "./load.js";
+import { Long, Section } from "./parts.js";
+import { clock } from "./words.js";
+
+const TONES = { passed: "good", failed: "bad", "not run": "off", "timed out": "bad" };
+
+export function Checks({ plan, rev, asking }) {
+  const rows = plan.checks || [];
+  return html`<div>
+    <${Section} id="p-checks" title="Checks">
+      ${!rows.length && html`<${Empty} title="No check ran" icon="shield">Name commands that must pass when you make a plan.<//>`}
+      <ul class="p-plain p-checks">${rows.map((row) => html`<${Check} key=${row.command} row=${row} />`)}</ul>
+    <//>
+    <${Budget} ...${{ plan, rev, asking }} />
+  </div>`;
+}
+
+function Check({ row }) {
+  const failed = row.verdict !== "passed";
+  const [open, setOpen] = useState(failed);
+  const details = stripped(row.details || "");
+  return html`<li class="p-checkrow">
+    <div class="p-row">
+      <${Badge} tone=${TONES[row.verdict] || "need"}>${row.verdict}<//>
+      <code>${row.name}</code>
+      ${row.command !== row.name && html`<span class="p-muted">${row.command}</span>`}
+      <span class="p-muted">${row.required ? "has to pass" : "informational"}, ${clock(row.ended)}</span>
+      ${details && html`<${Button} small kind="quiet" icon=${open ? "down" : "right"} aria-expanded=${open ? "true" : "false"} onClick=${() => setOpen(!open)}>Details<//>`}
+    </div>
+    ${open && details && html`<${Long} text=${details} label=${`What ${row.name} said`} />`}
+  </li>`;
+}
+
+function Budget({ plan, rev, asking }) {
+  const [raising, setRaising] = useState(false);
+  const { data } = useRead(`/plans/${plan.id}/budget`, rev);
+  const may = (plan.can || []).includes("budget");
+  const more = may && html`<${Button} small aria-expanded=${raising ? "true" : "false"} onClick=${() => setRaising(!raising)}>Raise …<//>`;
+  return html`<${Section} id="p-budget" title="Cost and budget" more=${more}>
+    <${Bars} plan=${plan} budget=${data} />
+    ${raising && may && html`<${RaiseForm} ...${{ plan, budget: data, asking }} place="budget" onDone=${() => setRaising(false)} />`}
+    ${(plan.spending?.models || []).length > 0 &&
+    html`<p class="p-muted">${count(plan.spending.model_calls)} model calls, to ${plan.spending.models.join(", ")}</p>`}
+  <//>`;
+}

@@ -1,0 +1,112 @@
+// What a plan changed: files on the left, their lines on the right, and a verdict on each.
+//
+// Keys: n and p go to the next and previous file, a accepts and x leaves out the one at hand, u and s switch
+// between one column and two. A verdict is the server's the moment it is given; the page only shows it.
+
+import { html, useState } from "../ui.js";
+import { Button, Empty, Loaded } from "../components.js";
+import { counted } from "../format.js";
+import { useKeys } from "../keys.js";
+import { countsOf } from "./diff_rows.js";
+import { FileDiff } from "./diff_file.js";
+import { useRead } from "./load.js";
+import { Trouble } from "./parts.js";
+
+const KEY = "cleveragents.diff";
+
+export function Diff({ plan, rev, asking }) {
+  const load = useRead(`/plans/${plan.id}/diff`, rev);
+  return html`<div>
+    ${plan.review_problem && html`<p class="p-warn">${plan.review_problem}</p>`}
+    ${(plan.notes || []).map((note) => html`<p key=${note} class="p-note">${note}</p>`)}
+    <${Loaded} load=${load} what="Diff">${(diff) => html`<${Files} ...${{ plan, diff, asking }} />`}<//>
+  </div>`;
+}
+
+// The files of the diff, with those that were left out among them.
+function filesOf(plan, diff) {
+  const left = new Set(plan.left_out || []);
+  const files = (diff.files || []).map((file) => ({ ...file, out: file.accepted === false || left.has(file.path) }));
+  const named = new Set(files.map((file) => file.path));
+  const missing = [...left].filter((path) => !named.has(path)).map((path) => ({ path, out: true, hunks: [], absent: true }));
+  return [...files, ...missing].sort((a, b) => (a.path < b.path ? -1 : 1));
+}
+
+function Files({ plan, diff, asking }) {
+  const files = filesOf(plan, diff);
+  const [at, setAt] = useState(0);
+  const [sides, setSides] = useState(localStorage.getItem(KEY) === "sides");
+  const place = Math.min(at, files.length - 1);
+  const may = (plan.can || []).includes("review");
+  const choose = (two) => {
+    localStorage.setItem(KEY, two ? "sides" : "one");
+    setSides(two);
+  };
+  const judge = (file, accepted) => {
+    if (!may || asking.busy || file.out === !accepted) return;
+    asking.ask("review", accepted ? { accept: [file.path], reject: [] } : { accept: [], reject: [file.path] });
+  };
+  const go = (next) => {
+    const to = Math.max(0, Math.min(files.length - 1, next));
+    setAt(to);
+    document.getElementById(`file-${to}`)?.scrollIntoView({ block: "start" });
+  };
+  const keys = {
+    n: () => go(place + 1),
+    p: () => go(place - 1),
+    u: () => choose(false),
+    s: () => choose(true),
+    a: () => judge(files[place], true),
+    x: () => judge(files[place], false),
+  };
+  useKeys(files.length ? keys : {});
+  if (!files.length) {
+    return html`<${Empty} title="Nothing is changed" icon="file">Files that this plan changes appear here as it works.<//>`;
+  }
+  return html`<div class="p-diff">
+    <nav class="p-files" aria-label="Changed files">
+      <${Totals} files=${files} />
+      <ol>${files.map((file, index) => html`<${FileLink} key=${file.path} ...${{ file, index }} now=${index === place} go=${go} />`)}</ol>
+    </nav>
+    <div class="p-files-main">
+      <div class="p-tools">
+        <div class="p-switch" role="group" aria-label="How it is shown">
+          <${Button} small kind=${sides ? "quiet" : ""} aria-pressed=${sides ? "false" : "true"} onClick=${() => choose(false)}>Unified<//>
+          <${Button} small kind=${sides ? "" : "quiet"} aria-pressed=${sides ? "true" : "false"} onClick=${() => choose(true)}>Side by side<//>
+        </div>
+        <a class="button button-small" href=${`/api/plans/${plan.id}/diff?format=patch`} download=${`${plan.id}.patch`}>Patch</a>
+        <span class="p-keys p-muted" aria-hidden="true"><kbd>n</kbd> <kbd>p</kbd> file${may && html`, <kbd>a</kbd> accept, <kbd>x</kbd> leave out`}</span>
+      </div>
+      <${Trouble} problem=${asking.said.review} onClose=${() => asking.forget("review")} />
+      ${diff.truncated && html`<p class="p-warn">There is more than is shown; the patch has all of it.</p>`}
+      ${files.map((file, index) => html`<${FileDiff} key=${file.path} ...${{ plan, file, index, sides, may, judge, asking }} now=${index === place} />`)}
+    </div>
+  </div>`;
+}
+
+function Totals({ files }) {
+  const kept = files.filter((file) => !file.out);
+  const sums = kept.map(countsOf).reduce(([a, r], [b, s]) => [a + b, r + s], [0, 0]);
+  const left = files.length - kept.length;
+  return html`<p class="p-totals" role="status">
+    <strong>${counted(kept.length, "file")}</strong>
+    <span class="p-plus">+${sums[0]}</span> <span class="p-minus">−${sums[1]}</span>
+    ${left > 0 && html`<span class="p-muted">${left} left out</span>`}
+  </p>`;
+}
+
+function FileLink({ file, index, now, go }) {
+  const [added, removed] = countsOf(file);
+  const click = (event) => {
+    event.preventDefault();
+    go(index);
+  };
+  return html`<li>
+    <button type="button" class=${file.out ? "p-file p-gone" : "p-file"} aria-current=${now ? "true" : undefined} onClick=${click}>
+      <span class="p-file-name" title=${file.path}><bdi>${file.path}</bdi></span>
+      ${file.out
+        ? html`<span class="p-muted">left out</span>`
+        : html`<span class="p-counts">${file.binary ? "binary" : html`<span class="p-plus">+${added}</span> <span class="p-minus">−${removed}</span>`}</span>`}
+    </button>
+  </li>`;
+}

@@ -1,0 +1,96 @@
+// One file of a diff: its lines in one column or two, and what a person thinks of it.
+
+import { html, useMemo, useState } from "../ui.js";
+import { Badge, Button } from "../components.js";
+import { count } from "../format.js";
+import { changedParts, countsOf, sideBySide } from "./diff_rows.js";
+import { Act } from "./parts.js";
+
+const MOST = 600;
+const SIGNS = { add: "+", remove: "−", context: " " };
+const CHANGES = { created: "new", added: "new", deleted: "deleted", renamed: "renamed", mode: "mode" };
+
+export function FileDiff({ file, index, sides, may, judge, asking, now }) {
+  const [added, removed] = countsOf(file);
+  const long = added + removed > MOST;
+  const [open, setOpen] = useState(!long && !file.out);
+  const word = CHANGES[file.change];
+  return html`<section id=${`file-${index}`} class=${`p-filediff ${file.out ? "p-filediff-out" : ""}`} data-now=${now ? "" : undefined} aria-label=${file.path}>
+    <div class="p-filediff-head">
+      <${Button} small kind="quiet" icon=${open ? "down" : "right"} label=${`${open ? "Fold" : "Unfold"} ${file.path}`}
+        aria-expanded=${open ? "true" : "false"} onClick=${() => setOpen(!open)} />
+      <h3><bdi>${file.path}</bdi></h3>
+      ${word && html`<${Badge} tone=${word === "deleted" ? "bad" : "good"}>${word}<//>`}
+      ${file.out && html`<${Badge} tone="off">left out<//>`}
+      <span class="p-counts"><span class="p-plus">+${added}</span> <span class="p-minus">−${removed}</span></span>
+      ${may &&
+      html`<span class="p-verdict" role="group" aria-label=${`Verdict on ${file.path}`}>
+        <${Act} small name="review" asking=${quiet(asking)} icon="check" aria-pressed=${file.out ? "false" : "true"}
+          kind=${file.out ? "quiet" : ""} onClick=${() => judge(file, true)}>Accept<//>
+        <${Act} small name="review" asking=${quiet(asking)} icon="x" aria-pressed=${file.out ? "true" : "false"}
+          kind=${file.out ? "" : "quiet"} onClick=${() => judge(file, false)}>Leave out<//>
+      </span>`}
+    </div>
+    ${open && html`<${Body} ...${{ file, sides }} />`}
+    ${!open && long && html`<p class="p-filediff-note">${count(added + removed)} lines changed. <${Button} small onClick=${() => setOpen(true)}>Show them<//></p>`}
+  </section>`;
+}
+
+// Locked while it is under way, without a spinner in every file.
+const quiet = (asking) => ({ busy: asking.busy ? "other" : null });
+
+function Body({ file, sides }) {
+  const [whole, setWhole] = useState(false);
+  const hunks = file.hunks || [];
+  const total = hunks.reduce((sum, hunk) => sum + hunk.lines.length, 0);
+  if (file.absent) return html`<p class="p-filediff-note">It is left out, so it is not part of the result. Accept it to see its lines again.</p>`;
+  if (file.binary) return html`<p class="p-filediff-note">A binary file; there are no lines to show.</p>`;
+  if (!total) return html`<p class="p-filediff-note">${file.note || "No line is changed: only its mode, or it is empty."}</p>`;
+  let left = whole ? Infinity : MOST;
+  const shown = [];
+  for (const hunk of hunks) {
+    if (left <= 0) break;
+    shown.push({ ...hunk, lines: hunk.lines.slice(0, left) });
+    left -= hunk.lines.length;
+  }
+  return html`<div class="p-code" tabindex="0" role="group" aria-label=${`Lines of ${file.path}`}>
+      <table class=${sides ? "p-lines-table p-two" : "p-lines-table"}>
+        <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides }} />`)}</tbody>
+      </table>
+    </div>
+    ${!whole && total > MOST && html`<p class="p-filediff-note">${count(total - MOST)} more lines. <${Button} small onClick=${() => setWhole(true)}>Show all<//></p>`}
+    ${file.truncated && html`<p class="p-filediff-note">The rest of this file is too long to show here; the patch has it.</p>`}`;
+}
+
+function Hunk({ hunk, sides }) {
+  const parts = useMemo(() => changedParts(hunk.lines), [hunk.lines]);
+  const header = hunk.header || `@@ −${hunk.old_start ?? ""} +${hunk.new_start ?? ""} @@`;
+  const head = html`<tr class="p-hunk"><td colspan=${sides ? 4 : 3}>${header}</td></tr>`;
+  if (!sides) return html`${head}${hunk.lines.map((line, place) => html`<${One} key=${place} line=${line} parts=${parts.get(line)} />`)}`;
+  return html`${head}${sideBySide(hunk.lines).map(
+    ({ left, right }, place) => html`<tr key=${place} class="p-pair">
+      <${Half} line=${left} number=${left && left.old} parts=${parts.get(left)} />
+      <${Half} line=${right} number=${right && right.new} parts=${parts.get(right)} />
+    </tr>`,
+  )}`;
+}
+
+function One({ line, parts }) {
+  return html`<tr class=${`p-dl p-dl-${line.kind}`}>
+    <td class="p-no">${line.old ?? ""}</td>
+    <td class="p-no">${line.new ?? ""}</td>
+    <td class="p-text"><span class="p-sign">${SIGNS[line.kind]}</span><${Text} line=${line} parts=${parts} /></td>
+  </tr>`;
+}
+
+function Half({ line, number, parts }) {
+  if (!line) return html`<td class="p-no p-nothing"></td><td class="p-text p-nothing"></td>`;
+  return html`<td class=${`p-no p-dl-${line.kind}`}>${number ?? ""}</td>
+    <td class=${`p-text p-dl-${line.kind}`}><span class="p-sign">${SIGNS[line.kind]}</span><${Text} line=${line} parts=${parts} /></td>`;
+}
+
+function Text({ line, parts }) {
+  if (!parts || !parts[1]) return line.text;
+  const [before, changed, after] = parts;
+  return html`${before}<span class="p-changed">${changed}</span>${after}`;
+}

@@ -1,0 +1,67 @@
+// A file's hunks as rows of a side-by-side view, and what changed within two lines that belong together.
+
+const LONGEST = 500;
+
+// Rows {left, right}: what was removed stands beside what was added in its place.
+export function sideBySide(lines) {
+  const rows = [];
+  let removed = [];
+  let added = [];
+  const flush = () => {
+    for (let place = 0; place < Math.max(removed.length, added.length); place += 1) {
+      rows.push({ left: removed[place] || null, right: added[place] || null });
+    }
+    removed = [];
+    added = [];
+  };
+  for (const line of lines) {
+    if (line.kind === "remove") {
+      if (added.length) flush();
+      removed.push(line);
+    } else if (line.kind === "add") {
+      added.push(line);
+    } else {
+      flush();
+      rows.push({ left: line, right: line });
+    }
+  }
+  flush();
+  return rows;
+}
+
+// For each line that was replaced by one line, [before, changed, after] of its text; a Map by line.
+export function changedParts(lines) {
+  const parts = new Map();
+  for (const { left, right } of sideBySide(lines)) {
+    if (left && right && left !== right && left.text.length + right.text.length <= LONGEST) {
+      const found = between(left.text, right.text);
+      if (found) {
+        parts.set(left, found[0]);
+        parts.set(right, found[1]);
+      }
+    }
+  }
+  return parts;
+}
+
+// What two texts have in common at both ends; null where that is too little to help anybody.
+function between(old, fresh) {
+  const most = Math.min(old.length, fresh.length);
+  let start = 0;
+  while (start < most && old[start] === fresh[start]) start += 1;
+  let end = 0;
+  while (end < most - start && old[old.length - 1 - end] === fresh[fresh.length - 1 - end]) end += 1;
+  const common = (old.slice(0, start) + old.slice(old.length - end)).trim().length;
+  if (common < 3) return null;
+  const cut = (text) => [text.slice(0, start), text.slice(start, text.length - end), text.slice(text.length - end)];
+  return [cut(old), cut(fresh)];
+}
+
+// The counts of a file, from its hunks where nobody said them.
+export function countsOf(file) {
+  if (Number.isInteger(file.added) || Number.isInteger(file.removed)) {
+    return [file.added || 0, file.removed || 0];
+  }
+  const lines = (file.hunks || []).flatMap((hunk) => hunk.lines);
+  return ["add", "remove"].map((kind) => lines.filter((line) => line.kind === kind).length);
+}

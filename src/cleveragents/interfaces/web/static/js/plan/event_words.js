@@ -1,0 +1,130 @@
+// Events of the audit log as lines of a plan's timeline: what happened, how it looks, what it belongs to.
+
+const SAID = {
+  "plan.created": () => ["created", "", "off"],
+  "plan.moved": (f) => [`${f.phase}: ${f.state}`, f.was ? `was ${f.was}` : "", toneOfMove(f)],
+  "plan.deleted": () => ["deleted", "", "off"],
+  "plan.spawned": (f) => ["made a sub-plan", f.title || f.name || "", "off"],
+  "plan.merged": (f) => ["merged a sub-plan", f.part ? `part ${f.part}` : "", "good"],
+  "plan.corrected": (f) => [`corrected${f.decision ? ` at decision ${f.decision}` : ""}`, "", "need"],
+  "conflict.kept": (f) => ["sub-plans disagree", f.path || "", "need"],
+  "conflict.resolved": (f) => ["conflict resolved", f.path || "", "good"],
+  "approval.requested": (f) => ["asks for leave", f.what || (f.number ? `call ${f.number}` : ""), "need"],
+  "approval.given": (f) => [f.granted === false ? "leave refused" : "leave given", f.by ? `by ${f.by}` : "", "off"],
+  "check.ended": (f) => [`check ${f.check}`, f.verdict.replace(/_/g, " "), f.verdict === "passed" ? "good" : "bad"],
+  "review.changed": (f) => [f.accepted === false ? "left out" : "reviewed", f.path || f.subject || "", "off"],
+  "sandbox.created": (f) => ["sandbox made", f.strategy ? f.strategy.replace(/_/g, " ") : "", "off"],
+  "sandbox.removed": () => ["sandbox removed", "", "off"],
+  "apply.started": (f) => [`${f.kind === "undo" ? "undo" : "apply"} began`, files(f.files), "run"],
+  "apply.ended": (f) => [
+    `${f.kind === "undo" ? "undo" : "apply"} ${f.done ? "done" : "refused, nothing written"}`,
+    files(f.files),
+    f.done ? "good" : "bad",
+  ],
+  "decision.made": (f) => [`decision ${f.number}`, f.made_by || "", "good"],
+  "decision.superseded": (f) => [`decision ${f.number} no longer holds`, "", "need"],
+  "budget.opened": () => ["budget opened", "", "off"],
+  "budget.raised": () => ["budget raised", "", "good"],
+  "budget.nearly_spent": () => ["budget nearly spent", "", "need"],
+  "job.submitted": () => ["queued for a worker", "", "off"],
+  "job.claimed": (f) => [`taken by ${f.worker}`, f.attempt > 1 ? `attempt ${f.attempt}` : "", "run"],
+  "job.retried": (f) => ["tried again", f.error || "", "need"],
+  "job.reclaimed": (f) => ["moves to another worker", f.error || "", "need"],
+  "job.cancel_requested": (f) => ["asked to stop", f.reason || "", "need"],
+  "job.cancelled": (f) => ["stopped, no process is left", f.reason || "", "off"],
+  "job.failed": (f) => ["its worker gave up", f.error || "", "bad"],
+  "job.succeeded": () => ["its worker is done", "", "off"],
+};
+
+const files = (count) => (count === undefined ? "" : `${count} ${count === 1 ? "file" : "files"}`);
+
+function toneOfMove(facts) {
+  if (["complete", "applied"].includes(facts.state)) return "good";
+  if (facts.state === "errored") return "bad";
+  if (["waiting", "constrained"].includes(facts.state)) return "need";
+  return facts.state === "processing" ? "run" : "off";
+}
+
+export const KINDS = [
+  ["calls", "Tool calls"],
+  ["models", "Model calls"],
+  ["checks", "Checks"],
+  ["decisions", "Decisions"],
+  ["moves", "States and workers"],
+];
+
+function kindOf(type) {
+  if (type.startsWith("tool_call.")) return "calls";
+  if (type.startsWith("model_call.")) return "models";
+  if (type.startsWith("check.") || type.startsWith("review.")) return "checks";
+  if (type.startsWith("decision.") || type === "plan.corrected") return "decisions";
+  return "moves";
+}
+
+// The timeline's entries from events in the order of their positions. A call's two events are one entry;
+// phases are headings; events that tell nothing new to a person are left out.
+export function timelineOf(events) {
+  const entries = [];
+  const open = new Map();
+  for (const event of events) {
+    const facts = event.facts || {};
+    const kind = kindOf(event.type);
+    if (kind === "calls" || kind === "models") {
+      joinCall(entries, open, event, facts, kind);
+    } else if (event.type === "plan.moved" && facts.state === "queued" && isNewPhase(facts)) {
+      entries.push({ key: event.position, heading: facts.phase, time: event.time, kind });
+    } else if (SAID[event.type]) {
+      const [what, more, tone] = SAID[event.type](facts);
+      entries.push({ key: event.position, type: event.type, what, more, tone, time: event.time, kind });
+    }
+  }
+  return entries;
+}
+
+const isNewPhase = (facts) => !facts.was || !facts.was.startsWith(`${facts.phase}/`);
+
+function joinCall(entries, open, event, facts, kind) {
+  const id = `${kind}:${kind === "calls" ? facts.number : facts.call}`;
+  if (event.type.endsWith(".started")) {
+    const what = kind === "calls" ? facts.tool : "model asked";
+    const more = kind === "calls" ? "" : facts.node || "";
+    const entry = { key: event.position, kind, what, more, tone: "run", time: event.time, number: facts.number };
+    open.set(id, entry);
+    entries.push(entry);
+    return;
+  }
+  const entry = open.get(id);
+  if (!entry) return;
+  open.delete(id);
+  entry.ended = event.time;
+  entry.tone = toneOfEnd(facts.state);
+  if (kind === "models" && facts.tokens) entry.more += ` · ${facts.tokens.toLocaleString("en")} tokens`;
+}
+
+function toneOfEnd(state) {
+  if (state === "failed" || state === "forfeited" || state === "denied") return "bad";
+  return "off";
+}
+
+// Which node of which actor asks a model now: `builtin/executor:think` from the last call without an end.
+export function runningNodes(events) {
+  const open = new Map();
+  for (const event of events) {
+    if (event.type === "model_call.started") open.set(event.facts.call, event.facts.node);
+    if (event.type === "model_call.ended") open.delete(event.facts.call);
+    if (event.type === "plan.moved" && event.facts.state !== "processing") open.clear();
+  }
+  return new Set(open.values());
+}
+
+// Whether its job was asked to stop and has not ended yet: till then it is stopping, whatever else is said.
+export function isStopping(events) {
+  let asked = null;
+  for (const event of events) {
+    if (event.type === "job.cancel_requested") asked = event.subject;
+    else if (asked && event.subject === asked && isEndOfJob(event.type)) asked = null;
+  }
+  return asked !== null;
+}
+
+const isEndOfJob = (type) => ["job.cancelled", "job.succeeded", "job.failed"].includes(type);

@@ -1,0 +1,67 @@
+// A plan's parts: its sub-plans with how they stand, and what they disagree about.
+
+import { html } from "../ui.js";
+import { Badge, Empty, Id, Link, Progress } from "../components.js";
+import { Act, Section } from "./parts.js";
+import { toneOf } from "./words.js";
+
+const SIDES = [
+  ["ours", "Keep what is there"],
+  ["theirs", "Take the sub-plan's"],
+  ["base", "Keep neither"],
+];
+
+export function Family({ plan }) {
+  const rows = plan.sub_plans || [];
+  const conflicts = plan.conflicts || [];
+  if (!rows.length && !conflicts.length) {
+    return html`<${Empty} title="No sub-plans" icon="branch">A plan is split where its strategist finds parts that can be done apart.<//>`;
+  }
+  return html`<div>
+    ${conflicts.length > 0 &&
+    html`<${Section} id="p-conflicts" title="What they disagree about">
+      <${ConflictRows} plan=${plan} />
+    <//>`}
+    <${Section} id="p-sub-plans" title="Sub-plans" more=${html`<${Progress} done=${plan.sub_plans_done || 0} of=${rows.length} what="sub-plan" />`}>
+      <ul class="p-plain p-family">${rows.map((row) => html`<${Part} key=${row.part || row.id} row=${row} />`)}</ul>
+    <//>
+    ${(plan.parts_left_out || []).length > 0 &&
+    html`<${Section} id="p-left-out" title="What the result lacks">
+      <ul class="p-plain">${plan.parts_left_out.map((one) => html`<li key=${one.name}>${one.name}: ${one.why}</li>`)}</ul>
+    <//>`}
+  </div>`;
+}
+
+function Part({ row }) {
+  return html`<li class="p-part">
+    <div class="p-row">
+      <${Badge} tone=${toneOf(row.state, row.status)}>${row.status || row.state || "to come"}<//>
+      ${row.id ? html`<${Link} to=${`/plans/${row.id}`}>${row.name}<//>` : html`<span>${row.name}</span>`}
+      ${row.id && html`<${Id} id=${row.id} />`}
+      ${(row.needs || []).length > 0 && html`<span class="p-muted">needs ${row.needs.join(", ")}</span>`}
+    </div>
+    ${row.error && html`<p class="p-why">${row.error}</p>`}
+  </li>`;
+}
+
+// One row per file in dispute; with a `place` for what goes wrong there, with the sides to take, too.
+export function ConflictRows({ plan, asking, place }) {
+  const may = place && (plan.can || []).includes("resolve");
+  return html`<ul class="p-plain p-conflicts">
+    ${(plan.conflicts || []).map(
+      (one) => html`<li key=${`${one.path}/${one.sub_plan}`} class="p-conflict">
+        <div>
+          <code class="p-path">${one.path}</code>
+          <span class="p-muted"> ${one.kind}; the other side is <${Link} to=${`/plans/${one.sub_plan}`}><${Id} id=${one.sub_plan} /><//></span>
+        </div>
+        ${may &&
+        html`<div class="p-row" role="group" aria-label=${`Whose ${one.path}`}>
+          ${SIDES.map(
+            ([take, label]) => html`<${Act} key=${take} small name="resolve" asking=${asking}
+              onClick=${() => asking.ask("resolve", { path: one.path, take }, place)}>${label}<//>`,
+          )}
+        </div>`}
+      </li>`,
+    )}
+  </ul>`;
+}

@@ -1,0 +1,80 @@
+// The actors of a plan as graphs, the node that is at work lit; and the same as a list for those who listen.
+
+import { html, useMemo } from "../ui.js";
+import { Badge, Empty, Loaded } from "../components.js";
+import { runningNodes } from "./event_words.js";
+import { laidOut } from "./graph_layout.js";
+import { useRead } from "./load.js";
+import { isRunning } from "./words.js";
+
+export function Graph({ plan, events, rev }) {
+  const load = useRead(`/plans/${plan.id}/graph`, rev);
+  const lit = useMemo(() => (isRunning(plan) ? runningNodes(events) : new Set()), [events, plan.state]);
+  return html`<${Loaded} load=${load} what="Actors">
+    ${(found) => {
+      const graphs = graphsOf(found);
+      if (!graphs.length) {
+        return html`<${Empty} title="No actors" icon="branch">This plan carries out plain steps; nobody thinks in it.<//>`;
+      }
+      return graphs.map((graph) => html`<${One} key=${graph.actor} graph=${graph} lit=${lit} />`);
+    }}
+  <//>`;
+}
+
+// Graphs by actor, from the shapes in which the server may say it.
+export function graphsOf(found) {
+  const given = found.actors || found.graphs || (found.nodes ? [found] : []);
+  return given.map((graph) => ({
+    actor: graph.actor || graph.name || "actor",
+    role: graph.role || graph.phase || "",
+    running: graph.running,
+    nodes: (graph.nodes || []).map((node) => (typeof node === "string" ? { name: node } : { ...node, name: node.name || node.id })),
+    edges: (graph.edges || []).map((edge) =>
+      Array.isArray(edge) ? { from: edge[0], to: edge[1] } : { ...edge, from: edge.from || edge.source, to: edge.to || edge.target },
+    ),
+  }));
+}
+
+function One({ graph, lit }) {
+  const isLit = (node) => node.running === true || lit.has(`${graph.actor}:${node.name}`);
+  const { nodes, edges, width, height } = useMemo(() => laidOut(graph.nodes, graph.edges), [graph]);
+  const atWork = nodes.filter(isLit);
+  return html`<section class="p-section p-graph" aria-label=${`Actor ${graph.actor}`}>
+    <div class="p-section-head">
+      <h2>${graph.actor}</h2>
+      ${graph.role && html`<span class="p-muted">${graph.role}</span>`}
+      <span role="status">${atWork.length > 0 && html`<${Badge} tone="run">${atWork.map((node) => node.name).join(", ")} at work<//>`}</span>
+    </div>
+    <div class="p-graph-frame" tabindex="0" role="group" aria-label="Drawing of the graph">
+      <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-hidden="true">
+        <defs>
+          <marker id="p-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">
+            <path d="M0 0.5 8 4 0 7.5z" class="p-arrow" />
+          </marker>
+        </defs>
+        ${edges.map((edge, place) => html`<path key=${place} class=${edge.back ? "p-edge p-edge-back" : "p-edge"} d=${edge.path} marker-end="url(#p-arrow)" />`)}
+        ${nodes.map((node) => html`<${Node} key=${node.name} node=${node} lit=${isLit(node)} />`)}
+      </svg>
+    </div>
+    <ul class="unseen">
+      ${nodes.map(
+        (node) => html`<li key=${node.name}>
+          ${node.name}${node.type ? ` (${node.type})` : ""}${isLit(node) ? ", at work" : ""}: leads to
+          ${" "}${edges.filter((edge) => edge.from === node.name).map((edge) => edge.to).join(", ") || "nothing"}
+        </li>`,
+      )}
+    </ul>
+  </section>`;
+}
+
+function Node({ node, lit }) {
+  const type = node.type || node.kind || "";
+  const ends = ["start", "end"].includes(node.name) || ["start", "end"].includes(type);
+  return html`<g class=${`p-node ${lit ? "p-node-lit" : ""} ${ends ? "p-node-end" : ""}`} transform=${`translate(${node.x} ${node.y})`}>
+    <rect width=${node.width} height=${node.height} rx=${ends ? node.height / 2 : 8} />
+    <text x=${node.width / 2} y=${type && !ends ? 19 : 27} text-anchor="middle">${cut(node.name)}</text>
+    ${type && !ends && html`<text class="p-node-type" x=${node.width / 2} y="34" text-anchor="middle">${type}</text>`}
+  </g>`;
+}
+
+const cut = (name) => (name.length > 16 ? `${name.slice(0, 15)}…` : name);

@@ -1,0 +1,171 @@
+// A plan's data, live: its account, its events, and what is asked of it.
+//
+// The server decides what a plan is and what may be done with it; the page never guesses. Each event that
+// concerns the plan has the account read again (at most one read at a time, one more if something happened
+// meanwhile), so what is shown is always something the server said.
+
+import { useCallback, useEffect, useRef, useState } from "../ui.js";
+import { all, del, get, post, Problem } from "../api.js";
+import { useLoad } from "../load.js";
+import { plansOf, ready, useEvents } from "../stream.js";
+
+const SETTLE_MS = 120;
+const MOST_EVENTS = 5000;
+
+// The plan's account and events. `rev` rises whenever something of it may have changed.
+export function usePlan(id) {
+  const [plan, setPlan] = useState(null);
+  const [problem, setProblem] = useState(null);
+  const [events, setEvents] = useState([]);
+  const [rev, setRev] = useState(0);
+  const reader = useReader(id, setPlan, setProblem, setRev);
+  const known = useRef(new Set());
+  known.current = familyOf(id, plan);
+  const job = plan && plan.job;
+  const readEvents = useCallback(
+    (subject) =>
+      all("/events", { subject }, { most: MOST_EVENTS }).then(
+        (past) => setEvents((now) => joined(past, now)),
+        () => {}, // what is missing is there after the next reset; the account says how the plan stands
+      ),
+    [],
+  );
+
+  useEffect(() => {
+    setPlan(null);
+    setProblem(null);
+    setEvents([]);
+    // First where the stream stands, then what is there: nothing falls between.
+    ready()
+      .catch(() => {})
+      .then(() => {
+        reader.now();
+        readEvents(id);
+      });
+    return reader.stop;
+  }, [id]);
+  useEffect(() => {
+    if (job) readEvents(job);
+  }, [job]);
+
+  useEvents(
+    (event) => event.type === "reset" || plansOf(event).some((one) => known.current.has(one)),
+    (event) => {
+      if (event.type === "reset") {
+        [id, job].filter(Boolean).forEach(readEvents);
+      } else if (concerns(event, id, job)) {
+        setEvents((now) => joined(now, [event]));
+      }
+      reader.soon();
+    },
+    [id, job],
+  );
+  return { plan, problem, events, rev, reload: reader.now };
+}
+
+// Its own ids and those of what is below it.
+function familyOf(id, plan) {
+  const ids = [id];
+  if (plan) ids.push(plan.job, ...(plan.sub_plans || []).map((row) => row.id));
+  return new Set(ids.filter(Boolean));
+}
+
+// Whether an event is one of the plan itself: what happens to its parts is told on their own pages.
+function concerns(event, id, job) {
+  if (event.subject === id) return true;
+  return event.type.startsWith("job.") && (event.subject === job || event.facts?.kind?.split(":")[1] === id);
+}
+
+// In the order of their positions, each once, the latest of them.
+export function joined(some, more) {
+  const last = some.length ? some[some.length - 1].position : -1;
+  if (more.length === 1 && more[0].position > last) return [...some, more[0]].slice(-MOST_EVENTS);
+  const found = new Map([...some, ...more].map((event) => [event.position, event]));
+  return [...found.values()].sort((a, b) => a.position - b.position).slice(-MOST_EVENTS);
+}
+
+function useReader(id, setPlan, setProblem, setRev) {
+  const state = useRef(null);
+  if (!state.current || state.current.id !== id) {
+    state.current = { id, reading: false, again: false, timer: 0, over: false };
+  }
+  const mine = state.current;
+  const read = useCallback(async () => {
+    if (mine.over) return;
+    if (mine.reading) {
+      mine.again = true;
+      return;
+    }
+    mine.reading = true;
+    mine.again = false;
+    try {
+      const plan = await get(`/plans/${encodeURIComponent(id)}`);
+      if (mine.over) return;
+      setPlan(plan);
+      setProblem(null);
+      setRev((rev) => rev + 1);
+    } catch (error) {
+      if (!mine.over) setProblem(error);
+    } finally {
+      mine.reading = false;
+      if (mine.again) read();
+    }
+  }, [id]);
+  return {
+    now: read,
+    soon: () => {
+      clearTimeout(mine.timer);
+      mine.timer = setTimeout(read, SETTLE_MS);
+    },
+    stop: () => {
+      mine.over = true;
+      clearTimeout(mine.timer);
+    },
+  };
+}
+
+// Something else of the plan, read again when `rev` rises; what was read stays until there is newer.
+export function useRead(path, rev, { query = {}, whole = false } = {}) {
+  const spelled = JSON.stringify(query);
+  const read = (signal) => (whole ? all(path, query, { signal }) : get(path, query, { signal }));
+  const load = useLoad(read, [path, spelled]);
+  const first = useRef(rev);
+  useEffect(() => {
+    if (rev !== first.current) load.reload();
+  }, [rev]);
+  return load;
+}
+
+// Asks something of the plan, once at a time. `busy` names what is under way; `said` holds by place what went
+// wrong there. Somebody else may have been faster: then the plan is read again, and that is said.
+export function useAsking(id, reload) {
+  const [busy, setBusy] = useState(null);
+  const [said, setSaid] = useState({});
+  const under = useRef(null);
+  const during = useCallback(
+    async (name, place, doIt, again) => {
+      if (under.current) return null;
+      under.current = name;
+      setBusy(name);
+      setSaid((now) => ({ ...now, [place]: null }));
+      let done = null;
+      try {
+        done = (await doIt()) ?? {};
+      } catch (error) {
+        const problem = error instanceof Problem ? error : new Problem(0, "error", String(error));
+        setSaid((now) => ({ ...now, [place]: problem }));
+      }
+      under.current = null;
+      // Only what the server says afterwards unlocks the buttons: till then `can` may be out of date.
+      if (done === null || again) await reload();
+      setBusy(null);
+      return done;
+    },
+    [id, reload],
+  );
+  const where = `/plans/${encodeURIComponent(id)}`;
+  const ask = (name, body = {}, place = name) => during(name, place, () => post(`${where}/${name}`, body), true);
+  const remove = (place) => during("delete", place, () => del(where), false);
+  const forget = useCallback((place) => setSaid((now) => ({ ...now, [place]: null })), []);
+  return { ask, remove, busy, said, forget };
+}

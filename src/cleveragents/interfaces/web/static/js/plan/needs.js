@@ -1,0 +1,129 @@
+// What a plan needs from a person, with the very thing to do about it.
+
+import { html, useState } from "../ui.js";
+import { Button, Icon, Id, Link, TextArea } from "../components.js";
+import { counted } from "../format.js";
+import { RaiseForm } from "./budget.js";
+import { ConflictRows } from "./family.js";
+import { Act, Trouble } from "./parts.js";
+
+// Nothing where nobody is needed. `open(name)` opens the dialog of an action.
+export function NeedsYou({ plan, asking, open }) {
+  const shown = bodyOf(plan, asking, open);
+  if (!shown && !asking.said.needs) return null;
+  const [title, tone, body] = shown || ["Not done", "bad", null];
+  return html`<section class=${`p-needs tone-${tone}`} aria-label="What this plan needs from you">
+    <h2><${Icon} name=${`tone-${tone}`} />${title}</h2>
+    ${body}
+    <${Trouble} problem=${asking.said.needs} onClose=${() => asking.forget("needs")} />
+  </section>`;
+}
+
+function bodyOf(plan, asking, open) {
+  const may = (name) => (plan.can || []).includes(name);
+  const waits = plan.waiting_for || {};
+  const all = { plan, asking, waits, may, open };
+  if (may("approve")) return ["It needs your leave", "need", html`<${Leave} ...${all} />`];
+  if (may("answer")) return ["It asks you", "need", html`<${Question} ...${all} />`];
+  if (waits.for === "budget" && plan.state === "waiting") {
+    return ["It may not spend more", "need", html`<${Spent} ...${all} />`];
+  }
+  if ((plan.conflicts || []).length && may("resolve")) {
+    return ["Its sub-plans disagree", "need", html`<${Disagree} ...${all} />`];
+  }
+  if ((waits.asks || []).length) return ["A sub-plan needs you", "need", html`<${Below} ...${all} />`];
+  if (plan.state === "errored") return ["It failed", "bad", html`<${Failed} ...${all} />`];
+  if (plan.state === "constrained") return ["It was not applied", "need", html`<${Constrained} ...${all} />`];
+  if (plan.needs === "review" && may("apply")) return ["Its result is ready", "good", html`<${Result} ...${all} />`];
+  return null;
+}
+
+function Leave({ plan, asking, waits, may }) {
+  const call = (plan.calls || []).find((one) => one.state === "asked");
+  const body = call ? { call: call.number } : {};
+  return html`<p class="p-said">${waits.what}</p>
+    ${call && html`<pre class="p-pre">${call.tool}  ${call.what}</pre>`}
+    <div class="p-row">
+      <${Act} name="approve" kind="primary" icon="check" asking=${asking}
+        onClick=${() => asking.ask("approve", body, "needs")}>Approve<//>
+      ${may("deny") &&
+      html`<${Act} name="deny" kind="danger" icon="x" asking=${asking}
+        onClick=${() => asking.ask("deny", body, "needs")}>Deny<//>`}
+      <span class="p-muted">An actor that is refused is told, and tries something else.</span>
+    </div>`;
+}
+
+function Question({ asking, waits }) {
+  const [text, setText] = useState("");
+  const choices = waits.choices || [];
+  const send = (answer) => answer.trim() && asking.ask("answer", { text: answer }, "needs");
+  const submit = (event) => {
+    event.preventDefault();
+    send(text);
+  };
+  return html`<p class="p-said">${waits.what}</p>
+    ${choices.length > 0 &&
+    html`<div class="p-row" role="group" aria-label="Choices">
+      ${choices.map(
+        (choice) => html`<${Act} key=${choice} name="answer" asking=${asking} onClick=${() => send(choice)}>${choice}<//>`,
+      )}
+    </div>`}
+    <form class="p-form" onSubmit=${submit}>
+      <${TextArea} label=${choices.length ? "Or in your own words" : "Your answer"} rows="2" value=${text} onInput=${setText} />
+      <${Act} name="answer" type="submit" kind="primary" asking=${asking} disabled=${!text.trim()}>Answer<//>
+    </form>`;
+}
+
+function Spent({ plan, asking, waits, may }) {
+  return html`<p class="p-said">${waits.what}</p>
+    ${may("budget") && html`<${RaiseForm} plan=${plan} asking=${asking} place="needs" />`}`;
+}
+
+function Disagree({ plan, asking, waits }) {
+  return html`<p class="p-said">${waits.what || "They changed the same places"}. Say for each file which side is right.</p>
+    <${ConflictRows} plan=${plan} asking=${asking} place="needs" />`;
+}
+
+function Below({ waits }) {
+  return html`<ul class="p-plain">
+    ${waits.asks.map((ask, place) => {
+      const id = ask.plan || ask.id;
+      return html`<li key=${place}>
+        ${id ? html`<${Link} to=${`/plans/${id}`}>${ask.who || html`<${Id} id=${id} />`}<//>` : ask.who}: ${ask.what}
+      </li>`;
+    })}
+  </ul>`;
+}
+
+function Failed({ plan, may, open }) {
+  return html`<p class="p-said">${plan.error || "It says no more."}</p>
+    <div class="p-row">
+      ${may("resume") && html`<${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`}
+      <a class="button" href="#timeline">See what it did</a>
+    </div>`;
+}
+
+function Constrained({ plan, may, open }) {
+  return html`<p class="p-said">${plan.error}</p>
+    <p>Your files are as they were. Leave out the files that stand in the way, or settle it there, and apply it again.</p>
+    <div class="p-row">
+      <a class="button button-primary" href="#diff">Look at the diff</a>
+      ${may("apply") && html`<${Button} onClick=${() => open("apply")}>Apply again …<//>`}
+    </div>`;
+}
+
+function Result({ plan, may, open }) {
+  const failed = (plan.checks || []).filter((check) => check.verdict !== "passed");
+  const left = (plan.left_out || []).length;
+  const checked = (plan.checks || []).length ? "All checks passed." : "No check was asked for.";
+  return html`<p class="p-said">
+      ${counted(plan.files_changed, "file")} changed${left ? `, ${left} left out` : ""}.${" "}
+      ${failed.length ? html`<a href="#checks">${counted(failed.length, "check")} did not pass.</a>` : checked}${" "}
+      Nothing is written to your files before you apply it.
+    </p>
+    <div class="p-row">
+      <a class="button button-primary" href="#diff">Review the diff</a>
+      ${may("apply") && html`<${Button} icon="check" onClick=${() => open("apply")}>Apply …<//>`}
+      ${may("reject") && html`<${Button} icon="x" onClick=${() => open("reject")}>Reject …<//>`}
+    </div>`;
+}

@@ -1,0 +1,95 @@
+// A plan's own page, live: where it stands, what it needs from you, what it did, thought, changed and cost.
+//
+// The account of the plan is the server's; every part of the page draws what it says. What is asked of the plan
+// goes through one place (`asking`), so that nothing is asked twice and each refusal is shown where it happened.
+
+import { html, useEffect, useMemo, useState } from "../ui.js";
+import { Empty, ErrorBox, Link, Loading } from "../components.js";
+import { useSession } from "../session.js";
+import { useConnection } from "../stream.js";
+import { About } from "./about.js";
+import { ActionDialog, Actions } from "./actions.js";
+import { Checks } from "./checks.js";
+import { Decisions } from "./decisions.js";
+import { Diff } from "./diff.js";
+import { isStopping } from "./event_words.js";
+import { Family } from "./family.js";
+import { Graph } from "./graph.js";
+import { Header } from "./header.js";
+import { useAsking, usePlan } from "./load.js";
+import { NeedsYou } from "./needs.js";
+import { Output, useLines } from "./output.js";
+import { RollbackDialog } from "./rollback.js";
+import { Tabs, useTab } from "./tabs.js";
+import { Timeline } from "./timeline.js";
+import { standing } from "./words.js";
+
+const TABS = ["timeline", "output", "decisions", "graph", "diff", "checks", "plans"];
+
+/** The page of the plan with this id. */
+export function PlanPage({ id }) {
+  const { plan, problem, events, rev, reload } = usePlan(id);
+  if (plan) return html`<${Known} ...${{ given: plan, problem, events, rev, reload }} />`;
+  if (problem?.status === 404) {
+    return html`<${Empty} title="There is no such plan" icon="search">
+      It was deleted, or the address is wrong. <${Link} to="/">All plans<//>
+    <//>`;
+  }
+  if (problem) return html`<${ErrorBox} error=${problem} again=${reload} />`;
+  return html`<${Loading} what="Reading the plan" />`;
+}
+
+function Known({ given, problem, events, rev, reload }) {
+  const { may } = useSession();
+  const plan = may("operator") ? given : { ...given, can: [] };
+  const asking = useAsking(plan.id, reload);
+  const connection = useConnection();
+  const lines = useLines(plan.id);
+  const [tab, go] = useTab(TABS);
+  const [open, setOpen] = useState(null);
+  const [checkpoint, setCheckpoint] = useState(null);
+  const stopping = useMemo(() => isStopping(events), [events]);
+  const [word] = standing(plan, stopping);
+  useEffect(() => {
+    document.title = `${word} · ${plan.goal} · CleverAgents`;
+  }, [word, plan.goal]);
+  const all = { plan, events, rev, asking, stopping, lines };
+  return html`<div class="plan" data-plan=${plan.id} data-state=${`${plan.phase}/${plan.state}`}>
+    <${Header} ...${{ plan, stopping, connection }}>
+      <${Actions} ...${{ plan, asking }} open=${setOpen} />
+    <//>
+    ${problem && html`<${ErrorBox} error=${problem} title="How it stands now cannot be read" again=${reload} />`}
+    <${NeedsYou} ...${{ plan, asking }} open=${setOpen} />
+    <div class="p-columns">
+      <${Tabs} tabs=${tabsOf(plan, lines)} tab=${tab} go=${go}>
+        ${panelOf(tab, { ...all, rollBack: setCheckpoint })}
+      <//>
+      <${About} plan=${plan} go=${go} />
+    </div>
+    ${open && html`<${ActionDialog} name=${open} ...${{ plan, asking }} close=${() => setOpen(null)} />`}
+    ${checkpoint && html`<${RollbackDialog} ...${{ plan, asking }} call=${checkpoint} close=${() => setCheckpoint(null)} />`}
+  </div>`;
+}
+
+function tabsOf(plan, lines) {
+  const bad = (plan.checks || []).filter((check) => check.verdict !== "passed").length;
+  return [
+    ["timeline", "Timeline", (plan.calls || []).length],
+    ["output", "Output", lines.lines.length ? "•" : ""],
+    ["decisions", "Decisions", (plan.corrections || []).length ? "corrected" : ""],
+    ["graph", "Actors", ""],
+    ["diff", "Diff", plan.files_changed],
+    ["checks", "Checks & cost", bad ? `${bad} ✕` : (plan.checks || []).length ? "✓" : ""],
+    ["plans", "Sub-plans", (plan.sub_plans || []).length],
+  ];
+}
+
+function panelOf(tab, all) {
+  if (tab === "output") return html`<${Output} ...${all} />`;
+  if (tab === "decisions") return html`<${Decisions} ...${all} />`;
+  if (tab === "graph") return html`<${Graph} ...${all} />`;
+  if (tab === "diff") return html`<${Diff} ...${all} />`;
+  if (tab === "checks") return html`<${Checks} ...${all} />`;
+  if (tab === "plans") return html`<${Family} ...${all} />`;
+  return html`<${Timeline} ...${all} />`;
+}

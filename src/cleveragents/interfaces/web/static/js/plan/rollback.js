@@ -1,0 +1,39 @@
+// The way back to a checkpoint, and what is lost on it.
+
+import { html, useState } from "../ui.js";
+import { Button, Dialog, toast } from "../components.js";
+import { counted } from "../format.js";
+import { Act, Trouble } from "./parts.js";
+
+// `call` is the call to go back to before; `calls` those of the plan's account.
+export function RollbackDialog({ plan, call, asking, close }) {
+  const lost = (plan.calls || []).filter((one) => one.number >= call.number && one.state !== "reverted");
+  const changing = lost.filter((one) => one.changed > 0);
+  const [sure, setSure] = useState(false);
+  const shut = () => {
+    asking.forget("rollback");
+    close();
+  };
+  const go = async () => {
+    if ((await asking.ask("rollback", { checkpoint: call.number })) === null) return;
+    toast(`Back at checkpoint ${call.number}`);
+    close();
+  };
+  return html`<${Dialog} title=${`Roll back to checkpoint ${call.number}`} onClose=${shut}>
+    <div class="p-dialog">
+      <p>The plan's sandbox is set back to before call ${call.number} (${call.tool}). Your own files are not touched.</p>
+      <p><strong>Lost:</strong> ${counted(lost.length, "call")}${changing.length ? `, of which ${changing.length} changed files` : ", none of which changed a file"}.</p>
+      ${changing.length > 0 &&
+      html`<ul class="p-plain p-lost">
+        ${changing.slice(0, 8).map((one) => html`<li key=${one.number}><code>${one.number} ${one.tool}</code> ${one.what.slice(0, 100)}</li>`)}
+        ${changing.length > 8 && html`<li>… and ${changing.length - 8} more</li>`}
+      </ul>`}
+      <label class="p-check"><input type="checkbox" checked=${sure} onChange=${() => setSure(!sure)} />I know that this is lost</label>
+      <${Trouble} problem=${asking.said.rollback} />
+      <div class="p-row p-dialog-row">
+        <${Button} onClick=${shut}>Not now<//>
+        <${Act} name="rollback" kind="danger" icon="undo" asking=${asking} disabled=${!sure} onClick=${go}>Roll back<//>
+      </div>
+    </div>
+  <//>`;
+}

@@ -1,0 +1,65 @@
+// Tabs that the address knows (#diff), reached by number keys, arrows and clicks.
+
+import { html, useEffect, useState } from "../ui.js";
+import { useKeys } from "../keys.js";
+
+// The tab that the address names, or the first; and how to go to another.
+export function useTab(names) {
+  const named = () => {
+    const name = location.hash.slice(1);
+    return names.includes(name) ? name : null;
+  };
+  const [tab, setTab] = useState(named() || names[0]);
+  useEffect(() => {
+    const changed = () => named() && setTab(named());
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  const go = (name) => {
+    history.replaceState(null, "", `#${name}`);
+    setTab(name);
+  };
+  useKeys(Object.fromEntries(names.map((name, place) => [String(place + 1), () => go(name)])));
+  return [tab, go];
+}
+
+// `tabs`: [name, label, mark]; a mark is a number or a word beside the label.
+export function Tabs({ tabs, tab, go, children }) {
+  useEffect(() => {
+    // On narrow screens the row of tabs is wider than the page.
+    const chosen = document.getElementById(`tab-${tab}`);
+    const row = chosen.parentElement;
+    row.scrollLeft = chosen.offsetLeft - (row.clientWidth - chosen.offsetWidth) / 2;
+  }, [tab]);
+  const step = (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    const names = tabs.map(([name]) => name);
+    const next = names[(names.indexOf(tab) + by + names.length) % names.length];
+    go(next);
+    document.getElementById(`tab-${next}`)?.focus();
+  };
+  return html`<div class="p-tabs-frame">
+    <div class="p-tabs" role="tablist" aria-label="Parts of this page" onKeyDown=${step}>
+      ${tabs.map(
+        ([name, label, mark], place) => html`<button
+          key=${name}
+          id=${`tab-${name}`}
+          type="button"
+          role="tab"
+          class="p-tab"
+          aria-selected=${name === tab ? "true" : "false"}
+          aria-controls="p-panel"
+          aria-keyshortcuts=${String(place + 1)}
+          tabindex=${name === tab ? "0" : "-1"}
+          title=${`${label} (${place + 1})`}
+          onClick=${() => go(name)}
+        >
+          ${label}${mark ? html`<span class="p-tab-mark">${mark}</span>` : null}
+        </button>`,
+      )}
+    </div>
+    <div id="p-panel" role="tabpanel" class="p-panel" aria-labelledby=${`tab-${tab}`} tabindex="0">${children}</div>
+  </div>`;
+}

@@ -1,0 +1,71 @@
+// What happened to a plan, in order: phases, steps, tool calls, model calls, checks, moves between workers.
+
+import { html, useMemo, useState } from "../ui.js";
+import { Badge, Button, Empty, Loaded } from "../components.js";
+import { timelineOf, KINDS } from "./event_words.js";
+import { CallDetails } from "./call.js";
+import { useRead } from "./load.js";
+import { clock, took } from "./words.js";
+
+const MOST = 300;
+
+export function Timeline({ plan, events, rev, rollBack }) {
+  const [hidden, setHidden] = useState({ models: false });
+  const [whole, setWhole] = useState(false);
+  const calls = useRead(`/plans/${plan.id}/calls`, rev, { whole: true });
+  const byNumber = useMemo(() => new Map((calls.data || []).map((call) => [call.number, call])), [calls.data]);
+  const entries = useMemo(() => timelineOf(events), [events]).filter((entry) => entry.heading || !hidden[entry.kind]);
+  const shown = whole ? entries : entries.slice(-MOST);
+  return html`<div>
+    <div class="p-tools" role="group" aria-label="What is shown">
+      ${KINDS.map(
+        ([kind, label]) => html`<label key=${kind} class="p-check">
+          <input type="checkbox" checked=${!hidden[kind]}
+            onChange=${() => setHidden((now) => ({ ...now, [kind]: !now[kind] }))} />${label}
+        </label>`,
+      )}
+    </div>
+    ${!entries.length && html`<${Empty} title="Nothing happened yet" icon="clock">It waits for a worker to take it.<//>`}
+    ${shown.length < entries.length &&
+    html`<${Button} small onClick=${() => setWhole(true)}>Show ${entries.length - shown.length} earlier entries<//>`}
+    <ol class="p-timeline">
+      ${shown.map((entry) => html`<${Entry} key=${entry.key} ...${{ entry, plan, call: byNumber.get(entry.number), rollBack }} />`)}
+    </ol>
+    ${calls.error && html`<${Loaded} load=${calls} what="Tool calls">${() => null}<//>`}
+  </div>`;
+}
+
+function Entry({ entry, plan, call, rollBack }) {
+  const [open, setOpen] = useState(false);
+  if (entry.heading) {
+    return html`<li class="p-heading"><h3>${entry.heading[0].toUpperCase() + entry.heading.slice(1)}</h3>
+      <time datetime=${entry.time}>${clock(entry.time)}</time></li>`;
+  }
+  const tone = call && call.error ? "bad" : call && call.state === "asked" ? "need" : entry.tone;
+  const more = call ? spelled(call) : entry.more;
+  const line = html`<span class="p-entry-what">${entry.what}</span><span class="p-entry-more">${more}</span>`;
+  const id = `call-${entry.number}`;
+  return html`<li class=${`p-entry tone-${tone}`}>
+    <span class="p-entry-mark" aria-hidden="true"></span>
+    <time class="p-entry-time" datetime=${entry.time}>${clock(entry.time)}</time>
+    ${call
+      ? html`<button type="button" class="p-entry-line p-entry-open" aria-expanded=${open ? "true" : "false"} aria-controls=${id}
+          onClick=${() => setOpen(!open)}><span class="p-entry-number">${call.number}</span>${line}</button>`
+      : html`<div class="p-entry-line">${line}</div>`}
+    <span class="p-entry-side">
+      ${call && call.changed > 0 && html`<${Badge} tone="good">${call.changed} changed<//>`}
+      ${call && call.error && html`<${Badge} tone="bad">failed<//>`}
+      ${call && call.state === "reverted" && html`<${Badge} tone="off">taken back<//>`}
+      ${tone === "run" && ["calls", "models"].includes(entry.kind) ? html`<${Badge} tone="run">under way<//>` : html`<span class="p-muted">${took(entry.time, entry.ended)}</span>`}
+    </span>
+    ${call && open && html`<div id=${id} class="p-entry-details"><${CallDetails} ...${{ plan, call, rollBack }} /></div>`}
+  </li>`;
+}
+
+// The arguments on one line, as a person would write them.
+function spelled(call) {
+  const given = call.arguments || {};
+  if (Array.isArray(given.argv)) return given.argv.join(" ");
+  const words = Object.entries(given).map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
+  return words.join("  ").replace(/\s*\n\s*/g, " ⏎ ").slice(0, 200);
+}

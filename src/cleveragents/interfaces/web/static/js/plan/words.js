@@ -1,0 +1,78 @@
+// What the page calls things: states, events, times and amounts, in the words of the command line.
+// Pure functions; nothing here knows about elements.
+
+import { duration } from "../format.js";
+
+const STANDINGS = {
+  queued: ["Queued", "wait"],
+  processing: ["Running", "run"],
+  waiting: ["Waiting", "need"],
+  complete: ["Done", "good"],
+  errored: ["Failed", "bad"],
+  cancelled: ["Cancelled", "off"],
+  applied: ["Applied", "done"],
+  constrained: ["Not applied", "need"],
+  rejected: ["Rejected", "off"],
+  undone: ["Undone", "off"],
+};
+
+const PHASE_VERBS = { strategize: "Strategizing", execute: "Executing", apply: "Applying" };
+
+const NEEDS_WORDS = {
+  approval: "Needs your leave",
+  question: "Asks you something",
+  budget: "Needs more budget",
+  conflict: "Needs a decision",
+  review: "Ready for review",
+  error: "Failed",
+};
+
+export const PHASES = ["strategize", "execute", "apply"];
+
+// The badge of a plan: one or two words, and a tone. A plan that is being stopped is never called stopped.
+export function standing(plan, stopping) {
+  if (stopping) return ["Stopping…", "need"];
+  if (plan.needs && plan.needs !== "error" && NEEDS_WORDS[plan.needs] && plan.state !== "constrained") {
+    return [NEEDS_WORDS[plan.needs], plan.needs === "review" ? "good" : "need"];
+  }
+  if (plan.state === "processing") return [PHASE_VERBS[plan.phase] || "Running", "run"];
+  return STANDINGS[plan.state] || [plan.state || "not begun", "off"];
+}
+
+// Of a sub-plan's row, which has a status in words already.
+export function toneOf(state, status) {
+  if (status === "merged") return "good";
+  return (STANDINGS[state] || ["", "off"])[1];
+}
+
+export const isOver = (plan) => ["cancelled", "applied", "rejected", "undone"].includes(plan.state);
+export const isRunning = (plan) => ["queued", "processing"].includes(plan.state);
+
+// How far each phase is: done, now, failed or to come.
+export function phaseMarks(plan) {
+  const at = PHASES.indexOf(plan.phase);
+  return PHASES.map((phase, place) => {
+    if (place < at) return [phase, "done"];
+    if (place > at) return [phase, "to come"];
+    if (["applied", "undone"].includes(plan.state)) return [phase, "done"];
+    if (plan.state === "complete") return [phase, "done"];
+    if (["errored", "cancelled", "rejected"].includes(plan.state)) return [phase, "failed"];
+    return [phase, plan.state === "waiting" || plan.state === "constrained" ? "waiting" : "now"];
+  });
+}
+
+export function clock(iso) {
+  if (!iso) return "";
+  return new Date(iso).toLocaleTimeString("en-GB", { hour12: false });
+}
+
+export function took(from, to) {
+  if (!from || !to) return "";
+  const seconds = (new Date(to) - new Date(from)) / 1000;
+  return seconds < 1 ? "< 1 s" : duration(seconds);
+}
+
+export const percent = (share) => (share === null || share === undefined ? "" : `${Math.round(share * 100)} %`);
+
+// A scripted model is named by a file: its end says enough.
+export const shortModel = (name) => (name && name.length > 40 ? `…${name.slice(-32)}` : name || "");
