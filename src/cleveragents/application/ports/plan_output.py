@@ -36,3 +36,7 @@ class PlanOutput(Protocol):
     def read(self, plan_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[OutputPiece]:
         """Pieces with a number above `after`, in order."""
         ...
+
+    def last(self, plan_id: str) -> int:
+        """The number of the last piece; 0 where there is none."""
+        ...

@@ -69,6 +69,12 @@ class SqlPlanOutput:
         with self._database.read() as connection:
             return [_piece(row) for row in connection.execute(query).mappings()]
 
+    def last(self, plan_id: str) -> int:
+        if not is_storable(plan_id):
+            return 0
+        with self._database.read() as connection:
+            return connection.execute(_LAST, {"plan_id": plan_id}).scalar() or 0
+
     def _add(
         self, connection: Connection, plan_id: str, texts: Sequence[tuple[str, str]], now: datetime
     ) -> None:

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.redaction import redact
+from cleveragents.domain.json_value import freeze
 from cleveragents.errors import AuditElsewhere, AuditLogBroken
-from cleveragents.interfaces.cli.output import Output, counted, format_option, progress, timestamp
+from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
+from cleveragents.interfaces.desk.event_account import end_of_log, fields_of
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.ports.events import AuditRecord
     from cleveragents.domain.event import EventType
 
-__all__ = ["events", "fields_of"]
+__all__ = ["events"]
 
 _COLUMNS = ["position", "time", "type", "subject", "facts"]
 
@@ -71,7 +71,7 @@ def tail(
     except AuditLogBroken as broken:
         # What is there may still be looked at, by somebody who knows that it cannot be trusted.
         progress(f"warning: {broken}; `agents events verify` names everything that is wrong")
-    looked_until = _length(container)  # before the look: what comes meanwhile is followed
+    looked_until = end_of_log(container.database)  # before the look: what comes meanwhile is followed
     shown = _some(container, after, limit, wanted)
     output.table([fields_of(record) for record in shown], _COLUMNS, empty="there are no such events")
     if follow:
@@ -142,26 +142,12 @@ def _confirmed() -> bool:
     return click.confirm("Attest the log as it stands?", err=True)
 
 
-def fields_of(record: AuditRecord) -> dict[str, JsonValue]:
-    """A record as rows and JSON show it."""
-    event = record.event
-    return {
-        "position": record.position,
-        "time": timestamp(event.occurred_at),
-        "type": event.event_type.value,
-        "subject": event.subject,
-        "facts": freeze(redact(event.payload)),
-        "event_id": event.event_id,
-        "hash": record.hash,
-    }
-
-
 def _some(container: Container, after: int | None, limit: int, wanted: EventType | None) -> list[AuditRecord]:
     """The first `limit` events after a position or, without one, the last."""
     if after is not None:
         return list(islice(_records(container, after, wanted), limit))
     kept: deque[AuditRecord] = deque(maxlen=limit)
-    start = 0 if wanted else max(0, _length(container) - limit)
+    start = 0 if wanted else max(0, end_of_log(container.database) - limit)
     kept.extend(_records(container, start, wanted))
     return list(kept)
 
@@ -170,15 +156,6 @@ def _records(container: Container, after: int, wanted: EventType | None) -> Iter
     while page := container.audit.read(after=after):
         yield from (record for record in page if wanted in (None, record.event.event_type))
         after = page[-1].position
-
-
-def _length(container: Container) -> int:
-    from sqlalchemy import func, select
-
-    from cleveragents.infrastructure.persistence.tables import events as rows
-
-    with container.database.read() as connection:
-        return connection.execute(select(func.max(rows.c.position))).scalar() or 0
 
 
 def _follow(container: Container, after: int, wanted: EventType | None, output: Output) -> None:

@@ -1,0 +1,335 @@
+"""One hub for all streams of a server: follows the log once, and lets every client read at its own pace.
+
+A client is a cursor, not a queue: what it has not read yet is in the ring, which all share, or else in the
+database. So a client that does not read costs nothing and delays nobody, and one that comes back goes on at
+the position it names, whoever served it before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from starlette.concurrency import run_in_threadpool
+
+from cleveragents.errors import Closed, TooManyRequests
+from cleveragents.interfaces.server.frames import HEARTBEAT, FrameRing, OutputRing, joined
+from cleveragents.interfaces.server.log_follower import LogFollower, Source
+
+__all__ = ["EventHub", "HubStatistics", "StreamClient"]
+
+HEARTBEAT_SECONDS = 15.0
+
+_MOST_FRAMES = 8192
+_MOST_BYTES = 16 * 1024 * 1024
+_MOST_CLIENTS = 2000
+_PAGES = 16
+_PIECES = 256
+_TAKEN_SECONDS = 5.0
+_TICK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HubStatistics:
+    """Who listens, up to where the log was followed, and how far the slowest is behind that."""
+
+    clients: int
+    position: int
+    slowest_lag: int
+    pages_read: int
+
+
+@dataclass(eq=False)
+class StreamClient:
+    """One stream: where it is in the log, and in the output of the plans it watches.
+
+    Not thread-safe: use it on the server's loop.
+    """
+
+    hub: EventHub
+    cursor: int
+    outputs: dict[str, int] = field(default_factory=dict)
+    sent_at: float = 0.0
+    _waiting: asyncio.Future[None] | None = None
+    _woken: bool = False
+    _gone: bool = False
+
+    def leave(self) -> None:
+        """Nobody reads any more."""
+        self._gone = True
+        self.wake()
+
+    def wake(self) -> None:
+        self._woken = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def next_chunk(self) -> bytes | None:
+        """What to send next, waiting for it; None when the stream is over."""
+        while not self._gone and not self.hub.closed:
+            self._woken = False
+            chunk = await self._chunk()
+            if chunk is not None:
+                self.sent_at = self.hub.now()
+                return chunk
+            if not self._woken:  # guard: what came while it looked would be told with the next event only
+                await self._wait()
+        return None
+
+    async def _wait(self) -> None:
+        self._waiting = self.hub.loop.create_future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+
+    async def _chunk(self) -> bytes | None:
+        if self.cursor < self.hub.ring.base:
+            frames = await self.hub.page(self.cursor)
+            if frames:
+                self.cursor, chunk = joined(self.cursor, frames)
+                return chunk
+        elif found := self.hub.ring.after(self.cursor):
+            self.cursor, chunk = found
+            return chunk
+        for plan_id in self.outputs:
+            if output := await self._output(plan_id):
+                return output
+        if self.hub.now() - self.sent_at >= HEARTBEAT_SECONDS:
+            return HEARTBEAT
+        return None
+
+    async def _output(self, plan_id: str) -> bytes | None:
+        number = self.outputs[plan_id]
+        pieces: Sequence[tuple[int, bytes]] | None = self.hub.printed(plan_id).after(number)
+        if pieces is None:
+            pieces = await self.hub.read_output(plan_id, number)
+        if not pieces:
+            return None
+        self.outputs[plan_id] = pieces[-1][0]
+        return b"".join(frame for _, frame in pieces)
+
+
+class EventHub:
+    """Joins one follower of the log to any number of clients.
+
+    Thread safety:
+        Owner: the application that made it closes it. Clients and hub live on one loop; the follower's
+            thread calls `take_events`, `take_output` and `watched`, which cross over to it.
+        Lock: none: whatever is shared belongs to the loop.
+        Guarantee: a client gets every position after the one it named, once, in order; none waits for
+            another.
+    Cancel safety: a client whose task is cancelled is taken off by who joined it; nothing else is held.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        on_commit: Callable[[Callable[[], None]], Callable[[], None]],
+        most_frames: int = _MOST_FRAMES,
+    ) -> None:
+        """`on_commit` has a wake-up called at local commits; returns what takes it off again."""
+        self.closed = False
+        self.ring = FrameRing(0, most_frames=most_frames, most_bytes=_MOST_BYTES)
+        self._most_frames = most_frames
+        self._source = source
+        self._on_commit = on_commit
+        self._clients: set[StreamClient] = set()
+        self._loop = asyncio.get_running_loop()
+        self._follower: LogFollower | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._ended: Callable[[], None] = lambda: None
+        self._pages: OrderedDict[int, asyncio.Task[Sequence[bytes]]] = OrderedDict()
+        self._pages_read = 0
+        self._printed: dict[str, OutputRing] = {}
+        self._ticking: asyncio.TimerHandle | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    async def join(self, after: int | None, outputs: Mapping[str, int]) -> tuple[StreamClient, bool]:
+        """A new client after that position, or at the end of the log; True if that was no place in this log,
+        and it begins at the end instead. `TooManyRequests`. Who joins takes it off with `part`."""
+        if len(self._clients) >= _MOST_CLIENTS:
+            raise TooManyRequests(_TICK_SECONDS)
+        if self.closed:
+            raise Closed("the server")
+        await self._started()
+        end = await run_in_threadpool(self._source.end)
+        for plan_id in outputs:
+            if plan_id not in self._printed:
+                last = await run_in_threadpool(self._source.last_output, plan_id)
+                self._printed.setdefault(plan_id, OutputRing(last, most_pieces=_PIECES))
+        astray = after is not None and after > end
+        cursor = end if after is None or astray else after
+        client = StreamClient(self, cursor, dict(outputs), sent_at=self.now())
+        self._clients.add(client)
+        self._tick()
+        assert self._follower is not None
+        self._follower.wake()
+        return client, astray
+
+    def part(self, client: StreamClient) -> None:
+        """Forgets the client. Twice is harmless."""
+        self._clients.discard(client)
+        wanted = {plan_id for other in self._clients for plan_id in other.outputs}
+        for plan_id in [one for one in self._printed if one not in wanted]:
+            del self._printed[plan_id]
+
+    def statistics(self) -> HubStatistics:
+        tip = self.ring.tip
+        lags = [max(0, tip - client.cursor) for client in self._clients]
+        return HubStatistics(len(self._clients), tip, max(lags, default=0), self._pages_read)
+
+    def close(self) -> None:
+        """Ends every stream, and the follower. Twice is harmless."""
+        self.closed = True
+        self._ended()
+        if self._ticking is not None:
+            self._ticking.cancel()
+        for client in self._clients:
+            client.wake()
+        if self._follower is not None:
+            self._follower.stop()
+
+    def wait_closed(self) -> None:
+        """Returns when the follower's thread is over; not on the loop, which it may be waiting for."""
+        if self._follower is not None:
+            self._follower.close()
+
+    # What has fallen off the ring, or was never in it.
+
+    async def page(self, after: int) -> Sequence[bytes]:
+        """Some frames after that position from the database; read once for those who are at one place."""
+        reading = self._pages.get(after)
+        if reading is None:
+            reading = self._loop.create_task(self._read_page(after))
+            reading.add_done_callback(_looked_at)
+            self._pages[after] = reading
+            while len(self._pages) > _PAGES:
+                self._pages.popitem(last=False)
+        return await asyncio.shield(reading)
+
+    async def _read_page(self, after: int) -> Sequence[bytes]:
+        self._pages_read += 1
+        frames: Sequence[bytes] = ()
+        try:
+            frames = await run_in_threadpool(self._source.frames, after)
+        finally:
+            if not frames:  # guard: neither a failure nor an end is kept for those who ask later
+                self._pages.pop(after, None)
+        return frames
+
+    def printed(self, plan_id: str) -> OutputRing:
+        """The latest of what a watched plan printed."""
+        return self._printed[plan_id]
+
+    async def read_output(self, plan_id: str, number: int) -> Sequence[tuple[int, bytes]]:
+        """What the plan printed after that number, from the database."""
+        return await run_in_threadpool(self._source.output, plan_id, number)
+
+    # Called by the follower's thread.
+
+    def take_events(self, after: int, frames: Sequence[bytes]) -> bool:
+        return self._crossed(lambda: self._publish(after, frames))
+
+    def take_output(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> bool:
+        return self._crossed(lambda: self._print(plan_id, pieces))
+
+    def watched(self) -> Mapping[str, int] | None:
+        found: list[Mapping[str, int] | None] = []
+        self._crossed(lambda: found.append(self._watched()))
+        return found[0] if found else None
+
+    def _crossed(self, act: Callable[[], None]) -> bool:
+        """Runs it on the loop and waits for that: a loop that is behind is not buried under more. False: it
+        was not run, and will not be."""
+        done: Future[bool] = Future()
+
+        def run() -> None:
+            if not done.set_running_or_notify_cancel():  # guard: nobody counts on it any more
+                return
+            taken = False
+            try:
+                act()
+                taken = True
+            finally:
+                done.set_result(taken)
+
+        try:
+            self._loop.call_soon_threadsafe(run)
+        except RuntimeError:  # the loop is closed, and with it every stream
+            self.closed = True
+            self._ended()
+            if self._follower is not None:
+                self._follower.stop()
+            return False
+        try:
+            return done.result(_TAKEN_SECONDS)
+        except TimeoutError:
+            return False if done.cancel() else done.result()
+
+    def _publish(self, after: int, frames: Sequence[bytes]) -> None:
+        self.ring.extend(after, frames)
+        for client in self._clients:
+            client.wake()
+
+    def _print(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> None:
+        ring = self._printed.get(plan_id)
+        if ring is None:
+            return  # who watched it has gone
+        ring.extend(pieces)
+        for client in self._clients:
+            if plan_id in client.outputs:
+                client.wake()
+
+    def _watched(self) -> Mapping[str, int] | None:
+        return {plan_id: ring.tip for plan_id, ring in self._printed.items()} if self._clients else None
+
+    # Beginning, and once a second.
+
+    async def _started(self) -> None:
+        if self._starting is None:
+            self._starting = self._loop.create_task(self._start())
+        try:
+            await asyncio.shield(self._starting)
+        except BaseException:
+            if self._starting.done():
+                self._starting = None  # guard: the next client tries again
+            raise
+
+    async def _start(self) -> None:
+        end = await run_in_threadpool(self._source.end)
+        self.ring = FrameRing(end, most_frames=self._most_frames, most_bytes=_MOST_BYTES)
+        follower = LogFollower(self._source, self, end)
+        self._follower = follower
+        self._ended = self._on_commit(follower.wake)
+        follower.start()
+
+    def _tick(self) -> None:
+        """Wakes those to whom nothing was said for long, as long as there is anybody."""
+        if self._ticking is not None or self.closed or not self._clients:
+            return
+        self._ticking = self._loop.call_later(_TICK_SECONDS, self._ticked)
+
+    def _ticked(self) -> None:
+        self._ticking = None
+        quiet_since = self.now() - HEARTBEAT_SECONDS
+        for client in self._clients:
+            if client.sent_at <= quiet_since:
+                client.wake()
+        self._tick()
+
+
+def _looked_at(reading: asyncio.Task[Sequence[bytes]]) -> None:
+    """Who waited for it was told; if nobody does any more, nobody needs to be."""
+    if not reading.cancelled():
+        reading.exception()

@@ -1,0 +1,168 @@
+"""Follows the audit log, and what watched plans print, for a whole server process, on one thread.
+
+Local commits wake it at once; what other processes write it finds by looking. However often it is woken, it
+looks at most every `COALESCE_SECONDS`: events that come in a burst go out together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from cleveragents.application.ports.plan_output import OutputPiece, PlanOutput
+from cleveragents.errors import AuditLogBroken, CleverAgentsError
+from cleveragents.infrastructure.events.audit import DurableAuditLog
+from cleveragents.interfaces.desk.event_account import end_of_log, event_rows
+from cleveragents.interfaces.server.frames import event_frame, output_frame
+
+__all__ = ["COALESCE_SECONDS", "LogFollower", "LogSource", "Sink", "Source"]
+
+COALESCE_SECONDS = 0.025
+
+_POLL_SECONDS = 0.2
+_IDLE_SECONDS = 1.0
+_PAGE = 500
+_CLOSE_SECONDS = 10.0
+log = structlog.get_logger(__name__)
+
+
+class Source(Protocol):
+    """Where frames come from. Called by several threads."""
+
+    def end(self) -> int:
+        """The position of the last event, of what was committed before."""
+        ...
+
+    def bring_up(self) -> None:
+        """Gives events that wait their place in the log, as far as this process may."""
+        ...
+
+    def frames(self, after: int) -> Sequence[bytes]:
+        """Those of the positions that follow, without a gap; a page of them at most."""
+        ...
+
+    def last_output(self, plan_id: str) -> int:
+        """The number of the last piece that a plan printed."""
+        ...
+
+    def output(self, plan_id: str, after: int) -> Sequence[tuple[int, bytes]]:
+        """Frames of what a plan printed after that number, with their numbers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """The audit log of a database, and the output of its plans. Any thread may use it."""
+
+    audit: DurableAuditLog
+    plan_output: PlanOutput
+
+    def end(self) -> int:
+        with suppress(AuditLogBroken):
+            self.bring_up()
+        return end_of_log(self.audit.database)
+
+    def bring_up(self) -> None:
+        self.audit.sequence_pending()
+
+    def frames(self, after: int) -> Sequence[bytes]:
+        return [event_frame(row) for row in event_rows(self.audit.database, after=after, limit=_PAGE)]
+
+    def last_output(self, plan_id: str) -> int:
+        return self.plan_output.last(plan_id)
+
+    def output(self, plan_id: str, after: int) -> Sequence[tuple[int, bytes]]:
+        pieces: Sequence[OutputPiece] = self.plan_output.read(plan_id, after=after, limit=_PAGE)
+        return [(piece.number, output_frame(piece)) for piece in pieces]
+
+
+class Sink(Protocol):
+    """Who gets what the follower found. Taking returns when it is done; False: not now, and not by itself."""
+
+    def take_events(self, after: int, frames: Sequence[bytes]) -> bool: ...
+
+    def take_output(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> bool: ...
+
+    def watched(self) -> Mapping[str, int] | None:
+        """The plans whose output is wanted, with the last number that was taken; None: nobody listens."""
+        ...
+
+
+class LogFollower:
+    """Looks at the source again and again, and hands what is new to the sink, in order.
+
+    Thread safety:
+        Owner: the hub that made it starts and closes it. Any thread may `wake` it.
+        Lock: none; its state belongs to its own thread, and two events tell that what to do.
+        Guarantee: the sink gets every position after the one it was started at, once, in order, whatever
+            the source raised meanwhile.
+    Cancel safety: `close` waits for the look under way, for a while.
+    """
+
+    def __init__(self, source: Source, sink: Sink, after: int) -> None:
+        self._source = source
+        self._sink = sink
+        self._position = after
+        self._wakeup = threading.Event()
+        self._stopping = threading.Event()
+        self._said: str | None = None
+        self._thread = threading.Thread(target=self._run, name="event-follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something new, or somebody new."""
+        self._wakeup.set()
+
+    def stop(self) -> None:
+        """Takes effect after the look under way."""
+        self._stopping.set()
+        self._wakeup.set()
+
+    def close(self) -> None:
+        self.stop()
+        if self._thread.ident is not None:
+            self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wakeup.clear()  # before the look, so that a wake during it is not lost
+            pause = self._attempt(self._look)
+            if not self._stopping.wait(COALESCE_SECONDS):
+                self._wakeup.wait(pause)
+
+    def _look(self) -> float:
+        """Hands on what is new; returns for how long nothing needs to be looked at, if nobody wakes us."""
+        watched = self._sink.watched()
+        self._attempt(self._brought_up)
+        while frames := self._source.frames(self._position):
+            if not self._sink.take_events(self._position, frames):
+                break
+            self._position += len(frames)
+        for plan_id, number in (watched or {}).items():
+            if pieces := self._source.output(plan_id, number):
+                self._sink.take_output(plan_id, pieces)
+        self._said = None
+        return _IDLE_SECONDS if watched is None else _POLL_SECONDS
+
+    def _brought_up(self) -> float:
+        self._source.bring_up()
+        return 0.0
+
+    def _attempt(self, step: Callable[[], float]) -> float:
+        try:
+            return step()
+        except CleverAgentsError as error:
+            # The database will be back, and a log that is broken can still be read; said once.
+            if str(error) != self._said:
+                self._said = str(error)
+                log.warning("server.events_not_followed", error=self._said)
+        except Exception:
+            log.exception("server.events_not_followed")
+        return _IDLE_SECONDS

@@ -1,0 +1,176 @@
+"""The audit log: read, verified, and live."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from pydantic import BaseModel, Field, StringConstraints
+from starlette.concurrency import run_in_threadpool
+
+from cleveragents.domain.user import TokenKind
+from cleveragents.errors import AuditLogBroken
+from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
+from cleveragents.interfaces.desk.event_account import event_rows, fields_of_row
+from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.hub import EventHub
+from cleveragents.interfaces.server.listing import Limit
+from cleveragents.interfaces.server.log_follower import LogSource
+from cleveragents.interfaces.server.service import Here, Service
+from cleveragents.interfaces.server.stream import EventStream
+
+__all__ = ["hub_of", "router"]
+
+router = APIRouter(tags=["events"])
+
+_FURTHEST = 2**63 - 1
+Position = Annotated[int | None, Query(ge=0, le=_FURTHEST, description="only events after this position")]
+Watched = Annotated[
+    list[Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z]{1,64}(:[0-9]{1,9})?$")]] | None,
+    Query(max_length=20, description="PLAN:N, what this plan prints after number N as well; may be repeated"),
+]
+LastSeen = Annotated[
+    int | None,
+    Header(
+        alias="Last-Event-ID", ge=0, le=_FURTHEST, description="the last position seen; wins over `after`"
+    ),
+]
+
+
+_STREAMED: dict[str, Any] = {
+    "description": "server-sent events",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+
+
+class EventModel(BaseModel):
+    """An event, at its place in the one order that all processes share."""
+
+    position: int = Field(examples=[1207])
+    time: str = Field(examples=["2026-01-01T12:00:00Z"])
+    type: str = Field(examples=["plan.moved"])
+    subject: str = Field(description="which plan, job or user", examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"])
+    facts: dict[str, Any] = Field(
+        examples=[{"phase": "execute", "state": "complete", "was": "execute/processing"}]
+    )
+    event_id: str = Field(examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1D"])
+    hash: str = Field(description="chains it to the one before")
+
+
+class EventListing(BaseModel):
+    """A piece of the log."""
+
+    items: list[EventModel]
+    next: int | None = Field(description="where to go on, as `after`; null at the end")
+
+
+class FindingModel(BaseModel):
+    """Something that is not as it was written."""
+
+    position: int | None = Field(description="of the event; null: of the log's head")
+    problem: str
+
+
+class VerificationModel(BaseModel):
+    """Whether the log is what it was when it was written."""
+
+    ok: bool
+    events: int = Field(examples=[1207])
+    findings: list[FindingModel]
+
+
+@router.get("/events", operation_id="list_events")
+def list_events(
+    who: Viewer,
+    here: Here,
+    limit: Limit = 100,
+    after: Position = None,
+    type_name: Annotated[
+        str | None, Query(alias="type", max_length=100, description="such as job.succeeded")
+    ] = None,
+    subject: Annotated[str | None, Query(max_length=100)] = None,
+) -> EventListing:
+    """The first events after a position, or the latest where none is named; in their order either way."""
+    database = here.container.database
+    with suppress(AuditLogBroken):  # what is there may be looked at; `verification` says what is wrong
+        here.container.audit.sequence_pending()
+    wanted = {"type_name": type_name, "subject": subject}
+    if any(value is not None and "\0" in value for value in wanted.values()):
+        return EventListing(items=[], next=None)  # no database keeps such a text
+    rows = event_rows(database, after=after, limit=limit + 1, **wanted)
+    if after is None:
+        rows, more = rows[-limit:], False
+    else:
+        rows, more = rows[:limit], len(rows) > limit
+    items = [EventModel.model_validate(fields_of_row(row)) for row in rows]
+    return EventListing(items=items, next=items[-1].position if more else None)
+
+
+@router.get("/events/verification", operation_id="verify_events")
+def verify_events(who: Viewer, here: Here) -> VerificationModel:
+    """Goes through the whole log and names every row that was changed, removed, moved or cut off."""
+    report = here.container.audit.verify()
+    findings = [FindingModel(position=found.position, problem=found.problem) for found in report.findings]
+    return VerificationModel(ok=report.ok, events=report.rows, findings=findings)
+
+
+@router.get(
+    "/events/stream",
+    operation_id="stream_events",
+    status_code=200,
+    response_class=EventStream,
+    responses={
+        200: {
+            "description": "server-sent events",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def stream_events(
+    request: Request,
+    who: Viewer,
+    here: Here,
+    after: Position = None,
+    output: Watched = None,
+    last_event_id: LastSeen = None,
+) -> EventStream:
+    """Events after a position, or from now on, as they happen; and what plans print.
+
+    `id` is the position, `event` the type, `data` the event as JSON. A client that drops and says the last
+    position it has seen misses nothing and sees nothing twice, also when the server was started anew. What
+    plans print comes as `event: output` without an id; its numbers tell what was seen already. `event: reset`
+    comes first where the position is none in this log: the client should read again what it shows.
+    """
+    hub = hub_of(request, here)
+    outputs = {
+        plan_id: int(number or 0) for plan_id, _, number in (one.partition(":") for one in output or ())
+    }
+    start = after if last_event_id is None else last_event_id
+    return EventStream(hub, start, outputs, lambda: _still_allowed(request, here))
+
+
+def hub_of(request: Request, service: Service) -> EventHub:
+    """The hub of this application, made by the first who asks. For the server's loop."""
+    state = request.app.state
+    hub: EventHub | None = getattr(state, "hub", None)
+    if hub is None or hub.loop is not asyncio.get_running_loop():
+        container = service.container
+        source = LogSource(container.audit, SqlPlanOutput(container.database))
+        listen = container.database.add_commit_listener
+        hub = EventHub(source, on_commit=lambda wake: listen(lambda events: wake()))
+        service.stopping.on_begin(hub.close)
+        state.hub = hub
+    return hub
+
+
+async def _still_allowed(request: Request, service: Service) -> bool:
+    secret: str | None = request.state.secret
+    token = request.state.token
+    container = service.container
+    kind = TokenKind.BROWSER if token is None else token.kind
+    found = await run_in_threadpool(
+        lambda: secret and container.users.known_by(secret, kind, now=container.clock.now())
+    )
+    return bool(found)
