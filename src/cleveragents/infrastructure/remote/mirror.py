@@ -1,0 +1,205 @@
+"""Mirrors of git remotes, one per address and state directory, and checkouts of their commits.
+
+A remote is asked with the user's own git configuration, which says how to log in there; the address is in no
+file of ours, and nothing that is said about it names who logs in. A mirror is only ever added to: it is never
+pruned of objects, because sandboxes borrow them. Nothing here writes to the remote but `push`, which moves a
+ref from where it was seen to be, or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from cleveragents.domain.remote import RemoteAddress
+from cleveragents.errors import GitFailed, RemoteUnreachable, SandboxRefused
+from cleveragents.infrastructure.git.git_directory import GitDirectory
+from cleveragents.infrastructure.git.plumbing import PrivateRepository, run_git, user_environment, within
+from cleveragents.infrastructure.sandbox.paths import remove_all
+
+__all__ = ["Mirrors"]
+
+_PROTOCOLS = "file:git:http:https:ssh"
+# How the user's own git gets there; all other variables of git's are kept from it.
+_KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO")
+_PINS = "refs/cleveragents/checkout"
+_POLL_SECONDS = 0.05
+_FETCH = (
+    "fetch",
+    "--quiet",
+    "--prune",
+    "--no-tags",
+    "--no-write-fetch-head",
+    "--no-recurse-submodules",
+    "--force",
+)
+_PUSH = ("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no")
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrors:
+    """The mirrors below one directory. Stateless but for that: any thread and process may share it.
+
+    One fetch at a time per mirror, by a lock of the kernel's. No call to a remote takes longer than
+    `seconds`; one that does is ended, and a fetch leaves at most a part that nobody looks at.
+    """
+
+    directory: Path
+    seconds: float = 600.0
+
+    def fetched(self, address: RemoteAddress) -> str:
+        """The commit that the branch names now. `RemoteUnreachable`; `SandboxRefused` without the branch."""
+        self.fetch(address)
+        tip = self.value_of(address, address.ref)
+        if tip is None:
+            raise SandboxRefused(address.shown, f"it has no branch {address.branch}")
+        return tip
+
+    def fetch(self, address: RemoteAddress, *wanted: str) -> None:
+        """The mirror has every branch as the remote has it, or the wanted commits. `RemoteUnreachable`."""
+        refs = wanted or ("+refs/heads/*:refs/heads/*",)
+        with self._held(address):
+            mirror = self._made(address)
+            try:
+                self._asked(address, mirror, *_FETCH, "--", address.url, *refs)
+            except GitFailed as error:
+                raise RemoteUnreachable(address.shown, _without(address, error.problem)) from error
+
+    def value_of(self, address: RemoteAddress, ref: str) -> str | None:
+        """The commit of a ref, as it was at the last fetch; None if there is none."""
+        told = self.repository(address).git(
+            "rev-parse", "-q", "--verify", f"{ref}^{{commit}}", succeeds=(0, 1, 128)
+        )
+        return told.decode("ascii").strip() or None
+
+    def repository(self, address: RemoteAddress) -> PrivateRepository:
+        """The mirror, for those who read in it."""
+        return PrivateRepository(self._place(address))
+
+    def checkout(self, address: RemoteAddress, commit: str) -> Path:
+        """A directory with the files of that commit: a small repository that borrows the mirror's objects.
+        Made once; nobody works in it. `SandboxRefused` if the remote does not have the commit any more."""
+        place = self._place(address).with_suffix("") / commit
+        if place.is_dir():
+            return place
+        if self.value_of(address, commit) is None:
+            self._fetch_commit(address, commit)
+        mirror = self._place(address)
+        # So that whoever tidies up git repositories by hand leaves it alone.
+        PrivateRepository(mirror).git("update-ref", f"{_PINS}/{commit}", commit)
+        draft = place.with_name(f"{commit}.{secrets.token_hex(8)}.new")
+        try:
+            self._fill(draft, address, commit)
+            draft.rename(place)
+        except OSError:
+            if not place.is_dir():  # guard: somebody else who made it at once made the same
+                raise
+        finally:
+            if draft.exists():
+                remove_all(draft)
+        return place
+
+    def push(
+        self, address: RemoteAddress, source: PrivateRepository, commit: str, ref: str, expected: str
+    ) -> str:
+        """Moves the remote's ref to that commit of `source` if it is where expected, or, empty, not there.
+
+        Says what git had against it, empty if nothing. Whoever hears of something looks at the remote: an
+        answer may have been lost on its way."""
+        lease = f"--force-with-lease={ref}:{expected}"  # guard: never over what somebody else has pushed
+        try:
+            self._asked(address, source.directory, *_PUSH, lease, "--", address.url, f"{commit}:{ref}")
+        except GitFailed as error:
+            return _without(address, error.problem)
+        return ""
+
+    def _place(self, address: RemoteAddress) -> Path:
+        return self.directory / f"{sha256(address.url.encode()).hexdigest()[:24]}.git"
+
+    def _asked(self, address: RemoteAddress, git_directory: Path, *arguments: str) -> bytes:
+        environment = _environment() | {"GIT_DIR": str(git_directory)}
+        return run_git(*arguments, environment=environment, seconds_left=within(self.seconds))
+
+    def _made(self, address: RemoteAddress) -> Path:
+        """The mirror, which the caller holds."""
+        place = self._place(address)
+        if not place.is_dir():
+            draft = place.with_name(f"{place.name}.{secrets.token_hex(8)}.new")
+            GitDirectory(settings={"core.bare": "true"}).write(draft)
+            draft.rename(place)
+        _free_refs(place, time.time() - self.seconds)
+        return place
+
+    def _fetch_commit(self, address: RemoteAddress, commit: str) -> None:
+        self.fetch(address)
+        if self.value_of(address, commit) is not None:
+            return
+        try:
+            self.fetch(address, commit)  # no branch has it any more, but the remote may
+        except RemoteUnreachable as error:
+            raise SandboxRefused(
+                address.shown, f"it does not have commit {commit} any more ({error.problem})"
+            ) from error
+
+    def _fill(self, draft: Path, address: RemoteAddress, commit: str) -> None:
+        draft.mkdir(parents=True)
+        GitDirectory(
+            settings={"core.bare": "false"},
+            head=f"ref: {address.ref}",
+            refs={address.ref: commit},
+            borrowed=(self._place(address) / "objects",),
+        ).write(draft / ".git")
+        # Neutral: no filter runs, and no setting of the user's changes a byte.
+        engine = PrivateRepository(draft / ".git")
+        engine.git("read-tree", "--reset", "-u", commit, work_tree=draft, index=draft / ".git" / "index")
+
+    @contextmanager
+    def _held(self, address: RemoteAddress) -> Iterator[None]:
+        """Nobody else of this state directory fetches. `RemoteUnreachable` if somebody does for too long."""
+        file = self._place(address).with_suffix(".lock")
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            give_up = time.monotonic() + self.seconds
+            while not _try(descriptor):
+                if time.monotonic() >= give_up:
+                    raise RemoteUnreachable(address.shown, "another fetch of it does not end")
+                time.sleep(_POLL_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _free_refs(mirror: Path, before: float) -> None:
+    """Takes away locks of refs that a fetch left when it was killed; the caller holds the mirror."""
+    for lock in [*mirror.glob("refs/**/*.lock"), *mirror.glob("packed-refs.lock")]:
+        with suppress(FileNotFoundError):
+            if lock.stat().st_mtime < before:  # guard: one that outlived its caller may still run
+                lock.unlink()
+
+
+def _try(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _environment() -> dict[str, str]:
+    """The user's own, and nobody is asked for anything."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    asked = {"GIT_ALLOW_PROTOCOL": _PROTOCOLS, "SSH_ASKPASS_REQUIRE": "never"}
+    return user_environment() | kept | asked
+
+
+def _without(address: RemoteAddress, words: str) -> str:
+    """git's words, without what is in the address of who logs in."""
+    return words.replace(address.url, address.shown)
