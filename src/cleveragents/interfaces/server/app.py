@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
 from cleveragents import __version__
 from cleveragents.interfaces.server import problems
 from cleveragents.interfaces.server.buckets import Buckets
+from cleveragents.interfaces.server.description import DescribedApi
 from cleveragents.interfaces.server.gates.account import Account
 from cleveragents.interfaces.server.gates.body import BodyGate
 from cleveragents.interfaces.server.gates.headers import SecurityHeaders
@@ -35,24 +35,18 @@ ROUTES: tuple[str, ...] = (
     "resources",
     "about",
     "page",
+    "events",
+    "output",
 )
 """The modules of `interfaces.server.routes`; a new resource is a new one of them. Each has a `router`, which
 is below /api, or a `root`, which is not, or both."""
 
 _STRANGERS_PER_MINUTE = 10
-_REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": problems.Problem, "description": why}
-    for status, why in (
-        (401, "nobody knows who asks"),
-        (403, "who asks may not, or a browser asks from elsewhere"),
-        (429, "too many requests; `Retry-After` says when to ask again"),
-    )
-}
 
 
 def create_app(service: Service) -> FastAPI:
     """The application on these parts, which the caller closes."""
-    app = FastAPI(
+    app = DescribedApi(
         title="CleverAgents",
         version=__version__,
         docs_url=None,
@@ -65,7 +59,7 @@ def create_app(service: Service) -> FastAPI:
         module = import_module(f"cleveragents.interfaces.server.routes.{name}")
         router: APIRouter | None = getattr(module, "router", None)
         if router is not None:
-            app.include_router(router, prefix="/api", responses=_REFUSALS)
+            app.include_router(router, prefix="/api")
         root: APIRouter | None = getattr(module, "root", None)
         if root is not None:
             app.include_router(root)
