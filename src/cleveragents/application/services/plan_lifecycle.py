@@ -339,8 +339,9 @@ class PlanLifecycle:
         return plan
 
     def _let_go(self, job: Job | None) -> None:
-        """Ends a job of a plan that needs none, unless its owner is about to report it."""
-        if job is None or job.state.ended or self._is_at_work(job):
+        """Ends a job of a plan that needs none, unless its owner is about to report it. One of a shared queue
+        is left to the next who claims it: what is to be done with a result is up to them, too."""
+        if job is None or job.state.ended or job.queue or self._is_at_work(job):
             return
         with suppress(JobAlreadyEnded):
             job = self.jobs.request_cancel(job.id, "its plan is done with it", now=self.clock.now())

@@ -1,0 +1,150 @@
+"""The jobs of a shared queue: running plans, applying and undoing their results.
+
+Each may be killed anywhere and claimed again. What an earlier attempt did to files is in the journal: it is
+settled first, and what is done already is not done again. What stands in the way of a result is kept with its
+plan; the job of whoever asked for it has failed then, and is not tried again, for nothing has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cleveragents.application.ports.applies import CommitRequest
+from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.application.services.plan_deciding import DecidingParts, concluded
+from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.errors import Conflict, PlanError, StalePlan
+
+__all__ = ["ApplyJob", "PlanJob", "UndoJob", "Watched"]
+
+_APPLIED = (Phase.APPLY, PlanState.APPLIED)
+_UNDONE = (Phase.APPLY, PlanState.UNDONE)
+_STOPPED = (PlanState.ERRORED, PlanState.CONSTRAINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Who hears of plans: `tell` a line, `end` that nothing more comes for now."""
+
+    tell: Callable[[Plan, str], None] = lambda plan, line: None
+    end: Callable[[str], None] = lambda plan_id: None
+
+    def of(self, plan: Plan) -> Callable[[str], None]:
+        return lambda line: self.tell(plan, line)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyJob:
+    """Applies a result that somebody decided about. Stateless but for its parts."""
+
+    parts: DecidingParts
+    watched: Watched
+
+    def __call__(self, job: AsyncJob) -> JsonValue:
+        """Where the plan stands. `PlanError` where it was not applied."""
+        plan = _settled(self.parts, job)
+        try:
+            return _told(self.applied(job, plan))
+        finally:
+            self.watched.end(plan.id)
+
+    def applied(self, job: AsyncJob, plan: Plan) -> Plan:
+        """The plan, applied, be it by another attempt. `PlanError`, having said why not."""
+        if plan.standing == _APPLIED:  # guard: nothing is applied twice
+            return plan
+        job.token.raise_if_cancelled()
+        try:
+            return self.parts.apply.apply(plan, job.token, commit=_commit(job), told=self.watched.of(plan))[0]
+        except StalePlan:
+            raise  # somebody else has it in hand; the next attempt sees what came of that
+        except Conflict as refused:
+            self.watched.tell(plan, str(refused))
+            raise PlanError(plan.id, str(refused)) from refused
+
+
+@dataclass(frozen=True, slots=True)
+class UndoJob:
+    """Takes out again what was applied. Stateless but for its parts."""
+
+    parts: DecidingParts
+    watched: Watched
+
+    def __call__(self, job: AsyncJob) -> JsonValue:
+        """Where the plan stands. `PlanError` where it was not undone."""
+        plan = _settled(self.parts, job)
+        if plan.standing == _UNDONE:  # guard: an earlier attempt did it
+            return _told(plan)
+        job.token.raise_if_cancelled()
+        try:
+            told = self.watched.of(plan)
+            return _told(self.parts.apply.undo(plan, commit=_commit(job), told=told)[0])
+        except StalePlan:
+            raise
+        except Conflict as refused:
+            self.watched.tell(plan, str(refused))
+            raise PlanError(plan.id, str(refused)) from refused
+        finally:
+            self.watched.end(plan.id)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJob:
+    """Runs a plan, and applies what comes of it if that is allowed without a question. Stateless but for
+    its parts."""
+
+    run: Callable[[AsyncJob], JsonValue]
+    parts: DecidingParts
+    watched: Watched
+
+    def __call__(self, job: AsyncJob) -> JsonValue:
+        """Where the plan stands."""
+        plan_id = str(job.payload["plan_id"])
+        try:
+            answer = self.run(job)
+            plan = self.parts.plans.get(plan_id)
+            if plan.job_id != job.id:  # guard: no other job's plan
+                return answer
+            job.token.raise_if_cancelled()  # guard: who lost the plan does not apply it
+            after = self._concluded(job, plan)
+        finally:
+            self.watched.end(plan_id)
+        return answer if after == plan else _told(after)
+
+    def _concluded(self, job: AsyncJob, plan: Plan) -> Plan:
+        if plan.phase is Phase.APPLY and job.attempt > 1:
+            return self._applied_after_all(job, plan)
+        return concluded(self.parts, plan, self.watched.of(plan), stop=job.token)
+
+    def _applied_after_all(self, job: AsyncJob, plan: Plan) -> Plan:
+        """An earlier attempt may have been killed, or its worker stopped, while it applied the result."""
+        plan = _settled(self.parts, job)
+        if _was_interrupted(plan):
+            with suppress(PlanError):  # the plan says what stood in the way
+                plan = ApplyJob(self.parts, self.watched).applied(job, plan)
+        return self.parts.plans.get(plan.id)
+
+
+def _settled(parts: DecidingParts, job: AsyncJob) -> Plan:
+    """The plan, with what a dead process left of it completed or taken back."""
+    plan_id = str(job.payload["plan_id"])
+    plan = parts.plans.get(plan_id)
+    if plan.phase is Phase.APPLY:
+        parts.apply.settle()
+        plan = parts.plans.get(plan_id)
+    return plan
+
+
+def _was_interrupted(plan: Plan) -> bool:
+    return plan.state in _STOPPED and (plan.error or "").startswith("applying it was interrupted")
+
+
+def _commit(job: AsyncJob) -> CommitRequest | None:
+    message = job.payload.get("commit")
+    return CommitRequest(message) if isinstance(message, str) and message else None
+
+
+def _told(plan: Plan) -> JsonValue:
+    return freeze({"plan": plan.id, "phase": plan.phase.value, "state": plan.state.value})

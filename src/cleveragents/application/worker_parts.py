@@ -1,0 +1,195 @@
+"""Joins a worker of a shared queue: who runs plans, applies and undoes them, wherever it is started.
+
+`agents worker` is one, and a server has one of its own. Closing it gives back what it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from cleveragents.application.services.job_engine import EngineWorker, WorkerRequest
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.output_recorder import OutputRecorder
+from cleveragents.application.services.plan_lanes import SHARED_QUEUE
+from cleveragents.application.services.service_thread import ServiceThread
+from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
+from cleveragents.application.services.worker_log import worker_log
+from cleveragents.application.services.worker_reports import BusyCount, WorkerReports
+from cleveragents.domain.job import JobState
+from cleveragents.domain.plan import Plan, PlanState
+from cleveragents.errors import CleverAgentsError
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.application.ports.plan_output import PlanOutput
+    from cleveragents.application.ports.workers import WorkerRecord
+
+__all__ = ["SharedWorker", "WorkerParts"]
+
+_PAGE = 1000
+_RECONCILE_SECONDS = 30.0
+_CLOSE_SECONDS = 10.0
+_UNDER_WAY = (PlanState.QUEUED, PlanState.PROCESSING, PlanState.WAITING)
+_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
+
+
+class SharedWorker:
+    """A worker that runs. Whoever started it drains or closes it, from any thread.
+
+    Its threads: those of the engine's worker, one that reports, one that keeps what plans print, and one that
+    tells plans what became of jobs whose workers died too often.
+    """
+
+    def __init__(
+        self,
+        worker: EngineWorker,
+        busy: BusyCount,
+        recorder: OutputRecorder,
+        reports: WorkerReports,
+        reconciling: ServiceThread,
+    ) -> None:
+        self._worker = worker
+        self._busy = busy
+        self._recorder = recorder
+        self._reports = reports
+        self._reconciling = reconciling
+
+    @property
+    def running(self) -> int:
+        """Jobs that it is at."""
+        return self._busy.running
+
+    @property
+    def ended(self) -> int:
+        """Jobs that it has been at, however that ended."""
+        return self._busy.ended
+
+    def drain(self, timeout: float) -> bool:
+        """Takes no more jobs and lets running ones end; True if all did. Past the time, the rest are told to
+        stop and are given back."""
+        self._reports.draining()
+        return self._worker.drain(timeout)
+
+    def close(self) -> None:
+        """Drains without waiting. A second call changes nothing."""
+        self._reconciling.stop()
+        self._worker.close()
+        self._reconciling.join(_CLOSE_SECONDS)
+        self._recorder.close()
+        self._reports.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class WorkerParts:
+    """What workers of shared queues need. Any thread may ask for any part."""
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self._parts = container.plan_parts
+
+    def start(self, *, name: str, queue: str = SHARED_QUEUE, concurrency: int | None = None) -> SharedWorker:
+        """A worker for that queue; before it takes anything, it settles what dead ones left half applied.
+        `ConfigurationError`, `EngineUnavailable`."""
+        container = self._container
+        engine = container.engine
+        at_once = concurrency or container.settings.worker.concurrency
+        self._recover()
+        busy = BusyCount()
+        recorder = OutputRecorder(self._output(), container.clock)
+        reports = WorkerReports(
+            container.worker_registry,
+            container.clock,
+            self._record(name, queue, at_once),
+            lambda: busy.running,
+            every_seconds=container.settings.worker.heartbeat_seconds,
+        )
+        reconciling = ServiceThread(f"{name}-plans", self._reconcile, pause_seconds=_RECONCILE_SECONDS)
+        handlers = {kind: JobHandler(run=busy.counted(run)) for kind, run in self.handlers(recorder).items()}
+        with ExitStack() as undoing:
+            undoing.callback(reports.close)
+            reports.start()
+            undoing.callback(recorder.close)
+            recorder.start()
+            worker = engine.run_worker(WorkerRequest(handlers, name, queue, at_once))
+            undoing.pop_all()
+        reconciling.start()
+        return SharedWorker(worker, busy, recorder, reports, reconciling)
+
+    def handlers(self, recorder: OutputRecorder) -> Mapping[str, PlanJob | ApplyJob | UndoJob]:
+        """What runs each kind of job; what is seen of plans goes there."""
+
+        def tell(plan: Plan, line: str) -> None:
+            progress = recorder.watch(plan).progress
+            if progress is not None:
+                progress(line)
+
+        watched = Watched(tell, recorder.end)
+        return {
+            "plan": PlanJob(self._parts.run(watch=recorder.watch), self._parts, watched),
+            "apply": ApplyJob(self._parts, watched),
+            "undo": UndoJob(self._parts, watched),
+        }
+
+    def is_idle(self, queue: str = SHARED_QUEUE) -> bool:
+        """Whether nothing is queued there, and nothing of it runs anywhere."""
+        engine = self._container.engine
+        after: str | None = None
+        while page := engine.list(states=_UNFINISHED, limit=_PAGE, after=after):
+            if any(job.queue == queue for job in page):
+                return False
+            after = page[-1].id
+        return True
+
+    def _output(self) -> PlanOutput:
+        from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
+
+        return SqlPlanOutput(self._container.database)
+
+    def _record(self, name: str, queue: str, concurrency: int) -> WorkerRecord:
+        from cleveragents.application.ports.workers import WorkerRecord
+        from cleveragents.infrastructure.home import home_id
+
+        container = self._container
+        me, now = container.processes.identity(name), container.clock.now()
+        return WorkerRecord(
+            id=container.identifiers.new(),
+            name=name,
+            host=_host_name(),
+            pid=me.pid,
+            home=home_id(container.state_directory),
+            engine=container.engine.name,
+            queue=queue,
+            concurrency=concurrency,
+            running=0,
+            state="working",
+            started_at=now,
+            seen_at=now,
+        )
+
+    def _recover(self) -> None:
+        try:
+            self._parts.apply.settle()
+        except CleverAgentsError as error:
+            # It is tried again by whoever applies the plan; others need not wait for that.
+            worker_log().warning("worker.settling_failed", problem=str(error))
+
+    def _reconcile(self) -> float:
+        after: str | None = None
+        plans = self._parts.plans
+        while page := plans.list(states=_UNDER_WAY, limit=_PAGE, after=after):
+            self._parts.lifecycle.all_reconciled(page)
+            after = page[-1].id
+        return _RECONCILE_SECONDS
+
+
+def _host_name() -> str:
+    import socket
+
+    return socket.gethostname()
