@@ -14,6 +14,7 @@ export class Lines {
     this.lines = [];
     this.dropped = 0;
     this._open = null;
+    this.node = null;
   }
 
   // Adds text of a kind. What is of another kind begins on a line of its own.

@@ -7,9 +7,12 @@ import { laidOut } from "./graph_layout.js";
 import { useRead } from "./load.js";
 import { isRunning } from "./words.js";
 
-export function Graph({ plan, events, rev }) {
+export function Graph({ plan, events, rev, lines }) {
   const load = useRead(`/plans/${plan.id}/graph`, rev);
-  const lit = useMemo(() => (isRunning(plan) ? runningNodes(events) : new Set()), [events, plan.state]);
+  const lit = useMemo(() => {
+    if (!isRunning(plan)) return new Set();
+    return new Set([...runningNodes(events), lines.node].filter(Boolean));
+  }, [events, plan.state, lines.node]);
   return html`<${Loaded} load=${load} what="Actors">
     ${(found) => {
       const graphs = graphsOf(found);

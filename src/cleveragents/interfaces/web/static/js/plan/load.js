@@ -24,7 +24,7 @@ export function usePlan(id) {
   const job = plan && plan.job;
   const readEvents = useCallback(
     (subject) =>
-      all("/events", { subject }, { most: MOST_EVENTS }).then(
+      eventsOf(subject).then(
         (past) => setEvents((now) => joined(past, now)),
         () => {}, // what is missing is there after the next reset; the account says how the plan stands
       ),
@@ -74,6 +74,18 @@ function familyOf(id, plan) {
 function concerns(event, id, job) {
   if (event.subject === id) return true;
   return event.type.startsWith("job.") && (event.subject === job || event.facts?.kind?.split(":")[1] === id);
+}
+
+// From the first: without `after` the log gives its latest.
+async function eventsOf(subject) {
+  const found = [];
+  let after = 0;
+  while (after !== null && found.length < MOST_EVENTS) {
+    const page = await get("/events", { subject, after, limit: 1000 });
+    found.push(...page.items);
+    after = page.next;
+  }
+  return found;
 }
 
 // In the order of their positions, each once, the latest of them.

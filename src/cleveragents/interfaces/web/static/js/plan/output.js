@@ -13,7 +13,8 @@ import { isRunning } from "./words.js";
 const KEPT = 5000;
 const DRAWN = 800;
 
-// The lines so far, and a number that rises as they grow. Held by the page, so that no tab change loses any.
+// What it printed so far: {lines, dropped}, and in `node` which node of which actor was last said to be at work.
+// Held by the page, so that no tab change loses any.
 export function useLines(id) {
   const held = useRef(null);
   const [, redraw] = useState(0);
@@ -21,7 +22,8 @@ export function useLines(id) {
   if (!held.current || held.current.id !== id) held.current = { id, lines: new Lines(KEPT) };
   const mine = held.current;
   useOutput(id, (piece) => {
-    mine.lines.add(piece.kind, piece.text);
+    if (piece.kind === "node") mine.lines.node = nodeOf(piece.text);
+    else mine.lines.add(piece.kind, piece.text);
     frame.current ||= requestAnimationFrame(() => {
       frame.current = 0;
       redraw((now) => now + 1);
@@ -29,6 +31,16 @@ export function useLines(id) {
   });
   useEffect(() => () => cancelAnimationFrame(frame.current), []);
   return mine.lines;
+}
+
+// `builtin/executor:think`; null when none is.
+function nodeOf(text) {
+  try {
+    const { actor, node } = JSON.parse(text);
+    return actor && node ? `${actor}:${node}` : null;
+  } catch {
+    return null;
+  }
 }
 
 export function Output({ plan, lines }) {

@@ -41,11 +41,12 @@ function Entry({ entry, plan, call, rollBack }) {
     return html`<li class="p-heading"><h3>${entry.heading[0].toUpperCase() + entry.heading.slice(1)}</h3>
       <time datetime=${entry.time}>${clock(entry.time)}</time></li>`;
   }
+  const busy = entry.tone === "run" && ["calls", "models"].includes(entry.kind);
   const tone = call && call.error ? "bad" : call && call.state === "asked" ? "need" : entry.tone;
   const more = call ? spelled(call) : entry.more;
   const line = html`<span class="p-entry-what">${entry.what}</span><span class="p-entry-more">${more}</span>`;
   const id = `call-${entry.number}`;
-  return html`<li class=${`p-entry tone-${tone}`}>
+  return html`<li class=${`p-entry tone-${tone} ${busy ? "p-entry-now" : ""}`}>
     <span class="p-entry-mark" aria-hidden="true"></span>
     <time class="p-entry-time" datetime=${entry.time}>${clock(entry.time)}</time>
     ${call
@@ -56,7 +57,7 @@ function Entry({ entry, plan, call, rollBack }) {
       ${call && call.changed > 0 && html`<${Badge} tone="good">${call.changed} changed<//>`}
       ${call && call.error && html`<${Badge} tone="bad">failed<//>`}
       ${call && call.state === "reverted" && html`<${Badge} tone="off">taken back<//>`}
-      ${tone === "run" && ["calls", "models"].includes(entry.kind) ? html`<${Badge} tone="run">under way<//>` : html`<span class="p-muted">${took(entry.time, entry.ended)}</span>`}
+      ${busy ? html`<${Badge} tone="run">under way<//>` : html`<span class="p-muted">${took(entry.time, entry.ended)}</span>`}
     </span>
     ${call && open && html`<div id=${id} class="p-entry-details"><${CallDetails} ...${{ plan, call, rollBack }} /></div>`}
   </li>`;
