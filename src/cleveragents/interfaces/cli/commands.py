@@ -37,6 +37,7 @@ _COMMANDS = {
     ),
     "gc": (f"{_HERE}.gc:gc", "Remove the sandboxes of plans that ended."),
     "serve": (f"{_HERE}.serve:serve", "Serve the page and the HTTP API, and run plans."),
+    "worker": (f"{_HERE}.worker:worker", "Run plans of a server, as one more worker."),
     "user": (f"{_HERE}.user:user", "Add users of the server, give them roles and tokens."),
     "demo": (f"{_HERE}.demo:demo", "Show it all at work, offline, without touching your state."),
     "jobs": (f"{_HERE}.jobs:jobs", "List, inspect and cancel jobs."),

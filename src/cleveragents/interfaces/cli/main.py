@@ -52,6 +52,7 @@ Commands:
   resource  Say which repositories the users of a server may run plans on.
   gc        Remove the sandboxes of plans that ended.
   serve     Serve the page and the HTTP API, and run plans.
+  worker    Run plans of a server, as one more worker.
   user      Add users of the server, give them roles and tokens.
   demo      Show it all at work, offline, without touching your state.
   jobs      List, inspect and cancel jobs.
