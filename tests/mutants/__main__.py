@@ -138,7 +138,7 @@ CONTEXT = [
 # Quick ones first: a mutant is over at its first failure.
 TESTS: dict[str, list[str]] = {
     "application/actor_parts.py": [f"{UNIT}cli_goals.py"],
-    "application/container.py": [f"{UNIT}container.py", f"{RACES}container.py"],
+    "application/scope.py": [f"{UNIT}container.py", f"{RACES}container.py"],
     "application/services/acms_pipeline.py": PIPELINE,
     "application/services/actor_tools.py": [f"{UNIT}guards_actors.py", f"{UNIT}actor_tools.py"],
     "application/services/async_worker.py": [*TOKEN, *WORKER],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.container import Part, Scope
+from cleveragents.application.scope import Part, Scope
 from cleveragents.errors import Closed
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval

@@ -7,16 +7,14 @@ reverse order. No part knows another's class; what it needs comes in through its
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.errors import Closed
+from cleveragents.application.scope import Part, Scope
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.identifiers import UlidSource
@@ -24,6 +22,7 @@ from cleveragents.infrastructure.identifiers import UlidSource
 if TYPE_CHECKING:
     from cleveragents.application.context_parts import ContextParts
     from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.ports.jobs import JobStore
     from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.application.services.job_engine import JobEngine
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.events.reactive import ReactiveEventBus
     from cleveragents.infrastructure.events.sink import DurableAuditSink
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+    from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
     from cleveragents.infrastructure.models.catalogue import ModelCatalogue
     from cleveragents.infrastructure.persistence.database import Database
     from cleveragents.infrastructure.persistence.sql_answer_store import SqlAnswerStore
@@ -43,68 +43,7 @@ if TYPE_CHECKING:
     from cleveragents.langgraph.actor_runner import BridgeActorRunner
     from cleveragents.langgraph.bridge import Graph, RxPyLangGraphBridge
 
-__all__ = ["Container", "Part", "Scope"]
-
-T = TypeVar("T")
-
-
-class Scope:
-    """How long parts live: built once, closed together, the last one built first.
-
-    Thread safety:
-        Owner: who made it closes it; any thread may ask for parts.
-        Lock: `_lock` guards the closed flag and the stack of what to close. Unlike other locks of ours it is
-            held while a part is built: whoever asks for the same part has to wait for it anyway, and two
-            half-built ones would be worse. It is reentrant, because building a part asks for those below it.
-        Guarantee: a part is built at most once; a part that was built is closed exactly once; after `close`
-            began, nobody gets a part.
-    Cancel safety: a build that is interrupted or fails leaves nothing behind, and the next caller tries
-        again. `close` goes on to the other parts when one fails, and raises afterwards.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._lock = threading.RLock()
-        self._closers = ExitStack()
-        self._closed = False
-
-    def close(self) -> None:
-        """Closes what was built, the last one first; what goes wrong is raised when all had their turn."""
-        with self._lock:
-            if self._closed:  # guard: each part is closed once
-                return
-            self._closed = True
-        # Outside the lock, because closing waits; nobody adds to it any more.
-        self._closers.close()
-
-
-class Part(Generic[T]):
-    """Something that a scope builds on first use. Thread and cancel safety are the scope's."""
-
-    def __init__(
-        self, scope: Scope, build: Callable[[], T], close: Callable[[T], object] | None = None
-    ) -> None:
-        self._scope = scope
-        self._scope_lock = scope._lock
-        self._build = build
-        self._close = close
-        self._built: list[T] = []
-
-    def get(self) -> T:
-        """The part. `Closed` once the scope was closed."""
-        with self._scope_lock:
-            if self._scope._closed:  # guard: what is built now would never be closed
-                raise Closed(self._scope._name)
-            if not self._built:  # guard: built once
-                self._built.append(self._construct())
-            return self._built[0]
-
-    def _construct(self) -> T:
-        part = self._build()
-        close = self._close
-        if close is not None:
-            self._scope._closers.callback(close, part)
-        return part
+__all__ = ["Container"]
 
 
 class Container:
@@ -126,7 +65,8 @@ class Container:
         self._bus = Part(self._scope, self._build_bus, lambda bus: bus.close())
         # A part of its own, built after the bus and so taken off before the bus is closed.
         self._relay = Part(self._scope, self._start_relay, lambda stop: stop())
-        self._jobs = Part(self._scope, self._build_jobs)
+        self._job_table = Part(self._scope, self._build_job_table)
+        self._temporal = Part(self._scope, self._build_temporal, _close_if_any)
         self._changesets = Part(self._scope, self._build_changesets)
         self._processes = Part(self._scope, _build_processes)
         self._strategies = Part(self._scope, self._build_strategies, lambda executor: executor.close())
@@ -154,8 +94,20 @@ class Container:
         return self._bus.get()
 
     @property
-    def jobs(self) -> SqlJobStore:
-        return self._jobs.get()
+    def jobs(self) -> JobStore:
+        """Where jobs are submitted and asked for, whoever hands them out."""
+        from cleveragents.application.engine_parts import jobs_for
+
+        return jobs_for(self)
+
+    @property
+    def job_table(self) -> SqlJobStore:
+        return self._job_table.get()
+
+    @property
+    def temporal(self) -> TemporalConnection | None:
+        """Who hands out jobs of shared queues, if the settings say so."""
+        return self._temporal.get()
 
     @property
     def processes(self) -> PsutilProcessSupervisor:
@@ -321,10 +273,15 @@ class Container:
     def _start_relay(self) -> Callable[[], None]:
         return self.database.add_commit_listener(self._bus.get().relay)
 
-    def _build_jobs(self) -> SqlJobStore:
+    def _build_job_table(self) -> SqlJobStore:
         from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 
         return SqlJobStore(self.database, self.identifiers)
+
+    def _build_temporal(self) -> TemporalConnection | None:
+        from cleveragents.application.engine_parts import temporal_for
+
+        return temporal_for(self.settings)
 
     def _build_changesets(self) -> SqlChangesetStore:
         from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
@@ -396,3 +353,8 @@ def _build_processes() -> PsutilProcessSupervisor:
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
 
     return PsutilProcessSupervisor()
+
+
+def _close_if_any(connection: TemporalConnection | None) -> None:
+    if connection is not None:
+        connection.close()

@@ -7,28 +7,58 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
+    from cleveragents.application.ports.jobs import JobStore
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.application.services.job_engine import JobEngine, WorkerRequest
     from cleveragents.application.services.job_handlers import JobHandler
+    from cleveragents.infrastructure.configuration.settings import Settings
+    from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
+    from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
 
-__all__ = ["engine_for", "worker_for"]
+__all__ = ["engine_for", "jobs_for", "temporal_for", "temporal_store", "worker_for"]
 
 
 def engine_for(container: Container) -> JobEngine:
-    """The engine that the settings name. `ConfigurationError` for one that is not there."""
-    from cleveragents.errors import ConfigurationError
+    """The engine that the settings name. `ConfigurationError` for one whose package is not installed."""
     from cleveragents.infrastructure.jobs.embedded_engine import EmbeddedJobEngine
-
-    settings = container.settings.jobs
-    if settings.engine != "embedded":
-        raise ConfigurationError("jobs.engine", f"{settings.engine} is not built in yet; use embedded")
 
     def make_worker(request: WorkerRequest) -> AsyncWorker:
         return container.worker(
             request.handlers, name=request.name, concurrency=request.concurrency, queue=request.queue or None
         )
 
-    return EmbeddedJobEngine(container.jobs, container.clock, make_worker, queue_bound=settings.queue_bound)
+    bound = container.settings.jobs.queue_bound
+    if container.temporal is None:
+        return EmbeddedJobEngine(container.jobs, container.clock, make_worker, queue_bound=bound)
+    from cleveragents.infrastructure.jobs.temporal.engine import TemporalJobEngine
+
+    store = temporal_store(container, container.temporal)
+    return TemporalJobEngine(store, container.temporal, container.clock, make_worker, queue_bound=bound)
+
+
+def jobs_for(container: Container) -> JobStore:
+    """The job table; where Temporal hands out jobs, one that tells it of them."""
+    if container.temporal is not None:
+        return temporal_store(container, container.temporal)
+    return container.job_table
+
+
+def temporal_store(container: Container, temporal: TemporalConnection) -> TemporalJobStore:
+    """The job table, and Temporal beside it."""
+    from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
+
+    return TemporalJobStore(container.job_table, temporal)
+
+
+def temporal_for(settings: Settings) -> TemporalConnection | None:
+    """The connection to Temporal, if that hands out jobs."""
+    if settings.jobs.engine != "temporal":
+        return None
+    from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
+
+    jobs = settings.jobs
+    lease = settings.worker.lease_seconds
+    return TemporalConnection(jobs.temporal_address, jobs.temporal_namespace, lease_seconds=lease)
 
 
 def worker_for(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cleveragents.application.actor_parts import ActorParts
     from cleveragents.application.ports.faults import FaultPoints
+    from cleveragents.application.ports.jobs import JobStore
     from cleveragents.application.ports.projects import ProjectStore
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.application.ports.tools import ToolSource
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
-    from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
     from cleveragents.infrastructure.persistence.sql_plan_records import (
         SqlCallStore,
         SqlCheckStore,
@@ -69,7 +69,7 @@ class Foundations(ActorFoundations, Protocol):
     faults: FaultPoints
 
     @property
-    def jobs(self) -> SqlJobStore: ...
+    def jobs(self) -> JobStore: ...
 
     @property
     def changesets(self) -> SqlChangesetStore: ...

@@ -47,6 +47,10 @@ class OwnLoop:
                 raise Cancelled(stop.reason)
         return _result(future, self._name)
 
+    def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Has it run, and does not wait for it. `Closed`."""
+        return asyncio.run_coroutine_threadsafe(work(), self._running())
+
     def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Runs `last` and ends the loop, if there is one. Twice is harmless."""
         with self._lock:

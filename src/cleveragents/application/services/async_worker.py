@@ -23,7 +23,7 @@ from cleveragents.application.services.service_thread import ServiceThread, star
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions, WorkerStatistics
 from cleveragents.domain.cancel_reason import said_by_somebody
-from cleveragents.domain.job import Job, JobState, NewJob
+from cleveragents.domain.job import Job, JobState, NewJob, WorkerIdentity
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import DeadlineExceeded
 
@@ -225,6 +225,17 @@ class AsyncWorker:
         self._watch.wake()
         return job
 
+    def run_one(self, claim: Callable[[WorkerIdentity], Job | None]) -> bool:
+        """Runs a job, on this thread, that somebody else chose: `claim` takes it for this worker. Whether
+        there was one, and the worker took it."""
+        if not self._table.reserve():  # guard: nothing is claimed after a drain
+            return False
+        attempt = self._claimed(lambda: claim(self._identity))
+        if attempt is None:
+            return False
+        self._runner.run(attempt)
+        return True
+
     def wake(self) -> None:
         """Looks for a job now, and not only when its next look is due."""
         self._claims.wake()
@@ -283,11 +294,26 @@ class AsyncWorker:
 
     def _claim_one(self) -> bool:
         """Claims a job into the reserved slot and sets it going; False if there was none."""
+        attempt = self._claimed(self._next_job)
+        if attempt is None:
+            return False
+        try:
+            self._spawn(f"job-{attempt.job.id}", lambda: self._runner.run(attempt))
+        except BaseException:
+            self._table.leave(attempt)
+            raise
+        return True
+
+    def _next_job(self) -> Job | None:
+        return self._store.claim(
+            self._identity, self._handlers, now=self._clock.now(), queue=self._options.queue
+        )
+
+    def _claimed(self, claim: Callable[[], Job | None]) -> Attempt | None:
+        """The attempt at what is claimed so, in the reserved slot; without one, the slot is free again."""
         claimed_at = self._clock.monotonic()
         try:
-            job = self._store.claim(
-                self._identity, self._handlers, now=self._clock.now(), queue=self._options.queue
-            )
+            job = claim()
             self._faults.reach("job.claim.after")
         except BaseException:
             # If the claim was kept after all, the job is ours and silent, and will be reclaimed.
@@ -295,16 +321,11 @@ class AsyncWorker:
             raise
         if job is None:
             self._table.release()
-            return False
+            return None
         attempt = self._attempt(job, claimed_at)
         if not self._table.admit(attempt):  # guard: the worker gave up its attempts while this was claimed
             self._give_back(attempt)
-        try:
-            self._spawn(f"job-{job.id}", lambda: self._runner.run(attempt))
-        except BaseException:
-            self._table.leave(attempt)
-            raise
-        return True
+        return attempt
 
     def _attempt(self, job: Job, claimed_at: float) -> Attempt:
         markers = self._supervisor.environment(marker_of(job.id, job.fence))

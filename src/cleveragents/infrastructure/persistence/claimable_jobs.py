@@ -33,7 +33,7 @@ from cleveragents.infrastructure.persistence.job_rows import lanes_in
 from cleveragents.infrastructure.persistence.service_tables import job_lanes
 from cleveragents.infrastructure.persistence.tables import jobs
 
-__all__ = ["Overtaken", "Wanted", "any_claimable", "most_urgent"]
+__all__ = ["Overtaken", "Wanted", "any_claimable", "has_places", "most_urgent"]
 
 # The literals let the planner see that the partial indexes answer this.
 _QUEUED = jobs.c.state == literal_column("'queued'")
@@ -107,6 +107,17 @@ def most_urgent(connection: Connection, wanted: Wanted) -> RowMapping | None:
     if row is not None and (row["at_most"] is not None or row["lanes"] is not None):
         _ensure_kept(connection, row)
     return row
+
+
+def has_places(connection: Connection, row: RowMapping) -> bool:
+    """Whether a job that is held may run now; then its places are kept for it as `most_urgent` keeps them."""
+    bound = row["at_most"]
+    if bound is not None and _running(connection, row["kind"]) >= bound:  # guard: as everybody else's claims
+        return False
+    if _lanes_are_full(connection, row):  # guard: as everybody else's claims
+        return False
+    _ensure_kept(connection, row)
+    return True
 
 
 def _found(connection: Connection, wanted: Wanted, *, held: bool) -> RowMapping | None:

@@ -1,0 +1,1 @@
+"""Jobs of shared queues, handed out by Temporal to workers anywhere."""

@@ -1,0 +1,127 @@
+"""Temporal's client, for threads: connected at its first use, on a loop of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cleveragents.errors import ConfigurationError, EngineUnavailable
+from cleveragents.infrastructure.own_loop import OwnLoop
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+
+__all__ = ["TemporalConnection", "task_queue_of"]
+
+T = TypeVar("T")
+
+_SECONDS = 10.0
+
+
+def task_queue_of(queue: str) -> str:
+    """What a queue of ours is called there."""
+    return f"cleveragents-{queue}"
+
+
+class TemporalConnection:
+    """One connection of a process. Any thread may use it; a Temporal that does not answer is asked again at
+    the next use.
+
+    Thread safety:
+        Owner: who made it closes it; any thread may call `run` and `start`.
+        Lock: `_lock` guards which client there is; held for an assignment.
+        Guarantee: nothing is sent after `close`; a job's workflow is started at most once, by its id.
+    Cancel safety: a call that is interrupted may have reached Temporal; all of them may be repeated.
+    """
+
+    def __init__(self, address: str, namespace: str, *, lease_seconds: float) -> None:
+        self.address = address
+        self.lease_seconds = lease_seconds
+        self._namespace = namespace
+        self._loop = OwnLoop("temporal")
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        """What the coroutine returns. `EngineUnavailable` when Temporal does not answer."""
+        from temporalio.service import RPCError
+
+        try:
+            return self._loop.run(lambda: self._with_client(work))
+        except (RPCError, RuntimeError, OSError, TimeoutError) as error:
+            raise EngineUnavailable("temporal", f"{self.address}: {_first_line(error)}") from error
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Has it run on the connection's loop, for as long as it takes."""
+        return self._loop.begin(work)
+
+    def start(self, job_id: str, queue: str) -> None:
+        """Has a workflow run the job, unless one does or did. `EngineUnavailable`."""
+        from datetime import timedelta
+
+        from temporalio.common import WorkflowIDReusePolicy
+        from temporalio.exceptions import WorkflowAlreadyStartedError
+
+        from cleveragents.infrastructure.jobs.temporal.workflow import WORKFLOW, Order
+
+        async def begin(client: Client) -> None:
+            with suppress(WorkflowAlreadyStartedError):
+                await client.start_workflow(
+                    WORKFLOW,
+                    Order(job_id, self.lease_seconds),
+                    id=job_id,
+                    task_queue=task_queue_of(queue),
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,  # guard: one workflow a job
+                    rpc_timeout=timedelta(seconds=_SECONDS),
+                )
+
+        self.run(begin)
+
+    def cancel(self, job_id: str) -> None:
+        """Has the job's workflow cancelled, and with it the code that runs. `EngineUnavailable`."""
+        from datetime import timedelta
+
+        from temporalio.service import RPCError, RPCStatusCode
+
+        async def end(client: Client) -> None:
+            try:
+                await client.get_workflow_handle(job_id).cancel(rpc_timeout=timedelta(seconds=_SECONDS))
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended, or was never begun
+                    raise
+
+        self.run(end)
+
+    def close(self) -> None:
+        """Ends the loop. Twice is harmless."""
+        self._loop.close(_nothing)
+
+    async def _with_client(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+        return await work(self._client or await self._connected())
+
+    async def _connected(self) -> Client:
+        client_of = _client_class()
+        client = await client_of.connect(self.address, namespace=self._namespace)
+        with self._lock:
+            self._client = self._client or client
+            return self._client
+
+
+def _client_class() -> type[Client]:
+    try:
+        from temporalio.client import Client
+    except ImportError:
+        missing = "temporal needs its SDK: pip install 'cleveragents[temporal]'"
+        raise ConfigurationError("jobs.engine", missing) from None
+    return Client
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+async def _nothing() -> None:
+    """There is nothing to say goodbye to: a client has no end."""

@@ -1,0 +1,71 @@
+"""`JobEngine` on Temporal: our table keeps jobs and their fences, Temporal hands them to workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.services.async_worker import AsyncWorker
+from cleveragents.application.services.job_engine import WorkerRequest
+from cleveragents.domain.cancel_reason import said_by_somebody
+from cleveragents.domain.job import Job, JobState, NewJob
+from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
+from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
+from cleveragents.infrastructure.jobs.temporal.worker import TemporalWorker
+
+__all__ = ["TemporalJobEngine"]
+
+
+class TemporalJobEngine:
+    """Jobs of shared queues go through Temporal; those that have no queue stay with who submitted them."""
+
+    name = "temporal"
+
+    def __init__(
+        self,
+        store: TemporalJobStore,
+        temporal: TemporalConnection,
+        clock: Clock,
+        worker_of: Callable[[WorkerRequest], AsyncWorker],
+        *,
+        queue_bound: int | None = None,
+    ) -> None:
+        self._store = store
+        self._temporal = temporal
+        self._clock = clock
+        self._worker_of = worker_of
+        self._queue_bound = queue_bound
+        self._workers: list[TemporalWorker] = []
+
+    def submit(self, new: NewJob) -> Job:
+        bound = self._queue_bound if new.queue else None
+        return self._store.submit(new, now=self._clock.now(), queue_bound=bound)
+
+    def get(self, job_id: str) -> Job:
+        return self._store.get(job_id)
+
+    def list(
+        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+    ) -> Sequence[Job]:
+        return self._store.list(states=states, limit=limit, after=after)
+
+    def cancel(self, job_id: str, reason: str) -> Job:
+        return self._store.request_cancel(job_id, said_by_somebody(reason), now=self._clock.now())
+
+    def run_worker(self, request: WorkerRequest) -> TemporalWorker:
+        worker = TemporalWorker(
+            self._worker_of(request),
+            self._store,
+            self._temporal,
+            self._clock,
+            queue=request.queue,
+            concurrency=request.concurrency,
+        )
+        worker.start()
+        self._workers.append(worker)
+        return worker
+
+    def drain(self, timeout: float) -> bool:
+        deadline = self._clock.monotonic() + timeout
+        ended = [worker.drain(max(0.0, deadline - self._clock.monotonic())) for worker in self._workers]
+        return all(ended)

@@ -1,0 +1,84 @@
+"""The job table, of which Temporal hands out what is on shared queues.
+
+The row is the record and the fence, as it is without Temporal; so whoever asks about a job, or writes for
+one, needs not know who hands it out. A submission is kept first and told to Temporal second: between the two
+somebody may be killed, or Temporal out of reach. Then a worker finds the row and tells Temporal of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+
+from cleveragents.application.ports.jobs import Heartbeat
+from cleveragents.application.services.worker_log import worker_log
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.errors import EngineUnavailable
+from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
+from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
+
+__all__ = ["TemporalJobStore", "is_temporals", "kept_queue"]
+
+_OURS = "temporal/"
+
+
+def kept_queue(queue: str) -> str:
+    """What a queue is called in the table when Temporal hands it out: nobody claims from it."""
+    return f"{_OURS}{queue}"
+
+
+def is_temporals(job: Job) -> bool:
+    """Whether Temporal hands it out."""
+    return job.queue.startswith(_OURS)
+
+
+class TemporalJobStore:
+    """`JobStore`. Stateless but for the table and the connection, so any thread may share it."""
+
+    def __init__(self, table: SqlJobStore, temporal: TemporalConnection) -> None:
+        self.table = table
+        self._temporal = temporal
+
+    def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
+        if not new.queue:
+            return self.table.submit(new, now=now, queue_bound=queue_bound)
+        job = self.table.submit(replace(new, queue=kept_queue(new.queue)), now=now, queue_bound=queue_bound)
+        if job.state is JobState.QUEUED:
+            try:
+                self._temporal.start(job.id, new.queue)
+            except EngineUnavailable as error:
+                # It is kept: a worker tells Temporal of it as soon as that answers.
+                worker_log().warning("job.start_failed", job_id=job.id, problem=str(error))
+        return job
+
+    def get(self, job_id: str) -> Job:
+        return self.table.get(job_id)
+
+    def list(
+        self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
+    ) -> Sequence[Job]:
+        return self.table.list(states=states, limit=limit, after=after)
+
+    def claim(
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+    ) -> Job | None:
+        return self.table.claim(worker, kinds, now=now, queue=queue)
+
+    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
+        return self.table.heartbeat(job_id, fence, now=now)
+
+    def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
+        return self.table.finish(job_id, fence, outcome, now=now)
+
+    def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
+        job = self.table.request_cancel(job_id, reason, now=now)
+        if is_temporals(job):
+            # The owner sees it in the row as well, at its next heartbeat.
+            with suppress(EngineUnavailable):
+                self._temporal.cancel(job_id)
+        return job
+
+    def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
+        return self.table.reclaim(job_id, fence, beat, error=error, now=now)

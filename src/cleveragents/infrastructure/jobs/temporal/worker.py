@@ -1,0 +1,208 @@
+"""A worker to which Temporal hands jobs.
+
+Temporal's activity claims the job's row by its id and has our own worker run it. So heartbeats, the fence,
+the end of all processes of a cancelled attempt and what a drain gives back are what they are elsewhere.
+What comes from Temporal is the job, and the word that it was cancelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cleveragents.application.ports.clock import Clock
+from cleveragents.application.services.async_worker import AsyncWorker
+from cleveragents.application.services.service_thread import ServiceThread
+from cleveragents.domain.job import Job, JobState, WorkerIdentity
+from cleveragents.errors import EngineUnavailable, JobAlreadyEnded, UnknownJob
+from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection, task_queue_of
+from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore, kept_queue
+from cleveragents.infrastructure.jobs.temporal.workflow import ACTIVITY, JobWorkflow, Told
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+    from temporalio.worker import Worker
+
+__all__ = ["TemporalWorker"]
+
+_LOOK_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 1.0
+_STOP_SECONDS = 30.0
+_PAGE = 1000
+_PLACE = re.compile(r"/(?P<run>[^/]+)/(?P<look>\d+)\.(?P<attempt>\d+)$")
+
+
+class TemporalWorker:
+    """Runs jobs of one queue that Temporal hands out, `concurrency` at once.
+
+    Thread safety:
+        Owner: who made it closes it; `drain` and `close` may come from any thread, one after another.
+        Lock: none of its own; our worker has one for what runs, Temporal's has its own loop.
+        Guarantee: a job runs here only under a fence of its row; after `close` nothing of it runs.
+    Cancel safety: a drain that is interrupted may be called again.
+    """
+
+    def __init__(
+        self,
+        inner: AsyncWorker,
+        store: TemporalJobStore,
+        temporal: TemporalConnection,
+        clock: Clock,
+        *,
+        queue: str,
+        concurrency: int,
+    ) -> None:
+        self._inner = inner
+        self._store = store
+        self._temporal = temporal
+        self._clock = clock
+        self._queue = queue
+        self._concurrency = concurrency
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="temporal-job")
+        self._known: set[str] = set()
+        self._sweeps = ServiceThread("temporal-sweeps", self._tell_of_forgotten, pause_seconds=_LOOK_SECONDS)
+        self._theirs: Worker | None = None
+        self._ended: Future[None] | None = None
+
+    def start(self) -> None:
+        """Begins to take jobs. `EngineUnavailable` when Temporal does not answer."""
+        self._theirs = self._temporal.run(self._made)
+        self._inner.start()
+        self._ended = self._temporal.begin(self._theirs.run)
+        self._sweeps.start()
+
+    def drain(self, timeout: float) -> bool:
+        """Takes no more jobs and lets running ones end; past the time, the rest are given back."""
+        theirs = self._theirs
+        stopping = None if theirs is None else self._temporal.begin(theirs.shutdown)
+        drained = self._inner.drain(timeout)
+        if stopping is not None:
+            stopping.result(_STOP_SECONDS)
+        return drained
+
+    def close(self) -> None:
+        """Drains without waiting, and ends all threads. A second call changes nothing."""
+        self._sweeps.stop()
+        self._sweeps.join(_STOP_SECONDS)
+        self.drain(0)
+        self._inner.close()
+        if self._ended is not None:
+            self._ended.result(_STOP_SECONDS)
+        self._threads.shutdown()
+
+    async def _made(self, client: Client) -> Worker:
+        from datetime import timedelta
+
+        from temporalio import activity
+        from temporalio.worker import Worker
+
+        # An exception in the middle of our code would leave what it holds: it is told, and looks.
+        @activity.defn(name=ACTIVITY, no_thread_cancel_exception=True)
+        def run(job_id: str, look: int) -> Told:
+            return self.run_job(job_id, look)
+
+        return Worker(
+            client,
+            task_queue=task_queue_of(self._queue),
+            workflows=[JobWorkflow],
+            activities=[run],
+            activity_executor=self._threads,
+            max_concurrent_activities=self._concurrency,
+            max_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
+            graceful_shutdown_timeout=timedelta(seconds=_STOP_SECONDS),
+        )
+
+    def run_job(self, job_id: str, look: int) -> Told:
+        """The activity: claims the job, runs it, and says what became of it."""
+        from temporalio import activity
+
+        info = activity.info()
+        place = f"/{info.workflow_run_id}/{look}.{info.attempt}"
+
+        def may_take(job: Job) -> bool:
+            # guard: an attempt that was given up while it slept does not rob the one that came after it
+            return job.owner is None or not _is_later(job.owner.id, place)
+
+        def claim(me: WorkerIdentity) -> Job | None:
+            owner = replace(me, id=f"{me.id}{place}")
+            return self._store.table.claim_this(job_id, owner, may_take, now=self._clock.now())
+
+        with self._listening(job_id):
+            try:
+                self._inner.run_one(claim)
+                job = self._store.get(job_id)
+            except UnknownJob:
+                return Told("deleted", ended=True)
+        if job.state.ended:
+            return Told(job.state.value, ended=True)
+        due = (job.not_before - self._clock.now()).total_seconds()
+        return Told(job.state.value, ended=False, wait_seconds=max(_LOOK_SECONDS, due))
+
+    @contextmanager
+    def _listening(self, job_id: str) -> Iterator[None]:
+        """Tells Temporal that the activity lives, and the attempt what Temporal says."""
+        from temporalio import activity
+
+        watch = _Watch(activity.heartbeat, activity.is_cancelled, lambda: self._cancel(job_id))
+        # Whose activity it is, is known by the context of the thread that runs it.
+        context = copy_context()
+        name = f"temporal-{job_id}"
+        timer = ServiceThread(name, lambda: context.run(watch.look), pause_seconds=_HEARTBEAT_SECONDS)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.stop()
+            timer.join(_STOP_SECONDS)
+
+    def _cancel(self, job_id: str) -> None:
+        with suppress(JobAlreadyEnded):
+            self._inner.cancel(job_id, "cancelled in Temporal")
+
+    def _tell_of_forgotten(self) -> float:
+        """Tells Temporal of jobs whose submitter could not."""
+        queued: set[str] = set()
+        after: str | None = None
+        while page := self._store.list(states=(JobState.QUEUED,), limit=_PAGE, after=after):
+            after = page[-1].id
+            queued |= {job.id for job in page if job.queue == kept_queue(self._queue)}
+        for job_id in sorted(queued - self._known):
+            try:
+                self._temporal.start(job_id, self._queue)
+            except EngineUnavailable:
+                return _LOOK_SECONDS
+            self._known.add(job_id)
+        self._known &= queued
+        return _LOOK_SECONDS
+
+
+class _Watch:
+    """Heartbeats for one activity, and hears of its cancel once."""
+
+    def __init__(
+        self, beat: Callable[[], None], is_cancelled: Callable[[], bool], cancel: Callable[[], None]
+    ) -> None:
+        self._beat = beat
+        self._is_cancelled = is_cancelled
+        self._cancel = cancel
+        self._heard = False
+
+    def look(self) -> float:
+        self._beat()
+        if not self._heard and self._is_cancelled():
+            self._heard = True
+            self._cancel()
+        return _HEARTBEAT_SECONDS
+
+
+def _is_later(owner: str, place: str) -> bool:
+    """Whether that owner's activity was begun after ours: then ours was given up while it slept."""
+    theirs, ours = _PLACE.search(owner), _PLACE.search(place)
+    if theirs is None or ours is None or theirs["run"] != ours["run"]:
+        return False
+    return (int(theirs["look"]), int(theirs["attempt"])) > (int(ours["look"]), int(ours["attempt"]))

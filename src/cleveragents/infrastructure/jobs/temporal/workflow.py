@@ -1,0 +1,73 @@
+"""The workflow of one job: its activity is run until the job has ended.
+
+What is decided about a job is decided in our database, under its fence; Temporal hands it to a worker, sees
+to it that a dead worker's job goes to another, and carries a cancel to the code that runs. So the workflow
+holds nothing but the job's id, and may be run again from its history at any time.
+
+This module is loaded into Temporal's sandbox for workflows: it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.workflow import ActivityCancellationType
+
+__all__ = ["ACTIVITY", "WORKFLOW", "JobWorkflow", "Order", "Told"]
+
+WORKFLOW = "cleveragents-job"
+ACTIVITY = "cleveragents-run-job"
+
+# A history grows with every look at a job whose lane is full; this many looks are some thousand events.
+_LOOKS = 500
+
+
+@dataclass
+class Order:
+    """The job to be run. A worker that is silent for `lease_seconds` has lost it. `looks` counts the
+    activities of earlier runs of this workflow, so that each activity of a job has a number of its own."""
+
+    job_id: str
+    lease_seconds: float
+    looks: int = 0
+
+
+@dataclass
+class Told:
+    """What an activity says: the job's state, whether that is its end, and when to look again if not."""
+
+    state: str
+    ended: bool
+    wait_seconds: float = 0.0
+
+
+@workflow.defn(name=WORKFLOW)
+class JobWorkflow:
+    """Runs a job's activity until the job has ended."""
+
+    @workflow.run
+    async def run(self, order: Order) -> str:
+        """The state in which the job ended."""
+        looks = order.looks
+        while True:
+            told: Told = await workflow.execute_activity(
+                ACTIVITY,
+                args=[order.job_id, looks],
+                result_type=Told,
+                # A plan takes as long as it takes: its own budget bounds it, and its heartbeat says it lives.
+                start_to_close_timeout=timedelta(days=365),
+                heartbeat_timeout=timedelta(seconds=order.lease_seconds),
+                retry_policy=RetryPolicy(
+                    initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10)
+                ),
+                cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            )
+            if told.ended:
+                return told.state
+            await workflow.sleep(told.wait_seconds)
+            looks += 1
+            if looks - order.looks >= _LOOKS:
+                workflow.continue_as_new(Order(order.job_id, order.lease_seconds, looks))

@@ -1,0 +1,63 @@
+"""A Temporal server of one's own, for tests: the development server, in memory, on ports of its own."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["temporal_program", "temporal_server"]
+
+_SECONDS = 60.0
+
+
+def temporal_program() -> str | None:
+    """Where it is, if it is installed: beside the interpreter, or on the path."""
+    beside = Path(sys.executable).parent / "temporal"
+    return str(beside) if beside.exists() else shutil.which("temporal")
+
+
+@contextmanager
+def temporal_server() -> Iterator[str]:
+    """The address of a server that answers; it is gone afterwards."""
+    program = temporal_program()
+    assert program is not None
+    port, web, metrics = _free_ports(3)
+    words = ["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"]
+    ports = ["--port", str(port), "--http-port", str(web), "--metrics-port", str(metrics)]
+    quiet = subprocess.DEVNULL
+    server = subprocess.Popen([program, *words, *ports], stdin=quiet, stdout=quiet, stderr=quiet)
+    try:
+        _wait_until_it_answers(port, server)
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _wait_until_it_answers(port: int, server: subprocess.Popen[bytes]) -> None:
+    """Its socket may be open before its namespace is there: who uses it asks again."""
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        assert server.poll() is None, "the Temporal server did not start"
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the Temporal server does not answer")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
