@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from cleveragents.domain.plan import Phase, Plan, PlanState
 
-__all__ = ["ATTEMPTS", "is_to_be_run", "key_of_job", "kind_of_plan"]
+__all__ = ["ATTEMPTS", "SHARED_ATTEMPTS", "is_to_be_run", "key_of_job", "kind_of_plan"]
 
 ATTEMPTS = 3
+SHARED_ATTEMPTS = 10
+"""Of a shared queue, whose workers come and go: each that is stopped or killed costs its jobs an attempt."""
 
 
 def kind_of_plan(root_id: str) -> str:

@@ -15,7 +15,7 @@ from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
-from cleveragents.application.services.plan_jobs import ATTEMPTS, key_of_job, kind_of_plan
+from cleveragents.application.services.plan_jobs import ATTEMPTS, SHARED_ATTEMPTS, key_of_job, kind_of_plan
 from cleveragents.application.services.plan_lanes import PlanLanes, queue_of
 from cleveragents.domain.job import Job, NewJob
 from cleveragents.domain.json_value import JsonValue
@@ -56,7 +56,7 @@ class PlanQueue:
             payload,
             # What was merged lets others begin, so a parent goes before them.
             priority=1 if waits_for_sub_plans(plan) else 0,
-            max_attempts=ATTEMPTS,
+            max_attempts=SHARED_ATTEMPTS if queue_of(request) else ATTEMPTS,
             key=key_of_job(plan),
             at_most=self._most_at_once(plan),
             queue=queue_of(request),

@@ -31,13 +31,8 @@ _INTERRUPTED = 130
     "--concurrency", metavar="N", type=click.IntRange(1, 1000), help="Jobs at once; as the settings say."
 )
 @click.option("--name", metavar="NAME", help="What others see it as; the machine's name and the process.")
-@click.option(
-    "--queue", default="plans", show_default=True, metavar="QUEUE", help="Where it takes jobs from."
-)
-@click.option(
-    "--until-idle", is_flag=True, help="End when nothing is queued, and nothing of it runs anywhere."
-)
-@click.option("--once", is_flag=True, help="Run one job, the next that comes, and end.")
+@click.option("--queue", default="plans", show_default=True, metavar="NAME", help="Where it takes jobs from.")
+@click.option("--until-idle", is_flag=True, help="End when nothing is queued there or runs, anywhere.")
 @click.option(
     "--drain-seconds",
     default=60.0,
