@@ -18,6 +18,7 @@ from cleveragents.interfaces.server.gates.idempotency import IdempotencyGate
 from cleveragents.interfaces.server.gates.identity import Identity
 from cleveragents.interfaces.server.gates.origin import OriginGate
 from cleveragents.interfaces.server.gates.rate import RateGate
+from cleveragents.interfaces.server.routes import page
 from cleveragents.interfaces.server.service import Service
 
 __all__ = ["ROUTES", "create_app"]
@@ -63,6 +64,7 @@ def create_app(service: Service) -> FastAPI:
         root: APIRouter | None = getattr(module, "root", None)
         if root is not None:
             app.include_router(root)
+    page.install(app)
     _add_gates(app, service)
     return app
 

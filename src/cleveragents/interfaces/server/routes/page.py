@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from cleveragents.interfaces.server.gates.wire import header, is_api
 from cleveragents.interfaces.web.files import PageFile, page_files
 
-__all__ = ["PAGES", "root"]
+__all__ = ["PAGES", "install", "root"]
 
 PAGES = (
     "/",
@@ -27,6 +29,7 @@ PAGES = (
 root = APIRouter(include_in_schema=False)
 
 _ASK_AGAIN = "no-cache"
+_HTML = "text/html; charset=utf-8"
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -49,6 +52,27 @@ def get_file(path: str, request: Request) -> Response:
     if found is None:  # guard: nothing but the page's files
         raise HTTPException(404, "the page has no such file")
     return _answer(request, found, _FOR_EVER if dated else _ASK_AGAIN)
+
+
+def install(app: FastAPI) -> None:
+    """Has whoever opens an address without a route in a browser get the page, which says that there is
+    nothing; with the status that says the truth. Programs get a problem, as everywhere."""
+    problem = app.router.default
+
+    async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+        if not _is_visit(scope):
+            await problem(scope, receive, send)
+            return
+        answer = Response(page_files().index.content, 404, {"Cache-Control": _ASK_AGAIN}, _HTML)
+        await answer(scope, receive, send)
+
+    app.router.default = nowhere
+
+
+def _is_visit(scope: Scope) -> bool:
+    if scope["type"] != "http" or scope["method"] != "GET" or is_api(scope):
+        return False
+    return "text/html" in (header(scope, b"accept") or "")
 
 
 def _answer(request: Request, file: PageFile, caching: str) -> Response:

@@ -106,7 +106,7 @@ export function ErrorBox({ error, again, title }) {
     <${Icon} name="tone-bad" />
     <div>
       <p class="error-title">${title ?? (offline ? "The server cannot be reached" : "That did not work")}</p>
-      <p>${error?.detail ?? String(error?.message ?? error)}</p>
+      <p><${Prose} text=${error?.detail ?? String(error?.message ?? error)} /></p>
       ${again && html`<${Button} small onClick=${again}>Try again<//>`}
     </div>
   </div>`;
@@ -117,6 +117,11 @@ export function Loaded({ load, what, children }) {
   if (load.error && load.data === null) return html`<${ErrorBox} error=${load.error} again=${load.reload} />`;
   if (load.data === null) return html`<${Loading} what=${what} />`;
   return html`${load.error && html`<${ErrorBox} error=${load.error} again=${load.reload} />`}${children(load.data)}`;
+}
+
+/** Text of the server's: what stands between backticks is code. */
+export function Prose({ text }) {
+  return (text ?? "").split("`").map((piece, at) => (at % 2 ? html`<code key=${at}>${piece}</code>` : piece));
 }
 
 /** A page's heading with what can be done beside it. */

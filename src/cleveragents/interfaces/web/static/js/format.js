@@ -58,9 +58,11 @@ export function bytes(number) {
   return `${(number / 1e6).toFixed(1)} MB`;
 }
 
-/** An id as short as people use it: its last eight characters, as the command line prints them. */
+const ULID = /^[0-9A-HJKMNP-TV-Z]{26}$/i;
+
+/** An id as short as people use it: its last eight characters, as the command line prints them. A name stays whole. */
 export function shortId(id) {
-  return id ? id.slice(-8) : "";
+  return ULID.test(id) ? id.slice(-8) : (id ?? "");
 }
 
 const STATES = {

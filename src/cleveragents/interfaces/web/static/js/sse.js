@@ -3,16 +3,24 @@
 
 import { withQuery } from "./api.js";
 
+const SILENT_MS = 45000; // three times as long as the server is ever silent
+
 /** Opens a stream. `onFrame({id, event, data})`, `onOpen()`, and `onEnd(status)` once, unless it was closed by us. */
 export function openStream(path, query, { onOpen, onFrame, onEnd }) {
   const stop = new AbortController();
+  let closed = false;
   run(withQuery(path, query), stop, onOpen, onFrame).then((status) => {
-    if (!stop.signal.aborted) onEnd(status);
+    if (!closed) onEnd(status);
   });
-  return { close: () => stop.abort() };
+  const close = () => {
+    closed = true;
+    stop.abort();
+  };
+  return { close };
 }
 
 async function run(address, stop, onOpen, onFrame) {
+  let watch = null;
   try {
     const headers = { Accept: "text/event-stream" };
     const response = await fetch(address, { headers, credentials: "same-origin", cache: "no-store", signal: stop.signal });
@@ -21,12 +29,16 @@ async function run(address, stop, onOpen, onFrame) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     const parse = parser(onFrame);
     for (;;) {
+      clearTimeout(watch);
+      watch = setTimeout(() => stop.abort(), SILENT_MS); // a connection can die without a word
       const { done, value } = await reader.read();
       if (done || stop.signal.aborted) return 200;
       parse(value);
     }
   } catch {
     return 0;
+  } finally {
+    clearTimeout(watch);
   }
 }
 

@@ -12,6 +12,7 @@ import { Sequence } from "./sequence.js";
 
 const KEY = "cleveragents.position";
 const FAR = 2000; // events behind: reading what is shown again is cheaper than catching up
+const MOST_OUTPUTS = 20;
 const RETRY_MS = [250, 500, 1000, 2000, 4000];
 
 const tab = Math.random().toString(36).slice(2);
@@ -19,6 +20,7 @@ const handlers = new Set();
 const outputs = new Map(); // plan → {sequence, handlers}
 const statusListeners = new Set();
 const wanted = new Map(); // tab → plans whose output it shows; what the leader asks for
+const passed = new Map(); // plan → the last piece of its output that we, leading, passed on
 
 let status = "connecting";
 let channel = null;
@@ -140,15 +142,17 @@ function lead() {
 
 function connect() {
   connection?.close();
-  const plans = new Set([...outputs.keys(), ...[...wanted.values()].flat()]);
-  const output = [...plans].map((id) => `${id}:${outputs.get(id)?.sequence.last ?? 0}`);
+  const plans = [...new Set([...outputs.keys(), ...[...wanted.values()].flat()])].slice(-MOST_OUTPUTS);
+  const output = plans.map((id) => `${id}:${passed.get(id) ?? 0}`);
   connection = openStream("/api/events/stream", { after: events.last, output }, {
     onOpen: () => {
       failures = 0;
       setStatus("live");
     },
     onFrame: (frame) => {
-      const message = { kind: frame.event === "output" ? "output" : "event", data: JSON.parse(frame.data) };
+      const kind = frame.event === "output" || frame.event === "reset" ? frame.event : "event";
+      const message = { kind, data: JSON.parse(frame.data) };
+      if (kind === "output") passed.set(message.data.plan_id, message.data.number);
       channel.postMessage(message);
       hear(message);
     },
@@ -175,11 +179,18 @@ async function reconnect() {
 
 function hear(message) {
   if (message.kind === "event") events.offer(message.data, FAR, skip);
+  if (message.kind === "reset") restart(message.data.position);
   if (message.kind === "output") outputs.get(message.data.plan_id)?.sequence.offer(message.data);
   if (message.kind === "status") setStatus(message.status);
   if (message.kind === "wants" && leading) noteWants(message.tab, message.plans);
   if (message.kind === "hello" && leading) channel.postMessage({ kind: "status", status });
   if (message.kind === "who") tellWants();
+}
+
+/** The server knows no such position as ours: its log is another one, or was restored. */
+function restart(position) {
+  events.last = position;
+  skip(position);
 }
 
 function skip(position) {

@@ -133,7 +133,7 @@ function NoMatch() {
 
 /** Moves the focus from plan to plan: the browser scrolls, Enter opens, a screen reader reads. */
 function step(board, by) {
-  const links = [...(board?.querySelectorAll("a.plan-link") ?? [])];
+  const links = [...(board?.querySelectorAll("a.row-link") ?? [])];
   if (!links.length) return;
   const at = links.indexOf(document.activeElement);
   const next = at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(Math.max(at + by, 0), links.length - 1);

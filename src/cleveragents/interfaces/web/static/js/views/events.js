@@ -13,11 +13,13 @@ const KEPT = 500;
 
 export function AuditLog() {
   const { query } = useLocation();
+  const [verdict, setVerdict] = useState({ busy: false });
   const filter = { type: query.get("type") ?? "", subject: query.get("subject") ?? "" };
   return html`
     <${PageHead} title="Audit log" lead="Every event of every process, in one order, each chained to the one before.">
-      <${Verification} />
+      <${Button} icon="shield" busy=${verdict.busy} onClick=${() => verify(setVerdict)}>Verify the log<//>
     <//>
+    <${Verdict} ...${verdict} />
     <${LogFilters} filter=${filter} />
     <${Tail} key=${`${filter.type} ${filter.subject}`} filter=${filter} />
   `;
@@ -94,20 +96,18 @@ function Facts({ facts }) {
   </span>`;
 }
 
-function Verification() {
-  const [state, setState] = useState({ busy: false });
-  const verify = async () => {
-    setState({ busy: true });
-    try {
-      setState({ busy: false, report: await get("/events/verification") });
-    } catch (error) {
-      setState({ busy: false, error });
-    }
-  };
-  const { busy, report, error } = state;
+async function verify(setVerdict) {
+  setVerdict({ busy: true });
+  try {
+    setVerdict({ busy: false, report: await get("/events/verification") });
+  } catch (error) {
+    setVerdict({ busy: false, error });
+  }
+}
+
+function Verdict({ report, error }) {
   return html`
-    <${Button} icon="shield" busy=${busy} onClick=${verify}>Verify the log<//>
-    <div role="status" class="verdict-place">
+    <div role="status">
       ${error && html`<${ErrorBox} error=${error} />`}
       ${report?.ok &&
       html`<p class="verdict tone-good"><${Icon} name="tone-good" /> ${counted(report.events, "event")}, verified: each is what was written.</p>`}

@@ -152,7 +152,7 @@ function Bounds({ draft, set, wrong, models, profiles }) {
     type="number"
     min="0"
     inputmode="decimal"
-    optional
+    placeholder="default"
     value=${draft[name]}
     onInput=${(value) => set({ [name]: value })}
     error=${wrong[`limits.${name}`]}
@@ -194,7 +194,7 @@ function Bounds({ draft, set, wrong, models, profiles }) {
       options=${[{ value: "review", label: "I review" }, { value: "auto", label: "Apply by itself" }]}
     />
     <h2>Budget</h2>
-    <p class="hint">What it asks before spending more than. Empty: as configured.</p>
+    <p class="hint">It asks before it spends more.</p>
     <div class="form-row">
       ${number("usd", "Dollars", { step: "0.01" })} ${number("tokens", "Tokens", { step: "1000" })}
       ${number("steps", "Steps")} ${number("seconds", "Seconds")}

@@ -1,21 +1,23 @@
 // One plan on the board: its goal, what it needs or does, where, and how far it is.
 
 import { html } from "../ui.js";
-import { Badge, Id, Link, Progress, StateBadge, When } from "../components.js";
+import { Badge, Id, Link, Progress, Prose, StateBadge, When } from "../components.js";
 import { needInWords } from "../format.js";
 
 export function PlanRow({ plan }) {
   const where = plan.resource_name ?? lastPart(plan.resource);
-  return html`<li class="plan">
-    <div class="plan-main">
-      <${Link} to=${`/plans/${plan.id}`} class="plan-link">${oneLine(plan.goal) || plan.action}<//>
-      <p class="plan-meaning">${meaningOf(plan)}</p>
+  return html`<li class="row">
+    <div class="row-main">
+      <${Link} to=${`/plans/${plan.id}`} class="row-link">${oneLine(plan.goal) || plan.action}<//>
+      <p class="row-meaning"><${Prose} text=${meaningOf(plan)} /></p>
     </div>
-    <div class="plan-facts">
-      ${plan.sub_plans > 0 && html`<${Progress} done=${plan.sub_plans_done ?? 0} of=${plan.sub_plans} what="part" />`}
+    <div class="row-facts">
+      ${plan.sub_plans > 0
+        ? html`<${Progress} done=${plan.sub_plans_done ?? 0} of=${plan.sub_plans} what="part" />`
+        : html`<span></span>`}
       <${State} plan=${plan} />
-      <span class="plan-where cut" title=${plan.resource}>${plan.project ? `${plan.project} / ` : ""}${where}</span>
-      <span class="plan-when"><${When} time=${plan.updated} /></span>
+      <span class="row-where cut" title=${plan.resource}>${plan.project ? `${plan.project} / ` : ""}${where}</span>
+      <span class="row-when"><${When} time=${plan.updated} /></span>
       <${Id} id=${plan.id} />
     </div>
   </li>`;

@@ -21,8 +21,8 @@ export function Projects() {
   };
   return html`
     <${PageHead} title="Projects" lead="Plans run only on repositories that are named here.">
-      ${may("admin") && html`<${Button} icon="plus" onClick=${() => setAdding("project")}>Project<//>
-        <${Button} icon="plus" onClick=${() => setAdding("resource")} disabled=${!load.data?.projects.length}>Repository<//>`}
+      ${may("admin") && html`<${Button} icon="plus" onClick=${() => setAdding("project")}>Add a project<//>
+        <${Button} icon="plus" onClick=${() => setAdding("resource")} disabled=${!load.data?.projects.length}>Add a repository<//>`}
     <//>
     <${Loaded} load=${load} what="Reading projects">
       ${({ projects, resources }) => html`

@@ -25,12 +25,12 @@ export function Users() {
     { name: "name", label: "Name", wide: true, cell: (row) => html`<strong>${row.name}</strong>${row.name === user.name ? html` <span class="faint">you</span>` : ""}` },
     { name: "role", label: "Role", cell: (row) => row.role },
     { name: "created", label: "Added", cell: (row) => html`<${When} time=${row.created} />` },
-    { name: "tokens", label: "Tokens", cell: (row) => html`<${Button} small onClick=${() => setOpen({ tokens: row })}>Tokens of ${row.name}<//>` },
+    { name: "tokens", label: "", cell: (row) => html`<${Button} small onClick=${() => setOpen({ tokens: row })} aria-label=${`Tokens of ${row.name}`}>Tokens<//>` },
     { name: "remove", label: "", cell: (row) => row.name !== user.name && html`<${Button} small kind="quiet" icon="trash" label=${`Remove ${row.name}`} onClick=${() => remove(row, load.reload)} />` },
   ];
   return html`
     <${PageHead} title="Users" lead="Who may do what. Every request of a program or browser carries a token of one of them.">
-      <${Button} icon="plus" onClick=${() => setOpen({ add: true })}>User<//>
+      <${Button} icon="plus" onClick=${() => setOpen({ add: true })}>Add a user<//>
     <//>
     <${Loaded} load=${load} what="Reading users">
       ${(users) => html`<${Table} caption="Users" columns=${columns} rows=${users} keyOf=${(row) => row.name} />`}
