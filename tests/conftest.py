@@ -84,6 +84,7 @@ ENGINE = (
     "unit/test_sandbox_",
     "unit/test_sub_plan_merge",
     "unit/test_sub_plans",
+    "unit/test_server_serving",
     "unit/test_tools_command",
     "unit/test_tools_search",
 )

@@ -15,10 +15,12 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from cleveragents.application.container import Container
+from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.user import Role, TokenKind
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.server.app import create_app
 from cleveragents.interfaces.server.service import Service
+from tests.cli_bench import paint_shop
 from tests.ready_database import ready_database
 
 __all__ = ["BASE", "ServerBench", "server_bench"]
@@ -35,6 +37,7 @@ class ServerBench:
     app: FastAPI
     tokens: Mapping[str, str]
     _clients: dict[str, TestClient] = field(default_factory=dict)
+    _newcomers: int = 0
 
     @property
     def container(self) -> Container:
@@ -57,6 +60,12 @@ class ServerBench:
         """Somebody without a token."""
         return self.client("stranger")
 
+    def newcomer(self) -> TestClient:
+        """Somebody without a token, at an address that has not asked for anything yet."""
+        self._newcomers += 1
+        address = (f"192.0.2.{self._newcomers}", 1)
+        return TestClient(self.app, BASE, client=address, raise_server_exceptions=False)
+
     def client(self, name: str) -> TestClient:
         """The client of that user, who sends the token with every request."""
         if name not in self._clients:
@@ -64,6 +73,15 @@ class ServerBench:
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
             self._clients[name] = TestClient(self.app, BASE, headers=headers, raise_server_exceptions=False)
         return self._clients[name]
+
+    def repository(self, name: str = "shop", project: str = "paint") -> Path:
+        """A git repository with the word `colour` in two files, registered as the resource of that name."""
+        root = paint_shop(self.state.parent / name)
+        now, projects = self.container.clock.now(), self.container.projects
+        if project not in [known.name for known in projects.list()]:
+            projects.add(project, now=now)
+        projects.add_resource(name, project, ResourceKind.DIRECTORY, str(root), now=now)
+        return root
 
     def browser(self, name: str) -> TestClient:
         """A new browser in which that user is logged in; what changes something needs its `csrf` as header,

@@ -22,7 +22,7 @@ class BodyGate:
             await self._app(scope, receive, send)
             return
         said = header(scope, b"content-length") or "0"
-        if not said.isdecimal() or int(said) > self._limit:
+        if not said.isdecimal() or int(said) > self._limit:  # guard: nothing of it is read
             raise self._refusal()
         counting = _Counted(receive, send, self._limit)
         try:

@@ -29,7 +29,8 @@ class HostGate:
         self._any_address = any_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_ours(header(scope, b"host") or ""):
+        ours = scope["type"] != "http" or self._is_ours(header(scope, b"host") or "")
+        if not ours:  # guard: no name that somebody else had lead here
             raise Refused(
                 421,
                 "unknown-host",

@@ -66,7 +66,7 @@ def refuse_stranger(strangers: Buckets, address: str) -> None:
 
     Only who is wrong is held up: somebody with a good token at the same address is not.
     """
-    strangers.take(address)
+    strangers.take(address)  # guard: nobody tries one after the other
     raise NotAuthenticated(_REMEDY)
 
 

@@ -31,7 +31,7 @@ class OriginGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and is_api(scope):
-            if _is_foreign(scope):
+            if _is_foreign(scope):  # guard: no page of others reads or changes anything
                 raise Refused(403, "foreign-origin", "the API answers no pages but the server's own")
             _ensure_meant(scope)
         await self._app(scope, receive, send)

@@ -50,7 +50,7 @@ class SessionAccount(BaseModel):
 async def log_in(login: Login, request: Request, response: Response, here: Here) -> SessionAccount:
     """Logs a browser in. The cookie is good for `server.session_hours`."""
     container = here.container
-    setattr(request.state, KEEP_NO_ANSWER, True)
+    setattr(request.state, KEEP_NO_ANSWER, True)  # guard: the cookie's word is told once
     now = container.clock.now()
     found = await run_in_threadpool(lambda: container.users.known_by(login.token, TokenKind.PROGRAM, now=now))
     if found is None:

@@ -1,0 +1,210 @@
+"""Users and tokens: known by a digest alone, each step with its event, and never without an admin."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import select
+
+from cleveragents.domain.redaction import redact_content_text, redact_text
+from cleveragents.domain.user import Role, TokenKind
+from cleveragents.errors import AlreadyThere, InvalidName, StillUsed, UnknownUser
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
+from cleveragents.infrastructure.persistence.tables import METADATA, outbox
+from tests.races.hammer import hammer
+
+NOW = datetime(2026, 11, 15, 12, 0, 0, 123456, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
+PROGRAM, BROWSER = TokenKind.PROGRAM, TokenKind.BROWSER
+
+
+@pytest.fixture
+def store(database: Database) -> SqlUserStore:
+    return SqlUserStore(database, UlidSource())
+
+
+def told(database: Database) -> list[tuple[str, str, dict[str, object]]]:
+    """Type, subject and facts of every event, in order."""
+    columns = select(outbox.c.event_type, outbox.c.subject, outbox.c.payload).order_by(outbox.c.number)
+    with database.read() as connection:
+        return [(kind, subject, json.loads(facts)) for kind, subject, facts in connection.execute(columns)]
+
+
+def everything(database: Database) -> str:
+    """All that is in the database, as one text."""
+    with database.read() as connection:
+        return repr([list(connection.execute(select(table))) for table in METADATA.tables.values()])
+
+
+def test_users_come_back_as_they_were_added_by_name(store: SqlUserStore, database: Database) -> None:
+    zoe = store.add("zoe", Role.VIEWER, now=NOW)
+    ada = store.add("ada", Role.ADMIN, now=LATER)
+    assert store.list() == [ada, zoe]
+    assert (ada.name, ada.role, ada.created_at) == ("ada", Role.ADMIN, LATER)
+    assert told(database) == [
+        ("user.added", zoe.id, {"name": "zoe", "role": "viewer"}),
+        ("user.added", ada.id, {"name": "ada", "role": "admin"}),
+    ]
+
+
+def test_a_name_is_given_once_and_must_be_one(store: SqlUserStore, database: Database) -> None:
+    store.add("ada", Role.ADMIN, now=NOW)
+    with pytest.raises(AlreadyThere):
+        store.add("ada", Role.VIEWER, now=NOW)
+    for wrong in ("", "Ada", "a b", "../x", "a\0", "a" * 65, "\ud800"):
+        with pytest.raises(InvalidName):
+            store.add(wrong, Role.VIEWER, now=NOW)
+    assert len(store.list()) == 1
+    assert len(told(database)) == 1
+
+
+def test_a_token_tells_whose_it_is_for_what_it_is_made(store: SqlUserStore, database: Database) -> None:
+    ada = store.add("ada", Role.OPERATOR, now=NOW)
+    token, secret = store.issue("ada", PROGRAM, "laptop", now=NOW)
+    assert store.known_by(secret, PROGRAM, now=LATER) == (ada, token)
+    assert store.known_by(secret, BROWSER, now=LATER) is None
+    assert store.known_by(secret + "x", PROGRAM, now=LATER) is None
+    assert store.known_by("\ud800\0", PROGRAM, now=LATER) is None
+    facts = {"name": "ada", "token": token.id, "kind": "program", "label": "laptop"}
+    assert told(database)[1:] == [("access.given", ada.id, facts)]
+
+
+def test_of_a_token_nothing_is_kept_that_could_be_used(store: SqlUserStore, database: Database) -> None:
+    store.add("ada", Role.ADMIN, now=NOW)
+    secrets = [store.issue("ada", kind, "x", now=NOW)[1] for kind in (PROGRAM, BROWSER)]
+    kept = everything(database)
+    assert "ada" in kept
+    for secret in secrets:
+        # Also no long part of it: half of one would be enough to find the rest.
+        assert not any(secret[at : at + 16] in kept for at in range(len("agents_sk_"), len(secret) - 16))
+
+
+def test_tokens_are_all_different_long_and_masked_wherever_we_mask(store: SqlUserStore) -> None:
+    store.add("ada", Role.ADMIN, now=NOW)
+    secrets = {store.issue("ada", PROGRAM, "", now=NOW)[1] for _ in range(5)}
+    assert len(secrets) == 5
+    for secret in secrets:
+        random = secret.removeprefix("agents_sk_")
+        assert len(bytes.fromhex(random)) == 32
+        for masked in (redact_text(f"it is {secret}, see?"), redact_content_text(f"it is {secret}, see?")):
+            assert random not in masked
+
+
+def test_a_token_ends_when_it_expires_and_is_forgotten_with_the_next(store: SqlUserStore) -> None:
+    store.add("ada", Role.VIEWER, now=NOW)
+    token, secret = store.issue("ada", BROWSER, "b", now=NOW, expires_at=LATER)
+    just_before = LATER - timedelta(microseconds=1)
+    known = store.known_by(secret, BROWSER, now=just_before)
+    assert known is not None
+    assert known[1] == token
+    assert store.known_by(secret, BROWSER, now=LATER) is None
+    fresh, _ = store.issue("ada", BROWSER, "b", now=LATER)
+    assert store.tokens_of("ada") == [fresh]
+
+
+def test_a_revoked_token_is_worthless_at_once_and_others_are_not(
+    store: SqlUserStore, database: Database
+) -> None:
+    ada = store.add("ada", Role.VIEWER, now=NOW)
+    first, gone = store.issue("ada", PROGRAM, "", now=NOW)
+    _, stays = store.issue("ada", PROGRAM, "", now=NOW)
+    store.revoke(first.id, now=LATER)
+    assert store.known_by(gone, PROGRAM, now=NOW) is None
+    assert store.known_by(stays, PROGRAM, now=NOW) is not None
+    assert told(database)[-1] == ("access.revoked", ada.id, {"name": "ada", "token": first.id})
+    for wrong in (first.id, "no\0token"):
+        with pytest.raises(UnknownUser):
+            store.revoke(wrong, now=LATER)
+
+
+def test_a_removed_user_is_gone_with_all_tokens(store: SqlUserStore, database: Database) -> None:
+    store.add("ada", Role.ADMIN, now=NOW)
+    bob = store.add("bob", Role.OPERATOR, now=NOW)
+    _, secret = store.issue("bob", PROGRAM, "", now=NOW)
+    store.remove("bob", now=LATER)
+    assert [user.name for user in store.list()] == ["ada"]
+    assert store.known_by(secret, PROGRAM, now=NOW) is None
+    assert told(database)[-1] == ("user.removed", bob.id, {"name": "bob"})
+    again = store.add("bob", Role.VIEWER, now=LATER)
+    assert again.id != bob.id
+    assert store.tokens_of("bob") == []
+
+
+def test_a_role_holds_from_the_next_question_on(store: SqlUserStore, database: Database) -> None:
+    store.add("ada", Role.ADMIN, now=NOW)
+    bob = store.add("bob", Role.VIEWER, now=NOW)
+    _, secret = store.issue("bob", PROGRAM, "", now=NOW)
+    assert store.set_role("bob", Role.OPERATOR, now=LATER).role is Role.OPERATOR
+    known = store.known_by(secret, PROGRAM, now=NOW)
+    assert known is not None
+    assert known[0].role is Role.OPERATOR
+    assert told(database)[-1] == ("user.added", bob.id, {"name": "bob", "role": "operator"})
+    store.set_role("bob", Role.OPERATOR, now=LATER)
+    assert len(told(database)) == 4, "what was so already is no news"
+
+
+def test_the_last_admin_stays_one(store: SqlUserStore) -> None:
+    store.add("ada", Role.ADMIN, now=NOW)
+    store.add("bob", Role.OPERATOR, now=NOW)
+    for act in (
+        lambda: store.remove("ada", now=NOW),
+        lambda: store.set_role("ada", Role.OPERATOR, now=NOW),
+    ):
+        with pytest.raises(StillUsed):
+            act()
+    store.set_role("ada", Role.ADMIN, now=NOW)
+    store.set_role("bob", Role.ADMIN, now=NOW)
+    store.remove("ada", now=NOW)
+    assert [(user.name, user.role) for user in store.list()] == [("bob", Role.ADMIN)]
+
+
+def test_of_two_admins_who_take_each_others_role_one_stays(store: SqlUserStore) -> None:
+    names = ["ada", "bob"]
+    for name in names:
+        store.add(name, Role.VIEWER, now=NOW)
+
+    def demote(number: int) -> None:
+        with suppress(StillUsed):
+            store.set_role(names[number], Role.VIEWER, now=NOW)
+
+    for _ in range(8):
+        for name in names:
+            store.set_role(name, Role.ADMIN, now=NOW)
+        hammer(demote, threads=2)
+        assert [user.role for user in store.list()].count(Role.ADMIN) == 1
+
+
+def test_nobody_gets_a_token_who_is_not_there(store: SqlUserStore) -> None:
+    for wrong in ("ada", "a\0", ""):
+        for act in (
+            lambda name=wrong: store.issue(name, PROGRAM, "", now=NOW),
+            lambda name=wrong: store.tokens_of(name),
+            lambda name=wrong: store.remove(name, now=NOW),
+            lambda name=wrong: store.set_role(name, Role.ADMIN, now=NOW),
+        ):
+            with pytest.raises(UnknownUser):
+                act()
+
+
+def test_a_token_of_ones_own_must_be_long(store: SqlUserStore) -> None:
+    ada = store.add("ada", Role.ADMIN, now=NOW)
+    own = "x" * 43
+    token, secret = store.issue("ada", PROGRAM, "given", now=NOW, secret=own)
+    assert secret == own
+    assert store.known_by(own, PROGRAM, now=NOW) == (ada, token)
+    for weak in ("", "x" * 42, "x" * 50 + " y", "x" * 257, "é" * 50):
+        with pytest.raises(InvalidName) as refused:
+            store.issue("ada", PROGRAM, "given", now=NOW, secret=weak)
+        assert not weak or weak not in str(refused.value)
+
+
+def test_a_label_is_kept_whatever_it_is(store: SqlUserStore) -> None:
+    store.add("ada", Role.ADMIN, now=NOW)
+    token, _ = store.issue("ada", PROGRAM, "\ud800\0" + "l" * 500, now=NOW)
+    assert store.tokens_of("ada") == [token]
+    assert len(token.label) <= 200

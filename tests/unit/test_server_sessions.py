@@ -1,0 +1,121 @@
+"""Logging in and out with a browser; users and tokens over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from cleveragents.domain.user import Role, TokenKind
+from cleveragents.interfaces.server.gates.identity import COOKIE
+from tests.server_bench import ServerBench, server_bench
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBench]:
+    with server_bench(tmp_path_factory.mktemp("server"), server__session_hours=2) as made:
+        yield made
+
+
+def test_a_browser_is_logged_in_until_it_logs_out(bench: ServerBench) -> None:
+    browser = bench.browser("operator")
+    account = browser.get("/api/session").json()
+    assert account["user"] == {"name": "operator", "role": "operator"}
+    assert account["csrf"] == browser.headers["X-CSRF-Token"]
+    cookie = browser.cookies[COOKIE]
+    assert browser.delete("/api/session").status_code == 204
+    assert COOKIE not in browser.cookies
+    kept = bench.stranger.get("/api/session", headers={"Cookie": f"{COOKIE}={cookie}"})
+    assert kept.status_code == 401
+    assert bench.operator.get("/api/session").status_code == 200
+
+
+def test_a_program_needs_no_word_of_the_page_and_stays_known_when_it_logs_out(bench: ServerBench) -> None:
+    account = bench.viewer.get("/api/session").json()
+    assert (account["user"]["name"], account["csrf"]) == ("viewer", None)
+    assert bench.viewer.delete("/api/session").status_code == 204
+    assert bench.viewer.get("/api/session").status_code == 200
+
+
+def test_a_login_is_over_when_its_time_is(bench: ServerBench) -> None:
+    bench.browser("viewer")
+    session = bench.container.users.tokens_of("viewer")[-1]
+    assert session.kind is TokenKind.BROWSER
+    assert session.expires_at == session.created_at + timedelta(hours=2)
+    assert session.label
+
+
+def test_who_has_no_token_is_not_logged_in(bench: ServerBench) -> None:
+    answer = bench.newcomer().post("/api/session", json={"token": "guess"})
+    assert (answer.status_code, answer.json()["code"]) == (401, "not-authenticated")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    for body in ({}, {"token": ""}, {"token": 5}, {"token": "x" * 600}):
+        assert bench.stranger.post("/api/session", json=body).status_code == 422
+
+
+@pytest.mark.parametrize("said", ["Basic YTpi", "Bearer", "Bearer ", "token", ""])
+def test_what_is_no_bearer_token_is_refused_rather_than_passed_over(bench: ServerBench, said: str) -> None:
+    browser = bench.newcomer()
+    browser.cookies.set(COOKIE, bench.browser("admin").cookies[COOKIE])
+    assert browser.get("/api/session").status_code == 200
+    assert browser.get("/api/session", headers={"Authorization": said}).status_code == 401
+
+
+def test_users_are_added_shown_in_pieces_changed_and_removed(bench: ServerBench) -> None:
+    added = bench.admin.post("/api/users", json={"name": "zoe"})
+    assert (added.status_code, added.json()["role"]) == (201, "viewer")
+    assert bench.admin.post("/api/users", json={"name": "zoe"}).json()["code"] == "already-there"
+    assert bench.admin.post("/api/users", json={"name": "Z O E"}).json()["code"] == "invalid-name"
+    names: list[str] = []
+    after = None
+    while True:
+        page = bench.admin.get("/api/users", params={"limit": 3, **({"after": after} if after else {})})
+        names += [row["name"] for row in page.json()["items"]]
+        after = page.json()["next"]
+        if after is None:
+            break
+    assert names == ["admin", "operator", "viewer", "zoe"]
+    changed = bench.admin.patch("/api/users/zoe", json={"role": "operator"})
+    assert changed.json() == {**added.json(), "role": "operator"}
+    assert bench.admin.get("/api/users/zoe").json() == changed.json()
+    assert bench.admin.delete("/api/users/zoe").status_code == 204
+    for gone in (bench.admin.get("/api/users/zoe"), bench.admin.delete("/api/users/zoe")):
+        assert (gone.status_code, gone.json()["code"]) == (404, "unknown-user")
+
+
+def test_the_last_admin_can_be_neither_removed_nor_demoted(bench: ServerBench) -> None:
+    for answer in (
+        bench.admin.delete("/api/users/admin"),
+        bench.admin.patch("/api/users/admin", json={"role": "viewer"}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (409, "still-used")
+    assert bench.admin.get("/api/session").json()["user"]["role"] == Role.ADMIN.value
+
+
+def test_a_token_is_told_once_and_works_until_it_is_revoked(bench: ServerBench) -> None:
+    issued = bench.viewer.post("/api/users/viewer/tokens", json={"label": "laptop", "days": 3})
+    assert issued.status_code == 201
+    row = issued.json()
+    secret = row.pop("token")
+    headers = {"Authorization": f"Bearer {secret}"}
+    assert bench.newcomer().get("/api/session", headers=headers).json()["user"]["name"] == "viewer"
+    listed = bench.viewer.get("/api/users/viewer/tokens").json()["items"]
+    assert row in listed
+    assert secret not in str(listed)
+    assert row["expires"] is not None
+    assert bench.viewer.delete(f"/api/tokens/{row['id']}").status_code == 204
+    assert bench.newcomer().get("/api/session", headers=headers).status_code == 401
+
+
+def test_others_and_their_tokens_are_an_admins_business(bench: ServerBench) -> None:
+    admins = bench.admin.get("/api/users/admin/tokens").json()["items"][0]["id"]
+    assert bench.operator.get("/api/users/admin").status_code == 403
+    assert bench.operator.get("/api/users/operator").json()["role"] == "operator"
+    assert bench.operator.get("/api/users/admin/tokens").status_code == 403
+    assert bench.operator.post("/api/users/admin/tokens", json={}).status_code == 403
+    assert bench.operator.delete(f"/api/tokens/{admins}").status_code == 404
+    assert bench.admin.get("/api/session").status_code == 200
+    theirs = bench.admin.post("/api/users/operator/tokens", json={}).json()
+    assert bench.admin.delete(f"/api/tokens/{theirs['id']}").status_code == 204
+    assert bench.admin.delete(f"/api/tokens/{theirs['id']}").status_code == 404
