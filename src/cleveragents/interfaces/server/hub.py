@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from cleveragents.errors import Closed, TooManyRequests
 from cleveragents.interfaces.server.frames import HEARTBEAT, FrameRing, OutputRing, joined
-from cleveragents.interfaces.server.log_follower import LogFollower, Source
+from cleveragents.interfaces.server.log_follower import COALESCE_SECONDS, LogFollower, Source
 
 __all__ = ["EventHub", "HubStatistics", "StreamClient"]
 
@@ -98,7 +98,7 @@ class StreamClient:
         for plan_id in self.outputs:
             if output := await self._output(plan_id):
                 return output
-        if self.hub.now() - self.sent_at >= HEARTBEAT_SECONDS:
+        if self.hub.now() - self.sent_at >= self.hub.heartbeat_seconds:
             return HEARTBEAT
         return None
 
@@ -131,11 +131,15 @@ class EventHub:
         *,
         on_commit: Callable[[Callable[[], None]], Callable[[], None]],
         most_frames: int = _MOST_FRAMES,
+        coalesce_seconds: float = COALESCE_SECONDS,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         """`on_commit` has a wake-up called at local commits; returns what takes it off again."""
         self.closed = False
         self.ring = FrameRing(0, most_frames=most_frames, most_bytes=_MOST_BYTES)
         self._most_frames = most_frames
+        self._coalesce_seconds = coalesce_seconds
+        self.heartbeat_seconds = heartbeat_seconds
         self._source = source
         self._on_commit = on_commit
         self._clients: set[StreamClient] = set()
@@ -309,7 +313,7 @@ class EventHub:
     async def _start(self) -> None:
         end = await run_in_threadpool(self._source.end)
         self.ring = FrameRing(end, most_frames=self._most_frames, most_bytes=_MOST_BYTES)
-        follower = LogFollower(self._source, self, end)
+        follower = LogFollower(self._source, self, end, coalesce_seconds=self._coalesce_seconds)
         self._follower = follower
         self._ended = self._on_commit(follower.wake)
         follower.start()
@@ -318,11 +322,11 @@ class EventHub:
         """Wakes those to whom nothing was said for long, as long as there is anybody."""
         if self._ticking is not None or self.closed or not self._clients:
             return
-        self._ticking = self._loop.call_later(_TICK_SECONDS, self._ticked)
+        self._ticking = self._loop.call_later(min(_TICK_SECONDS, self.heartbeat_seconds), self._ticked)
 
     def _ticked(self) -> None:
         self._ticking = None
-        quiet_since = self.now() - HEARTBEAT_SECONDS
+        quiet_since = self.now() - self.heartbeat_seconds
         for client in self._clients:
             if client.sent_at <= quiet_since:
                 client.wake()

@@ -104,7 +104,10 @@ class LogFollower:
     Cancel safety: `close` waits for the look under way, for a while.
     """
 
-    def __init__(self, source: Source, sink: Sink, after: int) -> None:
+    def __init__(
+        self, source: Source, sink: Sink, after: int, *, coalesce_seconds: float = COALESCE_SECONDS
+    ) -> None:
+        self._coalesce_seconds = coalesce_seconds
         self._source = source
         self._sink = sink
         self._position = after
@@ -134,7 +137,7 @@ class LogFollower:
         while not self._stopping.is_set():
             self._wakeup.clear()  # before the look, so that a wake during it is not lost
             pause = self._attempt(self._look)
-            if not self._stopping.wait(COALESCE_SECONDS):
+            if not self._stopping.wait(self._coalesce_seconds):
                 self._wakeup.wait(pause)
 
     def _look(self) -> float:
@@ -165,4 +168,4 @@ class LogFollower:
                 log.warning("server.events_not_followed", error=self._said)
         except Exception:
             log.exception("server.events_not_followed")
-        return _IDLE_SECONDS
+        return _POLL_SECONDS

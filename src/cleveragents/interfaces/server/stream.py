@@ -37,11 +37,14 @@ class EventStream(Response):
         after: int | None,
         outputs: Mapping[str, int],
         still_allowed: Callable[[], Awaitable[bool]],
+        *,
+        check_seconds: float = _CHECK_SECONDS,
     ) -> None:
         self.hub = hub
         self.after = after
         self.outputs = outputs
         self.still_allowed = still_allowed
+        self.check_seconds = check_seconds
         self.background = None
         self.status_code = 200
 
@@ -62,7 +65,7 @@ class EventStream(Response):
         try:
             while (chunk := await client.next_chunk()) is not None:
                 await _say(send, chunk)
-                if self.hub.now() - checked_at >= _CHECK_SECONDS:
+                if self.hub.now() - checked_at >= self.check_seconds:
                     checked_at = self.hub.now()
                     if not await self.still_allowed():
                         return
