@@ -70,7 +70,7 @@ def test_a_token_tells_whose_it_is_for_what_it_is_made(store: SqlUserStore, data
     assert store.known_by(secret, BROWSER, now=LATER) is None
     assert store.known_by(secret + "x", PROGRAM, now=LATER) is None
     assert store.known_by("\ud800\0", PROGRAM, now=LATER) is None
-    facts = {"name": "ada", "token": token.id, "kind": "program", "label": "laptop"}
+    facts = {"name": "ada", "access": token.id, "kind": "program", "label": "laptop"}
     assert told(database)[1:] == [("access.given", ada.id, facts)]
 
 
@@ -116,7 +116,7 @@ def test_a_revoked_token_is_worthless_at_once_and_others_are_not(
     store.revoke(first.id, now=LATER)
     assert store.known_by(gone, PROGRAM, now=NOW) is None
     assert store.known_by(stays, PROGRAM, now=NOW) is not None
-    assert told(database)[-1] == ("access.revoked", ada.id, {"name": "ada", "token": first.id})
+    assert told(database)[-1] == ("access.revoked", ada.id, {"name": "ada", "access": first.id})
     for wrong in (first.id, "no\0token"):
         with pytest.raises(UnknownUser):
             store.revoke(wrong, now=LATER)

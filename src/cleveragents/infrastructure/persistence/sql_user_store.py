@@ -122,7 +122,7 @@ class SqlUserStore:
             connection.execute(delete(tokens).where(tokens.c.user_id == user.id, past))
             token = Token(token_id, user.id, kind, described, now, expires_at)
             connection.execute(tokens.insert(), _token_row(token, text))
-            facts: dict[str, JsonValue] = {"token": token.id, "kind": kind.value, "label": described}
+            facts: dict[str, JsonValue] = {"access": token.id, "kind": kind.value, "label": described}
             self._tell(connection, EventType.ACCESS_GIVEN, user, now, facts)
             return token
 
@@ -157,7 +157,7 @@ class SqlUserStore:
             if row is None:
                 raise UnknownUser(token_id)
             user = _user(connection.execute(select(users).where(users.c.id == row.user_id)).one())
-            self._tell(connection, EventType.ACCESS_REVOKED, user, now, {"token": token_id})
+            self._tell(connection, EventType.ACCESS_REVOKED, user, now, {"access": token_id})
 
         self._database.write(unit)
 

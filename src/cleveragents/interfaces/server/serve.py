@@ -6,9 +6,11 @@ The socket is bound here rather than by uvicorn: so a port that is taken is an e
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from cleveragents.errors import ConfigurationError, PortTaken
-from cleveragents.interfaces.desk.wording import timestamp
+from cleveragents.interfaces.desk.wording import counted, timestamp
 from cleveragents.interfaces.server.app import create_app
 from cleveragents.interfaces.server.first_token import anybody_has_a_token
 from cleveragents.interfaces.server.gates.host import is_loopback
@@ -28,10 +30,12 @@ from cleveragents.interfaces.server.service import Service
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
+    from cleveragents.application.worker_parts import SharedWorker
 
 __all__ = ["ensure_guarded", "listening", "serve", "url_of"]
 
 _GRACE_SECONDS = 10
+_LOOK_SECONDS = 0.1
 _BACKLOG = 512
 _INTERRUPTED = 130
 
@@ -80,13 +84,16 @@ def serve(
     """Serves until it is told to stop; the exit code. Call it on the main thread.
 
     It runs so many plans at once itself, and gives back what it had before it returns.
+    `EngineUnavailable`, `ConfigurationError`.
     """
     service = Service(container)
-    settings = container.settings.server
-    url = url_of(settings.host, listens)
+    url = url_of(container.settings.server.host, listens)
     _quieten()
-    server = _Server(_configuration(service), service, say)
     with ExitStack() as stack:
+        worker = _worker(container, plans_at_once)
+        if worker is not None:
+            stack.enter_context(worker)
+        server = _Server(_configuration(service), service, worker, say)
         stack.enter_context(server.signals())
         started = timestamp(container.clock.now())
         if not stack.enter_context(announced(container.state_directory, url, started)):
@@ -97,15 +104,31 @@ def serve(
     return _INTERRUPTED if server.interrupted else 0
 
 
+def _worker(container: Container, plans_at_once: int) -> SharedWorker | None:
+    if not plans_at_once:
+        return None
+    from cleveragents.application.worker_parts import WorkerParts
+
+    name = f"server-{socket.gethostname()}-{os.getpid()}"
+    return WorkerParts(container).start(name=name, concurrency=plans_at_once)
+
+
 class _Server(uvicorn.Server):
-    """Stops in order: takes no more, ends streams, lets the rest be answered.
+    """Stops in order: takes no more requests and jobs, ends streams, lets the rest be answered and end.
 
     Not thread-safe: use it on the main thread.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        worker: SharedWorker | None,
+        say: Callable[[str], None],
+    ) -> None:
         super().__init__(config)
         self._service = service
+        self._worker = worker
         self._say = say
         self.interrupted = False
 
@@ -126,16 +149,32 @@ class _Server(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._say(self._farewell())
         self._service.stopping.begin()
+        draining = asyncio.create_task(asyncio.to_thread(self._drain))
         await super().shutdown(sockets)
+        while not draining.done():
+            if self.force_exit and self._worker is not None:
+                await asyncio.to_thread(self._worker.close)
+            await asyncio.wait([draining], timeout=_LOOK_SECONDS)
+
+    def _drain(self) -> None:
+        if self._worker is not None:
+            self._worker.drain(_GRACE_SECONDS)
+
+    def _farewell(self) -> str:
+        running = 0 if self._worker is None else self._worker.running
+        if not running:
+            return "stopping …"
+        left = f"{counted(running, 'job')} may go on for {_GRACE_SECONDS} s, and are then given back"
+        return f"stopping: {left} (Ctrl-C once more does so at once)"
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.should_exit:
             self.force_exit = self.force_exit or number == signal.SIGINT
-            return
-        self.interrupted = number == signal.SIGINT
-        self.should_exit = True
-        self._say("stopping …")
+        else:
+            self.interrupted = number == signal.SIGINT
+            self.should_exit = True
 
 
 def _configuration(service: Service) -> uvicorn.Config:
