@@ -1,0 +1,347 @@
+"""The `JobEngine` contract. Every engine is asked through containers of their own, as processes have them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import pytest
+
+from cleveragents.application.container import Container
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.application.services.job_engine import EngineWorker, JobEngine, WorkerRequest
+from cleveragents.application.services.job_handlers import HandlerFunction, JobHandler
+from cleveragents.domain.job import Job, JobState, Lane, NewJob
+from cleveragents.errors import (
+    DuplicateKey,
+    InvalidRequest,
+    JobAlreadyEnded,
+    QueueFull,
+    UnknownJob,
+)
+from cleveragents.infrastructure.configuration.settings import Settings
+from tests.postgres import PostgresServer
+from tests.ready_database import ready_database
+
+SECONDS = 60.0
+QUEUE = "plans"
+WORKER = {
+    "lease_seconds": 2.0,
+    "heartbeat_seconds": 0.5,
+    "poll_seconds": 0.05,
+    "cancel_grace_seconds": 2.0,
+}
+
+
+class Process(Protocol):
+    """Makes the parts that one more process would have."""
+
+    def __call__(self, *, faults: FaultPoints | None = None, queue_bound: int = 100) -> Container: ...
+
+
+ENGINES = ["embedded", pytest.param("embedded on postgresql", marks=pytest.mark.postgres)]
+
+
+@pytest.fixture(params=ENGINES)
+def process(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresServer) -> Iterator[Process]:
+    on_postgres = "postgresql" in request.param
+    url = postgres.ready_url() if on_postgres else ready_database(tmp_path / "jobs.db")
+    with ExitStack() as stack:
+
+        def made(*, faults: FaultPoints | None = None, queue_bound: int = 100) -> Container:
+            facts = {
+                "state": {"directory": str(tmp_path)},
+                "database": {"url": url},
+                "worker": WORKER,
+                "jobs": {"queue_bound": queue_bound, "engine": "embedded"},
+            }
+            return stack.enter_context(Container(msgspec.convert(facts, Settings), faults=faults))
+
+        yield made
+    if on_postgres:
+        postgres.drop(url)
+
+
+def worker_of(
+    engine: JobEngine, run: HandlerFunction, *, concurrency: int = 2, kind: str = "plan"
+) -> EngineWorker:
+    return engine.run_worker(WorkerRequest({kind: JobHandler(run)}, "one", QUEUE, concurrency))
+
+
+def submit(engine: JobEngine, kind: str = "plan:1", **facts: object) -> Job:
+    return engine.submit(NewJob(kind, **{"queue": QUEUE, **facts}))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def ended(engine: JobEngine, job: Job) -> Job:
+    """The job, once it has ended."""
+    wait_until(lambda: engine.get(job.id).state.ended)
+    return engine.get(job.id)
+
+
+def listed(engine: JobEngine, states: Collection[JobState], ids: Collection[str]) -> bool:
+    """Whether exactly these are listed, in the end: an engine's list may lag behind."""
+    wait_until(lambda: [job.id for job in engine.list(states=states)] == sorted(ids))
+    return True
+
+
+# ── submit, get, list ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_is_found_as_it_was_submitted_by_everybody(process: Process) -> None:
+    mine, others = process().engine, process().engine
+    made = submit(mine, "plan:1", payload={"plan_id": "x"}, priority=2, lanes=(Lane("a", 3),), key="k")
+    assert made.state is JobState.QUEUED
+    assert others.get(made.id) == made == mine.get(made.id)
+    later = submit(others)
+    assert listed(mine, (), [made.id, later.id])
+    assert listed(mine, [JobState.RUNNING], [])
+    assert [job.id for job in mine.list(after=made.id)] == [later.id]
+    assert [job.id for job in mine.list(limit=1)] == [made.id]
+    with pytest.raises(UnknownJob):
+        mine.get("nobody")
+
+
+def test_a_repeated_key_is_the_first_job(process: Process) -> None:
+    mine, others = process().engine, process().engine
+    made = submit(mine, key="once")
+    assert submit(others, key="once") == made
+    with pytest.raises(DuplicateKey):
+        submit(others, "plan:2", key="once")
+
+
+def test_a_full_queue_refuses_until_some_of_it_is_done(process: Process) -> None:
+    mine, others = process(queue_bound=2).engine, process(queue_bound=2).engine
+    first = submit(mine)
+    submit(others)
+    for engine in (mine, others):
+        with pytest.raises(QueueFull):
+            submit(engine)
+    assert submit(mine, queue="").queue == ""  # what is nobody else's is not bounded
+    others.cancel(first.id, "not wanted")
+    submit(mine)
+
+
+# ── running ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_worker_runs_what_is_submitted_anywhere_and_everybody_sees_the_result(process: Process) -> None:
+    mine, others = process().engine, process().engine
+    worker = worker_of(mine, lambda job: {"kind": job.kind, "given": job.payload["n"]})
+    job = submit(others, "plan:7", payload={"n": 3})
+    done = ended(others, job)
+    assert (done.state, done.result, done.attempt) == (
+        JobState.SUCCEEDED,
+        {"kind": "plan:7", "given": 3},
+        1,
+    )
+    assert listed(others, [JobState.SUCCEEDED], [job.id])
+    worker.close()
+
+
+def test_what_fails_is_tried_again_and_what_is_wrong_is_not(process: Process) -> None:
+    engine = process().engine
+    seen: list[tuple[str, int]] = []
+
+    def run(job: AsyncJob) -> object:
+        seen.append((job.kind, job.attempt))
+        if job.kind == "plan:wrong":
+            raise InvalidRequest
+        if job.attempt == 1:
+            raise OSError("the first time")
+        return job.attempt
+
+    worker_of(engine, run)
+    wrong, unlucky = submit(engine, "plan:wrong"), submit(engine, "plan:unlucky")
+    assert ended(engine, wrong).state is JobState.FAILED
+    assert ended(engine, unlucky).result == 2
+    assert Counter(seen) == {("plan:wrong", 1): 1, ("plan:unlucky", 1): 1, ("plan:unlucky", 2): 1}
+
+
+def test_no_job_is_run_by_two_workers_at_once(process: Process) -> None:
+    runs: list[str] = []
+
+    def run(job: AsyncJob) -> object:
+        runs.append(job.id)
+        return None
+
+    engines = [process().engine for _ in range(3)]
+    for engine in engines:
+        worker_of(engine, run, concurrency=3)
+    jobs = [submit(engines[number % 3], f"plan:{number}") for number in range(18)]
+    for job in jobs:
+        assert ended(engines[0], job).state is JobState.SUCCEEDED
+    assert Counter(runs) == {job.id: 1 for job in jobs}
+
+
+def test_lanes_hold_across_workers(process: Process) -> None:
+    lock = threading.Lock()
+    running, most = 0, 0
+
+    def run(job: AsyncJob) -> object:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        job.token.wait(0.02)
+        with lock:
+            running -= 1
+        return None
+
+    engines = [process().engine for _ in range(2)]
+    lanes = (Lane("project:a", 2), Lane("provider:b", 50))
+    jobs = [submit(engines[0], f"plan:{number}", lanes=lanes) for number in range(10)]
+    for engine in engines:
+        worker_of(engine, run, concurrency=4)
+    for job in jobs:
+        ended(engines[1], job)
+    assert most <= 2
+
+
+def test_the_most_urgent_is_begun_first(process: Process) -> None:
+    engine = process().engine
+    order: list[object] = []
+    priorities = (0, 5, -1, 9)
+    jobs = [submit(engine, f"plan:{number}", priority=number) for number in priorities]
+    worker_of(engine, lambda job: order.append(job.kind), concurrency=1)
+    for job in jobs:
+        ended(engine, job)
+    assert order == ["plan:9", "plan:5", "plan:0", "plan:-1"]
+
+
+# ── cancel ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_queued_job_is_cancelled_at_once_and_never_run(process: Process) -> None:
+    mine, others = process().engine, process().engine
+    job = submit(mine)
+    assert others.cancel(job.id, "not wanted").state is JobState.CANCELLED
+    runs: list[str] = []
+    worker_of(mine, lambda job: runs.append(job.id))
+    ended(mine, submit(mine, "plan:other"))
+    assert len(runs) == 1
+    assert mine.get(job.id).cancel_reason == "not wanted"
+    with pytest.raises(JobAlreadyEnded):
+        mine.cancel(job.id, "once more")
+    with pytest.raises(UnknownJob):
+        mine.cancel("nobody", "not wanted")
+
+
+@pytest.mark.parametrize("from_elsewhere", [True, False])
+def test_code_that_runs_is_told_of_a_cancel(process: Process, from_elsewhere: bool) -> None:
+    mine, others = process().engine, process().engine
+    began = threading.Event()
+    told: list[bool] = []
+
+    def run(job: AsyncJob) -> object:
+        began.set()
+        told.append(job.token.wait(SECONDS))
+        job.token.raise_if_cancelled()
+        return None
+
+    worker_of(mine, run)
+    job = submit(mine)
+    assert began.wait(SECONDS)
+    (others if from_elsewhere else mine).cancel(job.id, "not wanted")
+    after = ended(others, job)
+    assert (after.state, after.cancel_reason, told) == (JobState.CANCELLED, "not wanted", [True])
+
+
+# ── workers that end, and workers that are lost ─────────────────────────────────────────────────
+
+
+def test_a_drained_worker_lets_its_job_end_and_takes_no_other(process: Process) -> None:
+    engine = process().engine
+    began, goes_on = threading.Event(), threading.Event()
+
+    def run(job: AsyncJob) -> object:
+        began.set()
+        return goes_on.wait(SECONDS)
+
+    worker_of(engine, run, concurrency=1)
+    job = submit(engine)
+    assert began.wait(SECONDS)
+    waiting = submit(engine, "plan:2")
+    drained: list[bool] = []
+    draining = threading.Thread(target=lambda: drained.append(engine.drain(SECONDS)))
+    draining.start()
+    goes_on.set()
+    draining.join(SECONDS)
+    assert drained == [True]
+    assert engine.get(job.id).state is JobState.SUCCEEDED
+    assert engine.get(waiting.id).state is JobState.QUEUED
+
+
+def test_what_does_not_end_in_time_is_given_back_and_another_goes_on_with_it(process: Process) -> None:
+    mine, others = process().engine, process().engine
+    began = threading.Event()
+
+    def first(job: AsyncJob) -> object:
+        began.set()
+        job.token.wait(SECONDS)
+        job.token.raise_if_cancelled()
+        return None
+
+    worker = worker_of(mine, first)
+    job = submit(mine)
+    assert began.wait(SECONDS)
+    assert worker.drain(0) is False
+    worker_of(others, lambda job: job.attempt)
+    after = ended(others, job)
+    assert (after.state, after.result) == (JobState.SUCCEEDED, 2)
+    worker.close()
+    worker.close()
+
+
+class Cut:
+    """Once cut, no heartbeat of the process arrives."""
+
+    def __init__(self) -> None:
+        self.off = threading.Event()
+
+    def reach(self, name: str) -> None:
+        if name == "job.heartbeat.before" and self.off.is_set():
+            raise ConnectionError("cut off")
+
+
+def test_the_job_of_a_worker_that_fell_silent_moves_and_the_silent_one_is_told(process: Process) -> None:
+    """It comes back with a result, too; that is refused, and the job has the other's."""
+    cut = Cut()
+    mine, others = process(faults=cut).engine, process().engine
+    began, told = threading.Event(), threading.Event()
+
+    def first(job: AsyncJob) -> object:
+        began.set()
+        if job.token.wait(SECONDS):
+            told.set()
+        return "of the silent one"
+
+    worker_of(mine, first, concurrency=1)
+    job = submit(mine)
+    assert began.wait(SECONDS)
+    cut.off.set()
+    worker_of(others, lambda job: ["of the other", job.fence > 1])
+    after = ended(others, job)
+    assert told.wait(SECONDS)
+    assert (after.state, after.result) == (JobState.SUCCEEDED, ("of the other", True))
+    mine.drain(SECONDS)
+    assert others.get(job.id) == after
+
+
+def test_an_engine_is_called_as_the_settings_call_it(process: Process) -> None:
+    container = process()
+    assert container.engine.name == container.settings.jobs.engine
+    assert container.engine is container.engine
