@@ -16,9 +16,11 @@ from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import (
     CleverAgentsError,
     Conflict,
+    IllegalPlanMove,
     InvalidRequest,
     NotAllowed,
     NotAuthenticated,
+    PlanError,
     TooManyRequests,
     Unavailable,
 )
@@ -70,6 +72,8 @@ def status_of(error: CleverAgentsError) -> int:
         return 403
     if isinstance(error, TooManyRequests):
         return 429
+    if isinstance(error, (PlanError, IllegalPlanMove)):
+        return 409  # it is right for another state of the plan, and somebody may have been faster
     if isinstance(error, InvalidRequest):
         return 404 if type(error).__name__.startswith("Unknown") else 422
     if isinstance(error, Conflict):
