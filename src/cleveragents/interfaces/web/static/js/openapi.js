@@ -34,7 +34,8 @@ export function exampleOf(api, content) {
   return JSON.stringify(given ?? sample(api, content.schema, 0), null, 2);
 }
 
-function resolve(api, schema) {
+/** What a reference of the document leads to, or the thing itself. */
+export function resolve(api, schema) {
   if (!schema?.$ref) return schema;
   return schema.$ref.split("/").slice(1).reduce((at, step) => at?.[step], api);
 }

@@ -2,9 +2,9 @@
 
 import { html } from "../ui.js";
 import { get } from "../api.js";
-import { Code, Link, Loaded, PageHead } from "../components.js";
+import { Code, Loaded, PageHead, Prose } from "../components.js";
 import { useLoad } from "../load.js";
-import { exampleOf, operationsByTag, typeOf } from "../openapi.js";
+import { exampleOf, operationsByTag, resolve, typeOf } from "../openapi.js";
 
 const TONES = { get: "run", post: "good", put: "need", patch: "need", delete: "bad" };
 
@@ -45,10 +45,10 @@ function Operation({ api, one }) {
       <span class="small soft">${one.summary ?? ""}</span>
     </summary>
     <div class="operation-body">
-      ${one.description && html`<p>${one.description}</p>`}
+      ${one.description && html`<p><${Prose} text=${one.description} /></p>`}
       ${one.parameters?.length > 0 && html`<${Parameters} api=${api} parameters=${one.parameters} />`}
       ${body && html`<div><h3>Body</h3><${Code} label="Example of the body">${exampleOf(api, body)}<//></div>`}
-      ${Object.entries(one.responses ?? {}).map(([status, response]) => html`<${Response} key=${status} api=${api} status=${status} response=${response} />`)}
+      ${Object.entries(one.responses ?? {}).map(([status, response]) => html`<${Response} key=${status} api=${api} status=${status} response=${resolve(api, response)} />`)}
     </div>
   </details>`;
 }
@@ -70,8 +70,9 @@ function Parameters({ api, parameters }) {
 
 function Response({ api, status, response }) {
   const content = response.content?.["application/json"];
+  if (status >= "300") return html`<p class="small"><strong>${status}</strong> <span class="soft">${response.description}</span></p>`;
   return html`<div>
     <h3>${status} <span class="soft">${response.description}</span></h3>
-    ${content && status < "300" && html`<${Code} label=${`Example of ${status}`}>${exampleOf(api, content)}<//>`}
+    ${content && html`<${Code} label=${`Example of ${status}`}>${exampleOf(api, content)}<//>`}
   </div>`;
 }
