@@ -86,8 +86,9 @@ class PlanStore(Protocol):
         resource: str | None = None,
         limit: int = 100,
         after: str | None = None,
+        newest_first: bool = False,
     ) -> Sequence[Plan]:
-        """By id, oldest first, in any of the states (all, if none is named)."""
+        """By id, in that order, those after that id, in any of the states (all, if none is named)."""
         ...
 
     def move(

@@ -164,15 +164,16 @@ class SqlPlanStore:
         resource: str | None = None,
         limit: int = 100,
         after: str | None = None,
+        newest_first: bool = False,
     ) -> Sequence[Plan]:
         ensure_storable("a list of plans", {"after": after})
-        query = select(plans).order_by(plans.c.id).limit(limit)
+        query = select(plans).order_by(plans.c.id.desc() if newest_first else plans.c.id).limit(limit)
         if states:
             query = query.where(plans.c.state.in_([state.value for state in states]))
         if resource is not None:
             query = query.where(plans.c.resource == encoded(resource))
         if after is not None:
-            query = query.where(plans.c.id > after)
+            query = query.where(plans.c.id < after if newest_first else plans.c.id > after)
         with self._database.read() as connection:
             return [plan_of(row) for row in connection.execute(query).mappings()]
 

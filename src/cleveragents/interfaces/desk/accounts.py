@@ -10,6 +10,7 @@ from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact, redact_text
+from cleveragents.domain.remote import remote_of
 from cleveragents.domain.sub_plan import SUB_PLANS
 from cleveragents.errors import PlanError, SandboxMissing
 from cleveragents.interfaces.desk.calls import call_in_short
@@ -47,7 +48,7 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "action": plan.action,
         "phase": plan.phase.value,
         "state": plan.state.value,
-        "resource": plan.resource,
+        "resource": _shown_resource(plan),
         "created": timestamp(plan.created_at),
         "updated": timestamp(plan.updated_at),
         "waiting_for": plan.waiting_for,
@@ -58,6 +59,12 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "root": plan.root,
         "depth": plan.depth,
     }
+
+
+def _shown_resource(plan: Plan) -> str:
+    """Of a remote without who logs in there, and with what."""
+    remote = remote_of(plan.resource)
+    return plan.resource if remote is None else f"{remote.shown}#{remote.branch}"
 
 
 def account_of(parts: PlanParts, plan: Plan) -> Row:

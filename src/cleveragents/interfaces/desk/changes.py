@@ -11,10 +11,12 @@ from cleveragents.interfaces.desk.wording import counted
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.domain.file_state import FileState
     from cleveragents.domain.plan import Plan
 
 __all__ = [
+    "changed_files",
     "changes_in_words",
     "changes_of",
     "ignored_in_words",
@@ -37,11 +39,25 @@ def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
         sandbox = parts.sandboxes.open(plan.id)
     except SandboxMissing:
         return []
-    states = parts.result.states(plan, sandbox)
+    return _rows(sandbox, parts.result.states(plan, sandbox))
+
+
+def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
+    """The same of all that it changed, whatever the review left out of it."""
+    try:
+        sandbox = parts.sandboxes.open(plan.id)
+    except SandboxMissing:
+        return []
+    states = parts.history.states(plan.id)
+    base = sandbox.base_states(states)
+    return _rows(sandbox, {path: state for path, state in states.items() if state != base[path]})
+
+
+def _rows(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> list[Row]:
     if not states:
         return []
     base = sandbox.base_states(states)
-    text = parts.result.diff(plan, sandbox, options=("--numstat", "--no-renames", "-z"))
+    text = sandbox.diff(sandbox.tree(states), options=("--numstat", "--no-renames", "-z"))
     lines = _counted_lines(text)
     rows = []
     for path in sorted(states):

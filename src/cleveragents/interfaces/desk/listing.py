@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.application.services.plan_family import left_out_of, wanted_parts
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
 
-__all__ = ["children_in", "in_families", "is_for_a_person", "listed", "row_of"]
+__all__ = ["children_in", "in_families", "is_for_a_person", "latest", "listed", "row_of"]
 
 Row = dict[str, JsonValue]
 
@@ -67,6 +67,27 @@ def is_for_a_person(plan: Plan) -> bool:
     if plan.parent_id is None:
         return True
     return plan.state is PlanState.WAITING and not waits_for_sub_plans(plan)
+
+
+def latest(
+    parts: PlanParts,
+    wanted: Callable[[Plan], bool],
+    *,
+    states: Sequence[PlanState],
+    limit: int,
+    after: str | None,
+) -> tuple[list[Plan], bool]:
+    """The latest plans that are wanted, the newest first, made before the one of that id; and whether there
+    are others."""
+    found: list[Plan] = []
+    size = min(_PAGE, limit + 1)
+    while page := parts.plans.list(states=states, limit=size, after=after, newest_first=True):
+        after = page[-1].id
+        known = parts.lifecycle.all_reconciled(page)
+        found += [plan for plan in known if (not states or plan.state in states) and wanted(plan)]
+        if len(found) > limit:
+            break
+    return found[:limit], len(found) > limit
 
 
 def in_families(plans: Sequence[Plan]) -> list[Plan]:

@@ -16,6 +16,7 @@ from cleveragents.application.services.plan_family import (
     wanted_parts,
     who_needs_somebody,
 )
+from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact_text
@@ -83,7 +84,7 @@ def what_it_waits_for(plan: Plan) -> str:
 
 def meaning_of(parts: PlanParts, plan: Plan) -> str:
     """Where the plan stands, in words."""
-    if parts.lifecycle.is_to_be_cancelled(plan):
+    if is_to_be_run(plan) and parts.lifecycle.is_to_be_cancelled(plan):
         return f"{spelt(plan.standing)}: it was to be cancelled, and whoever worked on it is gone"
     if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
         return f"{spelt(plan.standing)}: nobody works on it at present"

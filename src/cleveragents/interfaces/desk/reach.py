@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleveragents.domain.remote import remote_of
+
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
@@ -21,6 +23,8 @@ def is_out_of_reach(parts: PlanParts, plan: Plan) -> bool:
     from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
     from cleveragents.infrastructure.sandbox.resources import is_repository
 
+    if remote_of(plan.resource) is not None:  # it has a mirror here, or gets one
+        return False
     resource = Path(plan.resource)
     if not resource.is_dir():
         return True

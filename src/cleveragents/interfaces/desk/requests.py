@@ -61,9 +61,9 @@ class Wanted:
     parallel: int | None = None
 
 
-def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path) -> NewPlan:
-    """The plan to be made, on what that directory belongs to. `RequestRefused` and whatever else is a wrong
-    request."""
+def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote: bool = False) -> NewPlan:
+    """The plan to be made, on what that directory belongs to; of a `remote`, of which nothing is here, it is
+    only where nothing is found. `RequestRefused` and whatever else is a wrong request."""
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.policy import profile
     from cleveragents.infrastructure.sandbox.resources import ensure_apart, find_resource
@@ -73,7 +73,7 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path) -> NewPlan
     if wanted.action is None:
         wanted = _goal_wanted(wanted)
     name = profile(wanted.profile or parts.default_profile).name
-    root, prefix = find_resource(directory)
+    root, prefix = (directory, "") if remote else find_resource(directory)
     if wanted.commit:
         ensure_can_commit(root)
     action = named_action(parts, str(wanted.action), root)
@@ -96,7 +96,8 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path) -> NewPlan
             **thinking_of(parts, action, wanted, root),
         }
     )
-    ensure_apart(root, parts.sandboxes.directory)
+    if not remote:
+        ensure_apart(root, parts.sandboxes.directory)
     said = shlex.join([*wanted.pairs, *wanted.words])
     goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), said]))
     assert isinstance(request, Mapping)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from cleveragents.domain.strategy import Casting
 
 __all__ = [
+    "budget_of",
+    "casting_of",
     "limits_in_usd",
     "limits_of",
     "more_time",
@@ -121,12 +123,12 @@ def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
 
 def _castings(parts: PlanParts, plan: Plan) -> list[Casting]:
     """Of the plan and of all below it that have actors."""
-    every = (_casting(parts, one) for one in (plan, *below(parts, plan)))
+    every = (casting_of(parts, one) for one in (plan, *below(parts, plan)))
     return [casting for casting in every if casting is not None]
 
 
-def _casting(parts: PlanParts, plan: Plan) -> Casting | None:
-    """Who does it: as its strategy says, or as it will."""
+def casting_of(parts: PlanParts, plan: Plan) -> Casting | None:
+    """Who does it: as its strategy says, or as it will; None for plain steps."""
     from cleveragents.application.services.plan_strategy import ActionStrategist
     from cleveragents.domain.strategy import Strategy
 
@@ -153,6 +155,27 @@ def spending_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
         "models": tuple(sorted({call.model for call in calls})),
         "limits": limits_in_usd(view.limits),
     }
+
+
+def budget_of(parts: PlanParts, plan: Plan) -> dict[str, JsonValue]:
+    """What the whole tree of the plan may spend, has spent, and holds back for calls under way. Of money it
+    is null where a model's price is not known."""
+    view = parts.thinking.budgets.view(plan.root)
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    calls = _calls(parts, root)
+    priced = all(call.picodollars is not None for call in calls if call.ended_at is not None)
+    return {
+        "plan": root.id,
+        "limits": limits_in_usd(present_limits(parts, plan)),
+        "spent": _in_usd(view.spent, priced=priced),
+        "reserved": _in_usd(view.reserved, priced=priced),
+        "models": tuple(sorted({call.model for call in calls})),
+    }
+
+
+def _in_usd(spend: Spend, *, priced: bool) -> dict[str, JsonValue]:
+    usd = spend.picodollars / PICODOLLARS if priced else None
+    return {"usd": usd, "tokens": spend.tokens, "steps": spend.steps}
 
 
 def spent_in_words(parts: PlanParts, plan: Plan) -> str | None:

@@ -38,6 +38,8 @@ ROUTES: tuple[str, ...] = (
     "page",
     "events",
     "output",
+    "plans",
+    "plan_reading",
 )
 """The modules of `interfaces.server.routes`; a new resource is a new one of them. Each has a `router`, which
 is below /api, or a `root`, which is not, or both."""

@@ -1,0 +1,111 @@
+"""What a plan changed, line by line: as programs read it, within bounds.
+
+Files that were left out are shown, too, since somebody may take them in again. Text is shown with secrets
+masked; whoever needs it to the byte takes the patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.json_value import JsonValue, freeze
+from cleveragents.domain.redaction import redact_text
+from cleveragents.interfaces.desk.changes import changed_files, changes_of
+from cleveragents.interfaces.desk.hunks import Hunk, hunks_by_path
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["DiffBounds", "diff_of", "patch_of"]
+
+_OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
+
+Row = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class DiffBounds:
+    """How much is shown: files, changed lines of one file, changed lines in all, characters of a line."""
+
+    files: int = 1000
+    lines_of_file: int = 5000
+    lines: int = 50_000
+    line: int = 2000
+
+
+def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> Row:
+    """Its files, each with its hunks and whether it is accepted. `PlanError`, as `changes_of`."""
+    bounds = bounds or DiffBounds()
+    rows = [dict(row) | {"accepted": True} for row in changes_of(parts, plan)]
+    taken = {str(row["path"]) for row in rows}
+    out = [row | {"accepted": False} for row in changed_files(parts, plan) if row["path"] not in taken]
+    if not rows and not out:
+        return {"files": (), "truncated": False}
+    sandbox = parts.sandboxes.open(plan.id)
+    shown = sorted([*rows, *out], key=lambda row: str(row["path"]))[: bounds.files]
+    small = set(_within(shown, bounds))
+    whole = sandbox.tree(parts.history.states(plan.id))
+    found = dict(_hunks(sandbox, parts.result.tree(plan, sandbox), [p for p in small if p in taken]))
+    found |= dict(_hunks(sandbox, whole, [p for p in small if p not in taken]))
+    files = [_file(row, found.get(str(row["path"]), ()), str(row["path"]) in small, bounds) for row in shown]
+    cut = len(shown) < len(rows) + len(out) or any(file["truncated"] for file in files)
+    return {"files": freeze(files), "truncated": cut}
+
+
+def patch_of(parts: PlanParts, plan: Plan) -> bytes:
+    """What `git apply` takes: the accepted changes, to the byte."""
+    if not parts.history.changes(plan.id):
+        return b""
+    return parts.result.diff(plan, parts.sandboxes.open(plan.id), options=("--binary", *_OPTIONS))
+
+
+def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iterator[str]:
+    """The files whose lines are shown: while there is room for them."""
+    room = bounds.lines
+    for row in rows:
+        size = sum(value for name in ("added", "removed") if isinstance(value := row[name], int))
+        if row["added"] is not None and size <= min(bounds.lines_of_file, room):
+            room -= size
+            yield str(row["path"])
+
+
+def _hunks(sandbox: Sandbox, tree: str, paths: Sequence[str]) -> Mapping[str, Sequence[Hunk]]:
+    # Without paths git would show all.
+    return hunks_by_path(sandbox.diff(tree, options=_OPTIONS, paths=paths)) if paths else {}
+
+
+def _file(row: Mapping[str, JsonValue], hunks: Sequence[Hunk], within: bool, bounds: DiffBounds) -> Row:
+    binary = row["added"] is None
+    return {
+        "path": row["path"],
+        "change": row["change"],
+        "accepted": row["accepted"],
+        "binary": binary,
+        "added": row["added"],
+        "removed": row["removed"],
+        "before": row["before"],
+        "after": row["after"],
+        "hunks": freeze([_hunk(hunk, bounds) for hunk in hunks]),
+        "truncated": not binary and not within,
+    }
+
+
+def _hunk(hunk: Hunk, bounds: DiffBounds) -> Row:
+    lines = [
+        {"kind": kind, "old": old, "new": new, "text": redact_text(_cut(text, bounds.line))}
+        for kind, old, new, text in hunk.lines
+    ]
+    return {
+        "header": redact_text(_cut(hunk.header, bounds.line)),
+        "old_start": hunk.old_start,
+        "new_start": hunk.new_start,
+        "lines": freeze(lines),
+    }
+
+
+def _cut(text: str, bound: int) -> str:
+    return text if len(text) <= bound else f"{text[:bound]}…"

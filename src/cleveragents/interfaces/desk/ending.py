@@ -1,0 +1,50 @@
+"""The end of plans that nobody watches at a terminal: told to stop, or deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.errors import NeedsHuman, PlanError
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.reach import ensure_reachable
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["cancel", "delete"]
+
+
+def cancel(container: Container, plan_id: str, reason: str) -> Plan:
+    """The plan, cancelled or told to stop: then whoever runs it ends its processes and moves it.
+    `PlanError` when it was cancelled before, or has ended otherwise."""
+    parts = container.plan_parts
+    parts.apply.settle()  # one whose applier died is not being applied any more
+    plan = found_plan(parts, plan_id)
+    if plan.state is PlanState.CANCELLED:
+        why = (plan.error or "").removeprefix("cancelled: ")
+        raise PlanError(plan.id, f"it was cancelled already ({why}); nothing was changed")
+    if plan.state.running and plan.phase is Phase.APPLY:
+        ensure_reachable(parts, plan)
+    job = parts.lifecycle.queueing.job_of(plan)
+    told = job is not None and not job.state.ended and job.cancel_reason is not None
+    if told and parts.lifecycle.is_worked_on(plan):
+        raise PlanError(plan.id, "it is being stopped already; nothing was changed")
+    return parts.lifecycle.cancel(plan, reason)
+
+
+def delete(container: Container, plan_id: str, *, force: bool) -> None:
+    """Nothing is left of the plan but what the audit log says. `NeedsHuman`, unless forced, when something is
+    lost with it; `PlanError` while it runs, or is a part of another."""
+    parts = container.plan_parts
+    parts.apply.settle()  # what is half applied is ended while its journal is there
+    plan = found_plan(parts, plan_id)
+    if plan.state.running and plan.phase is Phase.APPLY and not force:
+        ensure_reachable(parts, plan)
+    loss = None if force else parts.cleanup.loss_of(plan)
+    if loss is not None:  # guard: nobody loses work by one word
+        raise NeedsHuman(plan.id, f"{loss}; deleting it loses that", "say `force` to delete it")
+    if force:
+        plan, _ = parts.apply.give_up(plan)
+    parts.cleanup.delete(plan)

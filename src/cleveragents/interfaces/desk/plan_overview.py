@@ -1,0 +1,85 @@
+"""Plans as a board and a page show them: what the command line tells of them, and what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.interfaces.desk.accounts import account_of, fields_of
+from cleveragents.interfaces.desk.listing import row_of
+from cleveragents.interfaces.desk.meanings import meaning_of
+from cleveragents.interfaces.desk.next_steps import steps_from
+from cleveragents.interfaces.desk.reach import is_out_of_reach
+from cleveragents.interfaces.desk.standing import can_of, needs_of
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.json_value import JsonValue
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["board_row", "overview_of", "project_of", "resource_name_of"]
+
+Row = dict[str, "JsonValue"]
+
+_EMPTY: Row = {
+    "sandbox": None,
+    "notes": (),
+    "files_changed": 0,
+    "changes": (),
+    "ignored": (),
+    "review_problem": None,
+    "left_out": (),
+    "checks": (),
+    "spending": {},
+    "sub_plans": (),
+    "sub_plans_done": 0,
+    "parts_left_out": (),
+    "conflicts": (),
+    "corrections": (),
+    "calls": (),
+}
+
+
+def board_row(parts: PlanParts, plan: Plan, children: Sequence[Plan]) -> Row:
+    """One of a list."""
+    return row_of(parts, plan, children) | _standing(parts, plan)
+
+
+def overview_of(parts: PlanParts, plan: Plan) -> Row:
+    """All of it. Of a plan whose repository is out of reach, what is known without that."""
+    if is_out_of_reach(parts, plan):
+        known = fields_of(plan) | _EMPTY | _standing(parts, plan)
+        return known | {"can": (), "next_steps": (), "out_of_reach": plan.resource}
+    return (
+        account_of(parts, plan)
+        | _standing(parts, plan)
+        | {
+            "can": can_of(parts, plan),
+            "next_steps": [list(step) for step in steps_from(parts, plan)],
+            "out_of_reach": None,
+        }
+    )
+
+
+def project_of(plan: Plan) -> str | None:
+    """The project that it was asked for in."""
+    return _asked(plan, "project")
+
+
+def resource_name_of(plan: Plan) -> str | None:
+    """What it works on, by the name that was asked for."""
+    return _asked(plan, "resource_name")
+
+
+def _standing(parts: PlanParts, plan: Plan) -> Row:
+    return {
+        "project": project_of(plan),
+        "resource_name": resource_name_of(plan),
+        "needs": needs_of(parts, plan),
+        "meaning": meaning_of(parts, plan),
+    }
+
+
+def _asked(plan: Plan, name: str) -> str | None:
+    value = plan.request.get(name)
+    return value if isinstance(value, str) else None

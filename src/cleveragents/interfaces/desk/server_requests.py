@@ -1,0 +1,64 @@
+"""Plans that users of a server ask for: on registered resources only, in the queue that workers share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.application.services.plan_lanes import SHARED_QUEUE
+from cleveragents.domain.json_value import freeze, thaw
+from cleveragents.domain.project import ResourceKind
+from cleveragents.domain.remote import resource_of
+from cleveragents.interfaces.desk.project_account import directory_of
+from cleveragents.interfaces.desk.requests import Wanted, requested_plan
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.application.ports.plans import NewPlan
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["Asked", "requested_for_all", "shared_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is wanted, on the resource of that name. `apply`: `auto` applies it without asking, `review`
+    never; None leaves it to the profile."""
+
+    resource: str
+    wanted: Wanted
+    apply: str | None = None
+
+
+def shared_plan(container: Container, asked: Asked, *, by: str) -> Plan:
+    """The plan, made and queued for whichever worker takes it. `UnknownResource`, `RequestRefused`,
+    `QueueFull`, and whatever else is a wrong request."""
+    return container.plan_parts.lifecycle.create(requested_for_all(container, asked, by=by))
+
+
+def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan:
+    """The plan to be made, as all workers are to understand it."""
+    resource = container.projects.resource(asked.resource)  # guard: nobody names a path of their own
+    parts = container.plan_parts
+    if resource.kind is ResourceKind.REMOTE:
+        # What the repository brings along is read by who has a mirror of it; here is none.
+        nowhere = Path(container.state_directory, "nowhere")
+        new = replace(
+            requested_plan(parts, asked.wanted, nowhere, remote=True), resource=resource_of(resource)
+        )
+    else:
+        new = requested_plan(parts, asked.wanted, directory_of(resource))
+    known = thaw(new.request)
+    assert isinstance(known, dict)
+    more = {
+        "queue": SHARED_QUEUE,
+        "project": resource.project,
+        "resource_name": resource.name,
+        "by": by,
+        **({} if asked.apply is None else {"apply": asked.apply}),
+    }
+    request = freeze({**known, **more})
+    assert isinstance(request, Mapping)
+    return replace(new, request=request)

@@ -1,0 +1,100 @@
+"""A server's application with a repository, a model that answers from scripts, and a worker in this process."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from cleveragents.application.plan_parts import PlanParts
+from cleveragents.application.worker_parts import WorkerParts
+from cleveragents.domain.project import ResourceKind
+from tests.plan_bench import new_repository
+from tests.server_bench import ServerBench, server_bench
+
+__all__ = ["PlanServer", "plan_server", "until"]
+
+Json = dict[str, Any]
+_RESTS = {"waiting", "complete", "errored", "cancelled", "applied", "constrained", "rejected", "undone"}
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Returns when it holds."""
+    ends = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < ends, "it did not come to pass"
+        time.sleep(0.03)
+
+
+@dataclass
+class PlanServer:
+    """The bench of a server, and what its plans are about: the resource `shop`, of the project `team`."""
+
+    bench: ServerBench
+    repository: Path
+    home: Path
+
+    @property
+    def parts(self) -> PlanParts:
+        return self.bench.service.parts
+
+    def script(self, *rules: Mapping[str, Any]) -> str:
+        """The name of a model that answers so."""
+        path = self.home / f"script-{len(list(self.home.glob('script-*')))}.yaml"
+        path.write_text(json.dumps({"version": 1, "facts": {}, "rules": list(rules)}))
+        return f"scripted/{path}"
+
+    def make(self, client: TestClient | None = None, **body: Any) -> Json:
+        """The account of a plan that is made."""
+        answer = (client or self.bench.operator).post("/api/plans", json={"resource": "shop", **body})
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    def command(self, script: str, **body: Any) -> Json:
+        """A plan that runs a script of the shell."""
+        arguments = {"argv": ["sh", "-c", script]}
+        return self.make(action="builtin/command", arguments=arguments, **{"profile": "full-auto", **body})
+
+    def get(self, path: str, /, **query: Any) -> Any:
+        answer = self.bench.viewer.get(f"/api{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, status: int = 200) -> Any:
+        answer = self.bench.operator.post(f"/api{path}", json=body or {})
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def rested(self, plan: Mapping[str, Any]) -> Json:
+        """The account, once nobody works at the plan any more."""
+        until(lambda: self.get(f"/plans/{plan['id']}")["state"] in _RESTS)
+        return dict(self.get(f"/plans/{plan['id']}"))
+
+    def done(self, job: Mapping[str, Any]) -> Json:
+        """The account of a job, once it has ended."""
+        until(lambda: self.get(f"/jobs/{job['id']}")["state"] in ("succeeded", "failed", "cancelled"))
+        return dict(self.get(f"/jobs/{job['id']}"))
+
+
+@contextmanager
+def plan_server(directory: Path, *, works: bool = True, **settings: Any) -> Iterator[PlanServer]:
+    """The server in that empty directory; unless it `works`, nobody takes its jobs."""
+    quick = {"worker__poll_seconds": 0.05, "worker__cancel_grace_seconds": 1.0, "models__retries": 0}
+    with server_bench(directory, **{**quick, **settings}) as bench:
+        repository = new_repository(directory / "repository")
+        container = bench.container
+        now = container.clock.now()
+        container.projects.add("team", now=now)
+        container.projects.add_resource("shop", "team", ResourceKind.DIRECTORY, str(repository), now=now)
+        server = PlanServer(bench, repository, directory)
+        if not works:
+            yield server
+            return
+        with WorkerParts(container).start(name="bench", concurrency=4):
+            yield server
