@@ -349,6 +349,8 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/persistence/sql_project_store.py": [f"{CONTRACTS}project_store.py"],
     "infrastructure/persistence/sql_worker_registry.py": [f"{CONTRACTS}worker_registry.py"],
     "domain/project.py": [f"{CONTRACTS}project_store.py"],
+    "interfaces/server/routes/actors.py": [f"{UNIT}server_routes.py"],
+    "interfaces/server/routes/resources.py": [f"{UNIT}server_routes.py"],
     "infrastructure/persistence/sql_changeset_store.py": CHANGESETS,
     "infrastructure/persistence/sql_checkpoint_store.py": CHECKPOINTS,
     "infrastructure/persistence/sql_plan_records.py": [*PLANS, *MERGING],

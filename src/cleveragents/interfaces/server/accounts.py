@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
     from cleveragents.interfaces.server.service import Service
 
-__all__ = ["InResource", "NamePath", "PartOfName", "account_as", "root_named"]
+__all__ = ["NAME", "InResource", "NamePath", "PartOfName", "account_as", "root_named"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_NAME = r"^[a-z0-9][a-z0-9._-]*$"
+NAME = r"^[a-z0-9][a-z0-9._-]*$"
+"""Names of projects and resources: lower case letters, digits and `._-`."""
 
-NamePath = Annotated[str, InPath(max_length=64, pattern=_NAME, examples=["shop"])]
+NamePath = Annotated[str, InPath(max_length=64, pattern=NAME, examples=["shop"])]
 # A part of `namespace/name`. It has no dot, so it is never a file.
 PartOfName = Annotated[
     str, InPath(max_length=64, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", examples=["builtin"])
@@ -31,7 +32,7 @@ InResource = Annotated[
     str | None,
     Query(
         max_length=64,
-        pattern=_NAME,
+        pattern=NAME,
         description="what the repository of this resource brings along counts, too",
         examples=["shop-main"],
     ),

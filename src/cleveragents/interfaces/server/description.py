@@ -50,6 +50,9 @@ _PROBLEMS: Final = {
     "503": ("unavailable", "the server cannot do it now; try again"),
 }
 _EVERYWHERE: Final = ("400", "401", "403", "421", "422", "429", "503")
+_NAMES: Final = {"resource", "project"}
+"""Parameters of addresses that name something, which may not exist."""
+
 _KEY: Final = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -116,7 +119,8 @@ def _complete(path: str, method: str, operation: Node) -> None:
         if method == "post":
             operation.setdefault("parameters", []).append(dict(_KEY))
     wrong = [*_EVERYWHERE]
-    if "parameters" in operation or "requestBody" in operation:
+    named = {parameter["name"] for parameter in operation.get("parameters", ())}
+    if "{" in path or "requestBody" in operation or named & _NAMES:
         wrong.append("404")
     if method != "get" or "{" in path:
         wrong.append("409")

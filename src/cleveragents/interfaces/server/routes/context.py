@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from cleveragents.interfaces.desk.context_account import context_account
 from cleveragents.interfaces.desk.project_account import directory_of
 from cleveragents.interfaces.server.access import Operator
-from cleveragents.interfaces.server.accounts import account_as
+from cleveragents.interfaces.server.accounts import NAME, account_as
 from cleveragents.interfaces.server.service import Here
 
 __all__ = ["router"]
@@ -27,7 +27,7 @@ class Question(BaseModel):
         description="a sentence, an error message, a whole issue",
         examples=["Where is the session cookie signed?"],
     )
-    resource: str = Field(max_length=64, description="the name of one", examples=["shop-main"])
+    resource: str = Field(max_length=64, pattern=NAME, description="the name of one", examples=["shop-main"])
     budget: int | None = Field(
         None, ge=64, le=200_000, description="tokens that the answer may take", examples=[8000]
     )

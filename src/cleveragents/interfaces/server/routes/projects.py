@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from cleveragents.interfaces.desk.project_account import project_account
 from cleveragents.interfaces.server.access import Admin, Viewer
-from cleveragents.interfaces.server.accounts import NamePath, account_as
+from cleveragents.interfaces.server.accounts import NAME, NamePath, account_as
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.service import Here
 
@@ -21,7 +21,7 @@ router = APIRouter(tags=["projects"])
 class NewProject(BaseModel):
     """A project to be added."""
 
-    name: str = Field(max_length=64, description="lower case letters, digits and ._-", examples=["shop"])
+    name: str = Field(max_length=64, pattern=NAME, examples=["shop"])
     description: str = Field("", max_length=2_000, examples=["the web shop"])
     max_parallel: int | None = Field(
         None, ge=1, le=10_000, description="at most so many of its jobs run at once, anywhere", examples=[4]

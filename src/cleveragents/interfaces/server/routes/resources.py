@@ -12,7 +12,7 @@ from cleveragents.domain.project import ResourceKind
 from cleveragents.errors import InvalidResource
 from cleveragents.interfaces.desk.project_account import DEFAULT_BRANCH, add_directory, resource_account
 from cleveragents.interfaces.server.access import Admin, Viewer
-from cleveragents.interfaces.server.accounts import NamePath, account_as
+from cleveragents.interfaces.server.accounts import NAME, NamePath, account_as
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.service import Here
 
@@ -26,8 +26,8 @@ InProject = Annotated[str | None, Query(max_length=64, description="only those o
 class NewResource(BaseModel):
     """A repository that plans may run on: `path` or `remote`, one of them."""
 
-    name: str = Field(max_length=64, description="lower case letters, digits and ._-", examples=["shop-main"])
-    project: str = Field(max_length=64, examples=["shop"])
+    name: str = Field(max_length=64, pattern=NAME, examples=["shop-main"])
+    project: str = Field(max_length=64, pattern=NAME, examples=["shop"])
     path: str | None = Field(
         None, max_length=4_096, description="a directory of the server's machine", examples=[None]
     )

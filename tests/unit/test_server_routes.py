@@ -1,0 +1,347 @@
+"""Jobs, workers, context, actors, actions, models, projects and resources, as the server answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from cleveragents.application.ports.workers import WorkerRecord
+from cleveragents.domain.job import Job, NewJob
+from cleveragents.domain.project import ResourceKind
+from tests.cli_bench import paint_shop
+from tests.server_bench import ServerBench, server_bench
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
+ACTION = """\
+name: team/format
+description: Formats the code.
+execute:
+  steps:
+    - tool: command
+      with: {argv: [make, format]}
+"""
+ACTOR = """\
+name: team/triage
+type: llm
+description: Says what an issue is about.
+prompt: Say in one sentence what this is about.
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return paint_shop(tmp_path_factory.mktemp("paint") / "shop")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, shop: Path) -> Iterator[ServerBench]:
+    home = tmp_path_factory.mktemp("server")
+    with pytest.MonkeyPatch.context() as patch, server_bench(home) as bench:
+        patch.setenv("HOME", str(home))  # actors of whoever runs the tests do not count
+        patch.delenv("XDG_CONFIG_HOME", raising=False)
+        now = bench.container.clock.now()
+        bench.container.projects.add("paint", now=now)
+        bench.container.projects.add_resource("wall", "paint", ResourceKind.DIRECTORY, str(shop), now=now)
+        remote = "git@git.example:wall.git"
+        bench.container.projects.add_resource(
+            "far", "paint", ResourceKind.REMOTE, remote, branch="main", now=now
+        )
+        yield bench
+
+
+def got(client: TestClient, path: str) -> Any:
+    answer = client.get(f"/api{path}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def refused(answer: Any, status: int, code: str) -> str:
+    """What the problem says."""
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    return str(answer.json()["detail"])
+
+
+def submitted(bench: ServerBench, kind: str, payload: dict[str, Any] | None = None) -> Job:
+    return bench.container.jobs.submit(NewJob(kind, payload or {}), now=bench.container.clock.now())
+
+
+def test_jobs_come_in_pieces_each_once_and_masked(bench: ServerBench) -> None:
+    jobs = [submitted(bench, "demo", {"password": SECRET, "n": n}).id for n in range(5)]
+    seen: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        piece = got(bench.viewer, f"/jobs?limit=2{after}")
+        assert len(piece["items"]) <= 2
+        seen += piece["items"]
+        if piece["next"] is None:
+            break
+        after = f"&after={piece['next']}"
+    assert [job["id"] for job in seen if job["kind"] == "demo"] == jobs
+    assert SECRET not in str(seen)
+    one = got(bench.viewer, f"/jobs/{jobs[0]}")
+    assert (one["state"], one["attempt"], one["payload"]["n"]) == ("queued", 0, 0)
+    assert got(bench.viewer, "/jobs?state=running&state=failed")["items"] == []
+
+
+def test_a_job_is_cancelled_by_an_operator_once_and_says_why(bench: ServerBench) -> None:
+    job = submitted(bench, "demo").id
+    refused(bench.viewer.post(f"/api/jobs/{job}/cancel"), 403, "not-allowed")
+    first = bench.operator.post(f"/api/jobs/{job}/cancel", json={"reason": "wrong branch"})
+    assert (first.status_code, first.json()["state"]) == (200, "cancelled")
+    assert first.json()["cancel_reason"] == "wrong branch"
+    again = bench.operator.post(f"/api/jobs/{job}/cancel")
+    assert again.json()["cancel_reason"] == "wrong branch"
+    refused(bench.operator.post("/api/jobs/none/cancel"), 404, "unknown-job")
+    assert "agents jobs list" in refused(bench.viewer.get("/api/jobs/none"), 404, "unknown-job")
+
+
+def test_a_worker_that_fell_silent_is_lost_and_one_that_left_is_gone(bench: ServerBench) -> None:
+    now = bench.container.clock.now()
+    working = WorkerRecord(
+        id="w1",
+        name="one",
+        host="here",
+        pid=1,
+        home="home",
+        engine="embedded",
+        queue="plans",
+        concurrency=4,
+        running=2,
+        state="working",
+        started_at=now - timedelta(hours=1),
+        seen_at=now,
+    )
+    long_ago = now - timedelta(minutes=10)
+    registry = bench.container.worker_registry
+    registry.report(working)
+    registry.report(replace(working, id="w2", seen_at=long_ago))
+    registry.report(replace(working, id="w3", seen_at=long_ago, state="gone"))
+    items = got(bench.viewer, "/workers")["items"]
+    assert [(one["id"], one["state"]) for one in items] == [("w1", "working"), ("w2", "lost"), ("w3", "gone")]
+    piece = got(bench.viewer, "/workers?limit=1&after=w1")
+    assert ([one["id"] for one in piece["items"]], piece["next"]) == (["w2"], "w2")
+
+
+def test_a_question_about_a_resource_is_answered_within_its_bounds(bench: ServerBench) -> None:
+    question = {"question": "Where is the colour set?", "resource": "wall", "budget": 500, "deadline": 30}
+    refused(bench.viewer.post("/api/context", json=question), 403, "not-allowed")
+    answer = bench.operator.post("/api/context", json=question)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert "src/paint.py" in found["files"]
+    assert found["tokens"] <= found["budget"] == 500
+    assert all(one["found_by"] for one in found["fragments"])
+    for wrong in ({"deadline": 3600}, {"budget": 1}, {"question": ""}, {"resource": "../wall"}):
+        refused(bench.operator.post("/api/context", json={**question, **wrong}), 422, "invalid-request")
+
+
+def test_no_question_leads_out_of_what_is_registered(bench: ServerBench, shop: Path) -> None:
+    ask = {"question": "What is there?", "resource": "nowhere"}
+    refused(bench.operator.post("/api/context", json=ask), 404, "unknown-resource")
+    said = refused(
+        bench.operator.post("/api/context", json={**ask, "resource": "far"}), 422, "invalid-resource"
+    )
+    assert "name a resource that is a directory" in said
+    ask["resource"] = str(shop)
+    refused(bench.operator.post("/api/context", json=ask), 422, "invalid-request")
+
+
+def test_what_a_repository_brings_along_is_listed_and_given_out_only_once_trusted(
+    bench: ServerBench, shop: Path
+) -> None:
+    folder = shop / ".cleveragents"
+    (folder / "actions").mkdir(parents=True)
+    (folder / "actions" / "own.yaml").write_text(ACTION.replace("team/", "shop/"))
+    (folder / "actors").mkdir()
+    (folder / "actors" / "own.yaml").write_text(ACTOR.replace("team/", "shop/"))
+    for kind, name in (("actions", "shop/format"), ("actors", "shop/triage")):
+        names = {one["name"]: one for one in got(bench.viewer, f"/{kind}?resource=wall")["items"]}
+        assert (names[name]["origin"], names[name]["trusted"]) == ("repository", False)
+        assert name not in str(got(bench.viewer, f"/{kind}"))
+        assert name not in str(got(bench.viewer, f"/{kind}?resource=far")), "its files are elsewhere"
+        refused(bench.viewer.get(f"/api/{kind}/{name}"), 404, f"unknown-{kind[:-1]}")
+        untrusted = bench.viewer.get(f"/api/{kind}/{name}?resource=wall")
+        assert "agents trust" in refused(untrusted, 409, "not-trusted")
+        refused(bench.viewer.get(f"/api/{kind}?resource=nowhere"), 404, "unknown-resource")
+
+
+def test_an_actor_is_shown_with_its_graph_and_its_file(bench: ServerBench) -> None:
+    shown = got(bench.viewer, "/actors/builtin/executor")
+    graph = shown["graph"]
+    names = {node["name"] for node in graph["nodes"]}
+    assert graph["entry"] in names
+    assert {edge["from"] for edge in graph["edges"]} <= names
+    assert "name: mine/executor" in shown["yaml"]
+
+
+def test_actors_of_whoever_runs_the_server_do_not_say_where_their_home_is(
+    bench: ServerBench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = bench.state.parent / ".config" / "cleveragents" / "actors"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(ACTOR)
+    row = next(one for one in got(bench.viewer, "/actors")["items"] if one["name"] == "team/triage")
+    assert (row["origin"], row["source"]) == ("user", "mine.yaml")
+    (folder / "mine.yaml").unlink()
+
+
+@pytest.mark.parametrize("path", ["/actors/x/mine.yaml", "/actors/..%2f..%2fetc/passwd", "/actions/a/b.yaml"])
+def test_a_name_is_never_a_file(bench: ServerBench, path: str) -> None:
+    answer = bench.viewer.get(f"/api{path}")
+    assert answer.status_code in (404, 422)
+    assert answer.json()["code"] in ("not-found", "invalid-request")
+
+
+def test_the_yaml_of_an_actor_is_judged_line_by_line_and_reads_no_file(bench: ServerBench) -> None:
+    def judged(yaml: str) -> Any:
+        answer = bench.operator.post("/api/actors/validation", json={"yaml": yaml})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    good = judged(ACTOR)
+    assert (good["valid"], good["name"], good["problems"]) == (True, "team/triage", [])
+    assert [node["type"] for node in good["graph"]["nodes"]] == ["llm"]
+    bad = judged(ACTOR.replace("type: llm", "type: lim"))
+    assert (bad["valid"], bad["name"], bad["graph"]) == (False, None, None)
+    assert any("line 2" in problem for problem in bad["problems"])
+    beside = bench.state.parent / "secret.md"
+    beside.write_text(SECRET)
+    for file in ("secret.md", str(beside), "../secret.md"):
+        said = judged(ACTOR.replace("prompt: Say", f"prompt: {{file: {file}}} #"))
+        assert not said["valid"]
+        assert SECRET not in str(said)
+    assert not judged("!!python/object/apply:os.system ['true']")["valid"]
+    assert not judged("a: &a [x, x]\nb: [*a, *a]")["valid"]
+    assert not judged(_subgraph(str(beside).replace("secret.md", "mine.yaml")))["valid"]
+    refused(bench.viewer.post("/api/actors/validation", json={"yaml": ACTOR}), 403, "not-allowed")
+
+
+def _subgraph(actor: str) -> str:
+    return f"name: team/whole\ntype: graph\nnodes:\n  - name: part\n    type: subgraph\n    actor: {actor}\n"
+
+
+def test_an_action_is_kept_by_an_admin_shown_and_deleted_and_runs_nothing(bench: ServerBench) -> None:
+    made = {"yaml": ACTION}
+    for client in (bench.viewer, bench.operator):
+        refused(client.post("/api/actions", json=made), 403, "not-allowed")
+    created = bench.admin.post("/api/actions", json=made)
+    assert (created.status_code, created.json()["name"]) == (201, "team/format")
+    assert created.json()["steps"][0]["with"] == {"argv": ["make", "format"]}
+    assert got(bench.viewer, "/actions/team/format") == created.json()
+    refused(bench.admin.post("/api/actions", json=made), 422, "action-exists")
+    assert bench.admin.post("/api/actions", json={**made, "replace": True}).status_code == 201
+    refused(bench.operator.delete("/api/actions/team/format"), 403, "not-allowed")
+    assert bench.admin.delete("/api/actions/team/format").status_code == 204
+    refused(bench.viewer.get("/api/actions/team/format"), 404, "unknown-action")
+    assert "built in" in refused(
+        bench.admin.delete("/api/actions/builtin/replace"), 422, "configuration-error"
+    )
+    assert got(bench.viewer, "/jobs?state=running")["items"] == []
+
+
+def test_every_mistake_of_an_action_is_told_and_nothing_is_kept(bench: ServerBench) -> None:
+    wrong = ACTION.replace("name: team/format", "name: Format").replace("tool: command", "tool: commando")
+    said = refused(bench.admin.post("/api/actions", json={"yaml": wrong}), 422, "invalid-action")
+    assert "line 1" in said
+    assert "line 5" in said
+    for yaml in ("!!python/object/apply:os.system ['true']", "x" * 65_536, "name: builtin/mine\n"):
+        refused(bench.admin.post("/api/actions", json={"yaml": yaml}), 422, "invalid-action")
+    refused(bench.admin.post("/api/actions", json={"yaml": "x" * 65_537}), 422, "invalid-request")
+    assert all(one["origin"] == "builtin" for one in got(bench.viewer, "/actions")["items"])
+
+
+def test_models_and_profiles_are_told_with_what_holds_by_default(bench: ServerBench) -> None:
+    models = got(bench.viewer, "/models?provider=anthropic&limit=1000")["items"]
+    assert models
+    assert all(one["model"].startswith("anthropic/") and one["input"] > 0 for one in models)
+    profiles = got(bench.viewer, "/profiles")["items"]
+    assert [one["name"] for one in profiles if one["default"]] == ["supervised"]
+    by_name = {one["name"]: one["verdicts"] for one in profiles}
+    assert (by_name["review"]["network"], by_name["full-auto"]["apply"]) == ("deny", "allow")
+    about = got(bench.viewer, "/about")
+    assert (about["engine"], about["database"], about["default_profile"]) == (
+        "embedded",
+        "sqlite",
+        "supervised",
+    )
+
+
+def test_pieces_of_a_list_join_to_the_whole_list(bench: ServerBench) -> None:
+    for path in ("/models", "/profiles", "/actors", "/actions", "/projects", "/resources"):
+        whole = got(bench.viewer, f"{path}?limit=1000")
+        assert whole["next"] is None
+        pieces: list[Any] = []
+        after: str | None = None
+        while True:
+            params = {"limit": "3", **({} if after is None else {"after": after})}
+            piece = bench.viewer.get(f"/api{path}", params=params).json()
+            pieces += piece["items"]
+            after = piece["next"]
+            if after is None:
+                break
+        assert pieces == whole["items"]
+
+
+def test_projects_and_resources_are_an_admins_to_add_and_everybodys_to_see(
+    bench: ServerBench, shop: Path
+) -> None:
+    for client in (bench.viewer, bench.operator):
+        refused(client.post("/api/projects", json={"name": "new"}), 403, "not-allowed")
+        refused(client.delete("/api/projects/paint"), 403, "not-allowed")
+        new = {"name": "new", "project": "paint", "path": str(shop)}
+        refused(client.post("/api/resources", json=new), 403, "not-allowed")
+        refused(client.delete("/api/resources/wall"), 403, "not-allowed")
+    added = bench.admin.post("/api/projects", json={"name": "new", "max_parallel": 2})
+    assert (added.status_code, added.json()["max_parallel"], added.json()["resources"]) == (201, 2, 0)
+    refused(bench.admin.post("/api/projects", json={"name": "new"}), 422, "already-there")
+    inside = {"name": "inside", "project": "new", "path": str(shop / "src")}
+    resource = bench.admin.post("/api/resources", json=inside)
+    assert (resource.status_code, resource.json()["location"]) == (201, str(shop))
+    assert [one["name"] for one in got(bench.viewer, "/resources?project=new")["items"]] == ["inside"]
+    counts = {one["name"]: one["resources"] for one in got(bench.viewer, "/projects")["items"]}
+    assert counts == {"new": 1, "paint": 2}
+    assert "inside" in refused(bench.admin.delete("/api/projects/new"), 409, "still-used")
+    assert bench.admin.delete("/api/resources/inside").status_code == 204
+    assert bench.admin.delete("/api/projects/new").status_code == 204
+    refused(bench.viewer.get("/api/resources?project=new"), 404, "unknown-project")
+    refused(bench.admin.delete("/api/resources/inside"), 404, "unknown-resource")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "words"),
+    [
+        ({}, "invalid-resource", "one of them"),
+        ({"path": "/tmp", "remote": "git@git.example:x"}, "invalid-resource", "one of them"),
+        ({"path": "src"}, "invalid-resource", "absolute"),
+        ({"path": "/tmp\0"}, "invalid-resource", "absolute"),
+        ({"path": "/no/such/place"}, "sandbox-refused", "no such directory"),
+        ({"path": "/tmp", "branch": "main"}, "invalid-resource", "`branch` is for a `remote`"),
+        ({"remote": "ext::sh -c id"}, "invalid-name", "remote"),
+        ({"remote": "https://me:hunter2-hunter2@git.example/x"}, "invalid-name", "use ssh"),
+        ({"remote": "git@git.example:x", "branch": "--force"}, "invalid-name", "branch"),
+    ],
+)
+def test_what_no_plan_should_run_on_is_refused(
+    bench: ServerBench, wrong: dict[str, str], code: str, words: str
+) -> None:
+    answer = bench.admin.post("/api/resources", json={"name": "odd", "project": "paint", **wrong})
+    said = refused(answer, 422, code)
+    assert words in said
+    assert "hunter2" not in answer.text
+    assert [one["name"] for one in got(bench.viewer, "/resources")["items"]] == ["far", "wall"]
+
+
+def test_a_directory_that_is_gone_is_told(bench: ServerBench, tmp_path: Path) -> None:
+    now = bench.container.clock.now()
+    place = str(tmp_path / "gone")
+    bench.container.projects.add_resource("gone", "paint", ResourceKind.DIRECTORY, place, now=now)
+    asked = bench.operator.post("/api/context", json={"question": "What?", "resource": "gone"})
+    assert "no such directory any more" in refused(asked, 422, "sandbox-refused")
+    bench.container.projects.remove_resource("gone", now=now)
