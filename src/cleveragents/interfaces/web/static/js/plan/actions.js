@@ -119,9 +119,12 @@ function Cancel({ plan, asking, shut, send, trouble }) {
   <//>`;
 }
 
+// Refused where something would be lost; then it is the user who says that it may be.
 function Delete({ plan, asking, shut, trouble }) {
+  const [force, setForce] = useState(false);
+  const refused = Boolean(asking.said.delete) || force;
   const gone = async () => {
-    if (await asking.remove("delete")) {
+    if (await asking.remove(force)) {
       toast("Deleted");
       navigate("/");
     }
@@ -129,5 +132,6 @@ function Delete({ plan, asking, shut, trouble }) {
   return html`<${Frame} ...${{ name: "delete", asking, shut, trouble }} title="Delete this plan" yes="Delete" kind="danger" icon="trash" onYes=${gone}>
     <p>Its sandbox, its records and its output are removed for good. ${plan.state === "applied" &&
     "It cannot be undone any more."}</p>
+    ${refused && html`<label class="p-check"><input type="checkbox" checked=${force} onChange=${() => setForce(!force)} />Delete it, whatever is lost with it</label>`}
   <//>`;
 }

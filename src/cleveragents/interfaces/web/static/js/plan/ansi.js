@@ -1,8 +1,8 @@
 // What commands print, as text for a page: escape sequences out, overwritten lines as they end up.
 
-// CSI sequences, OSC sequences up to their end, other two-character escapes, and control characters.
+// CSI sequences, choices of a character set, OSC sequences up to their end, other escapes, control characters.
 const ESCAPES =
-  /\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]/g;
+  /\x1b\[[0-?]*[ -/]*[@-~]|\x1b[ -/]+[0-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]/g;
 
 export const stripped = (text) => text.replace(ESCAPES, "").replace(/\x1b/g, "");
 
@@ -33,13 +33,15 @@ export class Lines {
 
   _write(kind, part) {
     if (!this._open) {
-      this._open = { key: this._next, kind, text: "" };
+      this._open = { key: this._next, kind, text: "", raw: "" };
       this._next += 1;
       this.lines.push(this._open);
     }
-    const written = this._open.text + part;
-    const text = written.includes("\r") ? written.slice(written.lastIndexOf("\r", written.length - 2) + 1) : written;
-    const line = { ...this._open, text: text.replace(/\r/g, "") };
+    // A return at the end is remembered: only what comes after it replaces what is there.
+    const raw = this._open.raw + part;
+    const written = raw.replace(/\r+$/, "");
+    const text = written.slice(written.lastIndexOf("\r") + 1);
+    const line = { ...this._open, text, raw: raw === written ? text : `${text}\r` };
     this.lines[this.lines.length - 1] = line;
     this._open = line;
   }

@@ -7,7 +7,7 @@ import { stripped } from "./ansi.js";
 import { Bars, RaiseForm } from "./budget.js";
 import { useRead } from "./load.js";
 import { Long, Section } from "./parts.js";
-import { clock } from "./words.js";
+import { clock, shortModel } from "./words.js";
 
 const TONES = { passed: "good", failed: "bad", "not run": "off", "timed out": "bad" };
 
@@ -47,6 +47,6 @@ function Budget({ plan, rev, asking }) {
     <${Bars} plan=${plan} budget=${data} />
     ${raising && may && html`<${RaiseForm} ...${{ plan, budget: data, asking }} place="budget" onDone=${() => setRaising(false)} />`}
     ${(plan.spending?.models || []).length > 0 &&
-    html`<p class="p-muted">${count(plan.spending.model_calls)} model calls, to ${plan.spending.models.join(", ")}</p>`}
+    html`<p class="p-muted">${count(plan.spending.model_calls)} model calls, to ${plan.spending.models.map(shortModel).join(", ")}</p>`}
   <//>`;
 }

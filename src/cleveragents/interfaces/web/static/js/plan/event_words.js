@@ -110,7 +110,7 @@ function toneOfEnd(state) {
 export function runningNodes(events) {
   const open = new Map();
   for (const event of events) {
-    if (event.type === "model_call.started") open.set(event.facts.call, event.facts.node);
+    if (event.type === "model_call.started") open.set(event.facts.call, (event.facts.node || "").split(".")[0]);
     if (event.type === "model_call.ended") open.delete(event.facts.call);
     if (event.type === "plan.moved" && event.facts.state !== "processing") open.clear();
   }

@@ -15,32 +15,35 @@ export function Graph({ plan, events, rev, lines }) {
   }, [events, plan.state, lines.node]);
   return html`<${Loaded} load=${load} what="Actors">
     ${(found) => {
-      const graphs = graphsOf(found);
-      if (!graphs.length) {
+      if (!found.actors.length) {
         return html`<${Empty} title="No actors" icon="branch">This plan carries out plain steps; nobody thinks in it.<//>`;
       }
-      return graphs.map((graph) => html`<${One} key=${graph.actor} graph=${graph} lit=${lit} />`);
+      return found.actors.map((graph) => html`<${One} key=${graph.role} graph=${graph} lit=${lit} />`);
     }}
   <//>`;
 }
 
-// Graphs by actor, from the shapes in which the server may say it.
-export function graphsOf(found) {
-  const given = found.actors || found.graphs || (found.nodes ? [found] : []);
-  return given.map((graph) => ({
-    actor: graph.actor || graph.name || "actor",
-    role: graph.role || graph.phase || "",
-    running: graph.running,
-    nodes: (graph.nodes || []).map((node) => (typeof node === "string" ? { name: node } : { ...node, name: node.name || node.id })),
-    edges: (graph.edges || []).map((edge) =>
-      Array.isArray(edge) ? { from: edge[0], to: edge[1] } : { ...edge, from: edge.from || edge.source, to: edge.to || edge.target },
-    ),
-  }));
+const START = "start";
+const END = "end";
+
+// A graph as it is drawn: where it begins and ends are nodes, too.
+function drawn(graph) {
+  const edges = graph.edges.map((edge) => ({ ...edge, to: isEnd(edge.to) ? END : edge.to }));
+  const entry = graph.entry ? [{ from: START, to: graph.entry, when: null }] : [];
+  const ends = edges.some((edge) => edge.to === END) ? [{ name: END, type: END }] : [];
+  const starts = entry.length ? [{ name: START, type: START }] : [];
+  const nodes = graph.nodes.filter((node) => ![START, END].includes(node.name));
+  return { nodes: [...starts, ...nodes, ...ends], edges: [...entry, ...edges] };
 }
 
+const isEnd = (name) => name === END || name === "__end__";
+
 function One({ graph, lit }) {
-  const isLit = (node) => node.running === true || lit.has(`${graph.actor}:${node.name}`);
-  const { nodes, edges, width, height } = useMemo(() => laidOut(graph.nodes, graph.edges), [graph]);
+  const isLit = (node) => lit.has(`${graph.actor}:${node.name}`) || (graph.running || []).includes(node.name);
+  const { nodes, edges, width, height } = useMemo(() => {
+    const whole = drawn(graph);
+    return laidOut(whole.nodes, whole.edges);
+  }, [JSON.stringify(graph.nodes), JSON.stringify(graph.edges)]);
   const atWork = nodes.filter(isLit);
   return html`<section class="p-section p-graph" aria-label=${`Actor ${graph.actor}`}>
     <div class="p-section-head">
@@ -48,6 +51,7 @@ function One({ graph, lit }) {
       ${graph.role && html`<span class="p-muted">${graph.role}</span>`}
       <span role="status">${atWork.length > 0 && html`<${Badge} tone="run">${atWork.map((node) => node.name).join(", ")} at work<//>`}</span>
     </div>
+    ${graph.problem && html`<p class="p-warn">${graph.problem}</p>`}
     <div class="p-graph-frame" tabindex="0" role="group" aria-label="Drawing of the graph">
       <svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} aria-hidden="true">
         <defs>
@@ -55,7 +59,7 @@ function One({ graph, lit }) {
             <path d="M0 0.5 8 4 0 7.5z" class="p-arrow" />
           </marker>
         </defs>
-        ${edges.map((edge, place) => html`<path key=${place} class=${edge.back ? "p-edge p-edge-back" : "p-edge"} d=${edge.path} marker-end="url(#p-arrow)" />`)}
+        ${edges.map((edge, place) => html`<path key=${place} class=${edge.back ? "p-edge p-edge-back" : "p-edge"} d=${edge.path} marker-end="url(#p-arrow)"><title>${edge.when || ""}</title></path>`)}
         ${nodes.map((node) => html`<${Node} key=${node.name} node=${node} lit=${isLit(node)} />`)}
       </svg>
     </div>
@@ -63,7 +67,7 @@ function One({ graph, lit }) {
       ${nodes.map(
         (node) => html`<li key=${node.name}>
           ${node.name}${node.type ? ` (${node.type})` : ""}${isLit(node) ? ", at work" : ""}: leads to
-          ${" "}${edges.filter((edge) => edge.from === node.name).map((edge) => edge.to).join(", ") || "nothing"}
+          ${" "}${edges.filter((edge) => edge.from === node.name).map((edge) => (edge.when ? `${edge.to} if ${edge.when}` : edge.to)).join(", ") || "nothing"}
         </li>`,
       )}
     </ul>

@@ -177,7 +177,7 @@ export function useAsking(id, reload) {
   );
   const where = `/plans/${encodeURIComponent(id)}`;
   const ask = (name, body = {}, place = name) => during(name, place, () => post(`${where}/${name}`, body), true);
-  const remove = (place) => during("delete", place, () => del(where), false);
+  const remove = (force) => during("delete", "delete", () => del(force ? `${where}?force=true` : where), false);
   const forget = useCallback((place) => setSaid((now) => ({ ...now, [place]: null })), []);
   return { ask, remove, busy, said, forget };
 }

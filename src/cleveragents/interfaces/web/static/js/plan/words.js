@@ -74,5 +74,8 @@ export function took(from, to) {
 
 export const percent = (share) => (share === null || share === undefined ? "" : `${Math.round(share * 100)} %`);
 
-// A scripted model is named by a file: its end says enough.
-export const shortModel = (name) => (name && name.length > 40 ? `…${name.slice(-32)}` : name || "");
+// A model may be named by a file: who provides it and the file's name say enough.
+export function shortModel(name) {
+  const steps = (name || "").split("/").filter(Boolean);
+  return steps.length > 3 ? `${steps[0]}/…/${steps[steps.length - 1]}` : name || "";
+}

@@ -1,0 +1,205 @@
+"""What a plan's page computes before it draws: lines, pairs of lines, places of nodes, words for events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route
+
+from cleveragents.interfaces.web.files import page_files
+from tests.plan_page_bench import browser_alone
+
+_ORIGIN = "http://page.test"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """An empty document that may import the page's modules; no server is asked."""
+    with browser_alone() as browser:
+        empty = browser.new_page()
+        empty.route(f"{_ORIGIN}/**", _answered)
+        empty.goto(f"{_ORIGIN}/")
+        yield empty
+
+
+def _answered(route: Route) -> None:
+    path = route.request.url.removeprefix(f"{_ORIGIN}/static/")
+    found = page_files().by_path.get(path)
+    if found is None:
+        route.fulfill(content_type="text/html", body="<!doctype html><title>empty</title>")
+    else:
+        route.fulfill(content_type=found.media_type, body=found.content)
+
+
+def computed(page: Page, module: str, expression: str, given: Any = None) -> Any:
+    """What the expression gives; `m` is the module, `given` the argument."""
+    script = (
+        f"async (given) => {{ const m = await import('/static/js/plan/{module}'); return {expression}; }}"
+    )
+    return page.evaluate(script, given)
+
+
+def lines(page: Page, *pieces: tuple[str, str], most: int = 100) -> list[list[str]]:
+    run = """(() => { const held = new m.Lines(given.most);
+        for (const [kind, text] of given.pieces) held.add(kind, text);
+        return held.lines.map((line) => [line.kind, line.text]); })()"""
+    found: list[list[str]] = computed(
+        page, "ansi.js", run, {"pieces": [list(one) for one in pieces], "most": most}
+    )
+    return found
+
+
+def test_output_has_no_escape_sequences(page: Page) -> None:
+    said = "\x1b[31mred\x1b[0m \x1b]8;;http://evil\x07link\x1b]8;;\x07 \x1b(B\x07done\n"
+    assert lines(page, ("output", said)) == [["output", "red link done"]]
+
+
+def test_a_line_that_comes_in_pieces_is_one_line_and_a_rewritten_one_is_what_was_written_last(
+    page: Page,
+) -> None:
+    assert lines(page, ("output", "one "), ("output", "two\nthree")) == [
+        ["output", "one two"],
+        ["output", "three"],
+    ]
+    assert lines(page, ("output", "10 %\r"), ("output", "90 %\r\ndone\n")) == [
+        ["output", "90 %"],
+        ["output", "done"],
+    ]
+
+
+def test_what_another_prints_begins_on_a_line_of_its_own(page: Page) -> None:
+    assert lines(page, ("output", "half"), ("model", "I think")) == [["output", "half"], ["model", "I think"]]
+
+
+def test_only_the_last_lines_are_kept(page: Page) -> None:
+    assert lines(page, ("output", "".join(f"{n}\n" for n in range(10))), most=3) == [
+        ["output", "7"],
+        ["output", "8"],
+        ["output", "9"],
+    ]
+
+
+def hunk(*said: str) -> list[dict[str, Any]]:
+    """Lines from `+new`, `-old` and ` same`."""
+    kinds = {"+": "add", "-": "remove", " ": "context"}
+    return [{"kind": kinds[one[0]], "text": one[1:]} for one in said]
+
+
+def test_what_was_removed_stands_beside_what_came_in_its_place(page: Page) -> None:
+    rows = computed(
+        page,
+        "diff_rows.js",
+        "m.sideBySide(given).map(({left, right}) => [left?.text ?? null, right?.text ?? null])",
+        hunk(" a", "-b", "-c", "+B", " d", "+e"),
+    )
+    assert rows == [["a", "a"], ["b", "B"], ["c", None], ["d", "d"], [None, "e"]]
+
+
+def test_what_changed_within_a_line_is_told_from_what_did_not(page: Page) -> None:
+    parts = computed(
+        page, "diff_rows.js", "[...m.changedParts(given).values()]", hunk("-total = 1 + x", "+total = 20 + x")
+    )
+    assert parts == [["total = ", "1", " + x"], ["total = ", "20", " + x"]]
+
+
+def test_lines_that_have_nothing_in_common_are_not_compared(page: Page) -> None:
+    assert computed(page, "diff_rows.js", "m.changedParts(given).size", hunk("-abc", "+xyz")) == 0
+
+
+def laid(page: Page, nodes: str, edges: list[tuple[str, str]]) -> dict[str, Any]:
+    given = {"nodes": [{"name": one} for one in nodes], "edges": [{"from": a, "to": b} for a, b in edges]}
+    found: dict[str, Any] = computed(page, "graph_layout.js", "m.laidOut(given.nodes, given.edges)", given)
+    return found
+
+
+def test_every_edge_of_a_graph_leads_to_the_right_but_those_that_lead_back(page: Page) -> None:
+    found = laid(
+        page, "sabce", [("s", "a"), ("s", "b"), ("a", "c"), ("b", "c"), ("c", "e"), ("c", "a"), ("s", "e")]
+    )
+    at = {node["name"]: node["x"] for node in found["nodes"]}
+    back = [(edge["from"], edge["to"]) for edge in found["edges"] if edge["back"]]
+    assert back == [("c", "a")]
+    assert all(at[edge["from"]] < at[edge["to"]] for edge in found["edges"] if not edge["back"])
+
+
+def test_no_two_nodes_overlap_and_all_are_inside(page: Page) -> None:
+    found = laid(
+        page, "sabcde", [("s", one) for one in "abcd"] + [(one, "e") for one in "abcd"] + [("e", "e")]
+    )
+    boxes = [(n["x"], n["y"], n["x"] + n["width"], n["y"] + n["height"]) for n in found["nodes"]]
+    for place, (left, top, right, bottom) in enumerate(boxes):
+        assert min(left, top) >= 0
+        assert right <= found["width"]
+        assert bottom <= found["height"]
+        for other in boxes[place + 1 :]:
+            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+
+
+def test_an_edge_to_a_node_that_is_not_there_is_left_out(page: Page) -> None:
+    assert laid(page, "ab", [("a", "b"), ("b", "ghost")])["edges"][0]["to"] == "b"
+
+
+def event(position: int, kind: str, subject: str = "p", **facts: Any) -> dict[str, Any]:
+    return {
+        "position": position,
+        "type": kind,
+        "subject": subject,
+        "facts": facts,
+        "time": "2026-01-01T12:00:00Z",
+    }
+
+
+def test_a_plan_is_stopping_until_its_job_has_ended(page: Page) -> None:
+    """Field report 30: the interface said stopped while the agent ran on."""
+    asked = [event(1, "job.claimed", "j"), event(2, "job.cancel_requested", "j")]
+    moved = [*asked, event(3, "plan.moved", phase="execute", state="cancelled")]
+    ended = [*moved, event(4, "job.cancelled", "j")]
+    found = [
+        computed(page, "event_words.js", "m.isStopping(given)", some) for some in ([], asked, moved, ended)
+    ]
+    assert found == [False, True, True, False]
+
+
+def test_the_badge_of_a_plan_that_is_stopping_never_says_that_it_is_stopped(page: Page) -> None:
+    """Field report 30: the interface said stopped while the agent ran on."""
+    plan = {"phase": "execute", "state": "cancelled", "needs": None}
+    assert computed(page, "words.js", "m.standing(given, true)", plan) == ["Stopping…", "need"]
+    assert computed(page, "words.js", "m.standing(given, false)", plan) == ["Cancelled", "off"]
+
+
+def test_both_events_of_a_call_are_one_entry_of_the_timeline(page: Page) -> None:
+    events = [
+        event(1, "plan.moved", phase="execute", state="queued", was="strategize/complete"),
+        event(2, "tool_call.started", number=1, tool="read", state="started"),
+        event(3, "tool_call.ended", number=1, tool="read", state="ended"),
+        event(4, "tool_call.started", number=2, tool="edit", state="started"),
+    ]
+    found = computed(page, "event_words.js", "m.timelineOf(given)", events)
+    assert [one.get("heading") or (one["what"], one["tone"]) for one in found] == [
+        "execute",
+        ("read", "off"),
+        ("edit", "run"),
+    ]
+
+
+def test_events_are_kept_once_and_in_their_order_however_they_come(page: Page) -> None:
+    run = "m.joined(m.joined(given.a, given.b), given.c).map((one) => one.position)"
+    given = {
+        "a": [event(5, "x"), event(7, "x")],
+        "b": [event(3, "x"), event(5, "x")],
+        "c": [event(9, "x")],
+    }
+    assert computed(page, "load.js", run, given) == [3, 5, 7, 9]
+
+
+def test_every_module_says_what_it_is_for_and_is_small() -> None:
+    root = Path(__file__).parents[2] / "src/cleveragents/interfaces/web/static/js/plan"
+    for module in sorted(root.glob("*.js")):
+        text = module.read_text()
+        assert text.startswith("// "), module.name
+        assert text.count("\n") <= 400, module.name
+        assert "innerHTML" not in text, module.name
+        assert "eval(" not in text, module.name
