@@ -26,6 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
+    "browser/",
     "contracts/test_applier",
     "contracts/test_command_runner",
     "contracts/test_command_terms",
