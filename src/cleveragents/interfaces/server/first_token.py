@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.user import Role, TokenKind
@@ -86,8 +87,7 @@ def _read(file: Path) -> str:
 def _write(file: Path, secret: str) -> bool:
     """Whether it was written, whole; False if there is one."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = file.with_name(f".server-token.{os.getpid()}")
-    draft.unlink(missing_ok=True)
+    draft = file.with_name(f".server-token.{token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as opened:
         opened.write(secret + "\n")

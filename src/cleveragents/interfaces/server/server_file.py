@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def announced(state_directory: Path, url: str, started: str) -> Iterator[bool]:
     """Says it while the block runs; yields whether it does: the first server of a state is the one that
     commands go through, and keeps being so while it lives."""
     path = server_file(state_directory)
-    draft = path.with_name(f".server.json.{os.getpid()}")
+    draft = path.with_name(".server.json")
     lock = os.open(path.with_name("server.lock"), os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # guard: of two that start at once, one is first
@@ -71,8 +71,7 @@ def announced(state_directory: Path, url: str, started: str) -> Iterator[bool]:
 
 def _write(draft: Path, url: str, started: str) -> int:
     """The descriptor that holds the lock: the file is locked before anybody finds it."""
-    with suppress(FileNotFoundError):
-        draft.unlink()
+    draft.unlink(missing_ok=True)  # of one that was killed
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
     try:
         os.write(descriptor, json.dumps({"url": url, "pid": os.getpid(), "started": started}).encode())
