@@ -81,7 +81,7 @@ class VerificationModel(BaseModel):
     findings: list[FindingModel]
 
 
-@router.get("/events", operation_id="list_events")
+@router.get("/events", operation_id="listEvents")
 def list_events(
     who: Viewer,
     here: Here,
@@ -108,7 +108,7 @@ def list_events(
     return EventListing(items=items, next=items[-1].position if more else None)
 
 
-@router.get("/events/verification", operation_id="verify_events")
+@router.get("/events/verification", operation_id="verifyEvents")
 def verify_events(who: Viewer, here: Here) -> VerificationModel:
     """Goes through the whole log and names every row that was changed, removed, moved or cut off."""
     report = here.container.audit.verify()
@@ -118,7 +118,7 @@ def verify_events(who: Viewer, here: Here) -> VerificationModel:
 
 @router.get(
     "/events/stream",
-    operation_id="stream_events",
+    operation_id="streamEvents",
     status_code=200,
     response_class=EventStream,
     responses={

@@ -39,7 +39,7 @@ class OutputListing(BaseModel):
     next: int | None = Field(description="where to go on, as `after`; null at the end")
 
 
-@router.get("/plans/{plan_id}/output", operation_id="read_plan_output")
+@router.get("/plans/{plan_id}/output", operation_id="getPlanOutput")
 def read_output(
     who: Viewer,
     here: Here,

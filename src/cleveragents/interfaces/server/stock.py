@@ -1,0 +1,83 @@
+"""What there is at a moment, counted: plans, jobs, workers, calls of models, events. For those who watch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from cleveragents.interfaces.desk.event_account import end_of_log
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Table
+
+    from cleveragents.application.container import Container
+
+__all__ = ["Stock", "stock_of"]
+
+Counts = tuple[tuple[tuple[str, ...], float], ...]
+"""So many of each kind."""
+
+_HEARD_OF = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """Counts of one moment."""
+
+    plans: Counts
+    jobs: Counts
+    workers: Counts
+    calls: Counts
+    tokens: Counts
+    dollars: float
+    oldest_seconds: float
+    position: int
+    unplaced: int
+
+
+def stock_of(container: Container) -> Stock:
+    """Counts what is there. Reads every plan's and job's row, so ask every few seconds, not more often."""
+    from sqlalchemy import case, func, select
+
+    from cleveragents.domain.budget import PICODOLLARS
+    from cleveragents.infrastructure.persistence.actor_tables import model_calls
+    from cleveragents.infrastructure.persistence.job_rows import microseconds
+    from cleveragents.infrastructure.persistence.tables import jobs, outbox, plans
+
+    now = container.clock.now()
+    heard = [one for one in container.worker_registry.list() if now - one.seen_at <= _HEARD_OF]
+    with container.database.read() as connection:
+        sums = [
+            func.coalesce(func.sum(column), 0)
+            for column in (
+                model_calls.c.input_tokens,
+                model_calls.c.output_tokens,
+                model_calls.c.cached_tokens,
+                model_calls.c.picodollars,
+            )
+        ]
+        read, written, cached, picodollars = connection.execute(select(*sums)).one()
+        could_run = (jobs.c.state == "queued", jobs.c.not_before <= microseconds(now))
+        begins = case((jobs.c.not_before > jobs.c.created_at, jobs.c.not_before), else_=jobs.c.created_at)
+        since = connection.execute(select(func.min(begins)).where(*could_run)).scalar()
+        waits = 0 if since is None else microseconds(now) - since
+        return Stock(
+            plans=_counted(connection, plans, plans.c.phase, plans.c.state),
+            jobs=_counted(connection, jobs, jobs.c.state),
+            workers=tuple(((state,), number) for state, number in Counter(w.state for w in heard).items()),
+            calls=_counted(connection, model_calls, model_calls.c.state),
+            tokens=((("input",), int(read)), (("output",), int(written)), (("cached",), int(cached))),
+            dollars=float(picodollars) / PICODOLLARS,
+            oldest_seconds=max(0, waits) / 1_000_000,
+            position=end_of_log(container.database),
+            unplaced=connection.execute(select(func.count()).select_from(outbox)).scalar() or 0,
+        )
+
+
+def _counted(connection: Connection, table: Table, *columns: Any) -> Counts:
+    from sqlalchemy import func, select
+
+    query = select(*columns, func.count()).select_from(table).group_by(*columns).order_by(*columns)
+    return tuple((tuple(map(str, row[:-1])), int(row[-1])) for row in connection.execute(query))
