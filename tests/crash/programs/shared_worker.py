@@ -1,0 +1,78 @@
+"""`python -m tests.crash.programs.shared_worker`: a worker of a shared queue, which dies where told.
+
+Each line of its input is JSON: `home`, and `point` and `nth` where the process is to be killed. For each it
+forks, and answers with the child's exit status. Without a `point` it leaves the names of all fault points
+that were reached in the home.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.application.services.async_worker import AsyncWorker
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
+from cleveragents.application.services.worker_options import WorkerOptions
+from cleveragents.domain.job import JobState
+from cleveragents.domain.json_value import FrozenObject, freeze
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.strategy import Strategy
+from cleveragents.testing.faults import CrashAt, RecordFaultPoints
+from tests.crash.programs.forking import serve
+from tests.plan_bench import PlanBench, plan_bench, write
+
+STEPS = (write("made.txt", "made\n"), write("b.txt", "changed\n"))
+
+
+def shared_plan(bench: PlanBench, **request: object) -> Plan:
+    """A plan that any worker of the queue may run."""
+    kept = freeze({"queue": "plans", **request})
+    assert isinstance(kept, FrozenObject)
+    return bench.parts.lifecycle.create(NewPlan("a goal", "tests/steps", str(bench.repository), kept))
+
+
+def shared_worker(bench: PlanBench) -> AsyncWorker:
+    """One that runs a job at a time, on the thread that has it claim."""
+    for plan in bench.parts.plans.list():
+        bench.strategies.setdefault(plan.id, Strategy(STEPS, profile="full-auto"))
+    watched = Watched()
+    handlers = {
+        "plan": JobHandler(PlanJob(bench.handler(), bench.parts, watched)),
+        "apply": JobHandler(ApplyJob(bench.parts, watched)),
+        "undo": JobHandler(UndoJob(bench.parts, watched)),
+    }
+    return AsyncWorker(
+        bench.container.jobs,
+        handlers,
+        bench.container.clock,
+        bench.container.processes,
+        WorkerOptions(name="shared", lease_seconds=600, queue="plans", concurrency=1, retry_seconds=0.0),
+        faults=bench.container.faults,
+        spawn=lambda name, work: work(),
+    )
+
+
+def worked_off(home: Path, faults: FaultPoints | None = None) -> None:
+    """Takes up what a dead worker left, and runs what is queued until nothing is."""
+    with plan_bench(home, isolation="off", faults=faults) as bench:
+        bench.parts.apply.settle()
+        worker = shared_worker(bench)
+        worker._recovery.sweep()
+        while bench.container.jobs.list(states=[JobState.QUEUED, JobState.RUNNING]):
+            worker._claim_ready()
+
+
+def _child(order: Mapping[str, Any]) -> None:
+    home = Path(order["home"])
+    recorded = RecordFaultPoints()
+    worked_off(home, CrashAt(order["point"], order["nth"]) if "point" in order else recorded)
+    (home / "points.json").write_text(json.dumps(recorded.reached))
+
+
+if __name__ == "__main__":
+    serve(_child)

@@ -1,0 +1,144 @@
+"""Workers of a shared queue that are killed: their jobs move to another, and end as they would have."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.ports.faults import NoFaults
+from cleveragents.domain.job import JobState, Lane, NewJob
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.infrastructure.clock import SystemClock
+from tests.crash.programs.run_worker import make_worker
+from tests.crash.programs.shared_worker import shared_plan, worked_off
+from tests.crash.test_plans import distinct
+from tests.crash.test_worker_crashes import PATIENT, World
+from tests.plan_bench import plan_bench
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.shared_worker"]
+
+
+class Runner:
+    """Runs workers in processes that are killed where it says."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        self._process = subprocess.Popen(
+            PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, home: Path, **order: object) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"home": str(home), **order}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    made = Runner()
+    yield made
+    made.close()
+
+
+def killed_everywhere(
+    runner: Runner, prepare: Callable[[Path], None], tmp_path: Path, began: str
+) -> Iterator[Path]:
+    """Homes of a worker that was killed at each third step from `began` on (at each one, if the environment
+    says so), after another has gone on with it. What an apply leaves at each step is tested elsewhere."""
+    whole = tmp_path / "whole"
+    prepare(whole)
+    assert runner.run(whole) == 0
+    yield whole
+    points = distinct(json.loads((whole / "points.json").read_text()))
+    first = next(place for place, (name, _) in enumerate(points) if name.startswith(began))
+    every = 1 if os.environ.get("CLEVERAGENTS_EVERY_FAULT_POINT") else 3
+    for name, nth in points[first::every]:
+        home = tmp_path / "killed"
+        prepare(home)
+        assert runner.run(home, point=name, nth=nth) == -signal.SIGKILL, (name, nth)
+        try:
+            worked_off(home)
+            yield home
+        except BaseException as error:
+            error.add_note(f"killed at {name}, the {nth}th time")
+            raise
+        shutil.rmtree(home)
+
+
+def plan_in(home: Path) -> tuple[Plan, str, list[JobState]]:
+    """The plan, what its user has in a file that it changed, and how its jobs ended."""
+    with plan_bench(home) as bench:
+        [plan] = bench.parts.plans.list()
+        assert not (bench.repository / ".git" / "cleveragents").exists()
+        assert (bench.repository / "made.txt").exists() == (bench.text("b.txt") == "changed\n")
+        return plan, bench.text("b.txt"), [job.state for job in bench.container.jobs.list()]
+
+
+@pytest.mark.timeout(300)
+def test_a_result_is_applied_once_wherever_the_worker_that_applies_it_is_killed(
+    runner: Runner, tmp_path: Path
+) -> None:
+    def prepare(home: Path) -> None:
+        with plan_bench(home, isolation="off") as bench:
+            shared_plan(bench, apply="auto")
+
+    for home in killed_everywhere(runner, prepare, tmp_path, "apply."):
+        plan, text, states = plan_in(home)
+        assert plan.standing == (Phase.APPLY, PlanState.APPLIED)
+        assert (text, states) == ("changed\n", [JobState.SUCCEEDED])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("what", ["apply", "undo"])
+def test_an_apply_or_undo_that_was_asked_for_is_done_once_wherever_its_worker_is_killed(
+    runner: Runner, tmp_path: Path, what: str
+) -> None:
+    def prepare(home: Path) -> None:
+        with plan_bench(home, isolation="off") as bench:
+            plan = shared_plan(bench, apply="auto" if what == "undo" else "review")
+        worked_off(home)
+        with plan_bench(home) as bench:
+            payload = {"plan_id": plan.id, "commit": None, "by": "ada"}
+            new = NewJob(f"{what}:{plan.id}", payload, queue="plans")
+            bench.container.jobs.submit(new, now=SystemClock().now())
+
+    expected = (PlanState.APPLIED, "changed\n") if what == "apply" else (PlanState.UNDONE, "alpha\n")
+    for home in killed_everywhere(runner, prepare, tmp_path, "job.run"):
+        plan, text, states = plan_in(home)
+        assert (plan.state, text) == expected
+        assert states == [JobState.SUCCEEDED] * 2
+
+
+def test_the_place_in_a_lane_of_a_worker_that_was_killed_is_free_for_its_peers(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    try:
+        lanes = (Lane("project:a", 1),)
+        new = NewJob("append", {"file": str(world.effects)}, max_attempts=5, queue="plans", lanes=lanes)
+        ids = [world.store.submit(new, now=SystemClock().now()).id for _ in range(3)]
+        child = world.spawn(crash_at="job.run.before", queue="plans", **PATIENT)
+        assert child.wait(60) == -signal.SIGKILL
+        assert world.job(ids[0]).state is JobState.RUNNING
+        # A peer that takes nothing up finds the lane full.
+        peer = make_worker(world.database, NoFaults(), name="peer", queue="plans", **PATIENT)
+        peer._claim_ready()
+        assert peer.statistics().claimed == 0
+        peer.close()
+        world.recover(queue="plans", **PATIENT)
+        assert [world.job(job_id).state for job_id in ids] == [JobState.SUCCEEDED] * 3
+        assert world.most_at_once() == 1
+    finally:
+        world.close()
