@@ -1,4 +1,4 @@
-"""A server's application with a repository, a model that answers from scripts, and a worker in this process."""
+"""A server with a repository, a model that answers from scripts, and a worker in this process."""
 
 from __future__ import annotations
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_lanes import queue_of
+from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.errors import PlanError
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.meanings import what_it_waits_for
+from cleveragents.interfaces.desk.model_choice import ensure_model_fits
 from cleveragents.interfaces.desk.reach import ensure_reachable
+from cleveragents.interfaces.desk.spending import raise_limits
 from cleveragents.interfaces.desk.wording import on_one_line
 
 if TYPE_CHECKING:
@@ -17,21 +21,61 @@ if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
     from cleveragents.domain.tool import ToolCall
 
-__all__ = ["answered_call", "ensure_decidable"]
+__all__ = ["answered_call", "ensure_decidable", "ensure_shared", "rejected", "replied", "resumed"]
 
 
 def answered_call(
-    parts: PlanParts, plan_id: str, number: int | None, *, granted: bool
+    parts: PlanParts, plan_id: str, number: int | None, *, granted: bool, shared: bool = False
 ) -> tuple[Plan, ToolCall | None]:
     """The plan, queued with the answer to the call that asks and to no other; and that call. With `number`,
-    only if that is the call. `PlanError`, `NeedsHuman`, `StalePlan`."""
+    only if that is the call; if `shared`, only if workers go on with it. `PlanError`, `NeedsHuman`,
+    `StalePlan`."""
     plan = found_plan(parts, plan_id)
+    if shared:
+        ensure_shared(parts, plan)
     if plan.state is PlanState.WAITING:
         ensure_reachable(parts, plan)
     call = parts.lifecycle.asking(plan)
     if call is not None and number is None:
         number = call.number
     return parts.lifecycle.answer(plan, granted, number), call
+
+
+def replied(parts: PlanParts, plan_id: str, text: str) -> Plan:
+    """The plan, queued with the answer to what an actor asks. `PlanError`, `NeedsHuman`, `StalePlan`."""
+    plan = found_plan(parts, plan_id)
+    ensure_shared(parts, plan)
+    return parts.lifecycle.reply(plan, text)
+
+
+def resumed(parts: PlanParts, plan_id: str, *, model: str | None, limits: Limits) -> Plan:
+    """The plan, queued to go on where it stands, with that model and those limits, if any are named. What is
+    wrong with them is found before anything is moved: `RequestRefused`, `PriceUnknown`. `PlanError`,
+    `NeedsHuman`, `StalePlan`."""
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    ensure_shared(parts, plan)
+    if not plan.state.ended:
+        ensure_reachable(parts, plan)
+    if model is not None:
+        ensure_model_fits(parts, plan, model, limits)
+    if limits != Limits():
+        raise_limits(parts, plan, limits, model)
+    return parts.lifecycle.resume(plan, model=model)
+
+
+def rejected(parts: PlanParts, plan_id: str) -> Plan:
+    """The plan, whose result is not wanted. `PlanError`, `StalePlan`."""
+    plan = found_plan(parts, plan_id)
+    ensure_decidable(plan, failed_too=True)
+    return parts.lifecycle.reject(plan)
+
+
+def ensure_shared(parts: PlanParts, plan: Plan) -> None:
+    """`PlanError` for a plan that no worker takes from a queue: whoever asked for it runs it."""
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    if not queue_of(root.request):  # guard: what nobody runs is not promised to go on
+        raise PlanError(plan.id, f"the command line made it and runs it: `agents plan show {plan.id}`")
 
 
 def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:

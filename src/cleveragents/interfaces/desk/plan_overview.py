@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_lanes import queue_of
 from cleveragents.interfaces.desk.accounts import account_of, fields_of
 from cleveragents.interfaces.desk.listing import row_of
 from cleveragents.interfaces.desk.meanings import meaning_of
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["board_row", "overview_of", "project_of", "resource_name_of"]
 
 Row = dict[str, "JsonValue"]
+
+_GOES_ON = frozenset({"answer", "approve", "budget", "correct", "deny", "resume"})
 
 _EMPTY: Row = {
     "sandbox": None,
@@ -54,11 +57,18 @@ def overview_of(parts: PlanParts, plan: Plan) -> Row:
         account_of(parts, plan)
         | _standing(parts, plan)
         | {
-            "can": can_of(parts, plan),
+            "can": _possible(parts, plan),
             "next_steps": [list(step) for step in steps_from(parts, plan)],
             "out_of_reach": None,
         }
     )
+
+
+def _possible(parts: PlanParts, plan: Plan) -> list[str]:
+    """Of a plan that no worker takes from a queue, nothing that has it go on."""
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    shared = bool(queue_of(root.request))
+    return [what for what in can_of(parts, plan) if shared or what not in _GOES_ON]
 
 
 def project_of(plan: Plan) -> str | None:

@@ -19,6 +19,7 @@ from cleveragents.domain.goals import GOALS_ACTION
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
 from cleveragents.domain.redaction import redact
 from cleveragents.errors import RequestRefused
+from cleveragents.interfaces.desk.calls import spelt_arguments
 from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote:
     )
     if not remote:
         ensure_apart(root, parts.sandboxes.directory)
-    said = shlex.join([*wanted.pairs, *wanted.words])
+    said = shlex.join([*wanted.pairs, *wanted.words]) if given is None else spelt_arguments(freeze(given))
     goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), said]))
     assert isinstance(request, Mapping)
     return NewPlan(goal, action.name, str(root), request)

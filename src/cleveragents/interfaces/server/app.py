@@ -18,6 +18,7 @@ from cleveragents.interfaces.server.gates.idempotency import IdempotencyGate
 from cleveragents.interfaces.server.gates.identity import Identity
 from cleveragents.interfaces.server.gates.origin import OriginGate
 from cleveragents.interfaces.server.gates.rate import RateGate
+from cleveragents.interfaces.server.meters import Meters, RequestMeter
 from cleveragents.interfaces.server.routes import page
 from cleveragents.interfaces.server.service import Service
 
@@ -38,8 +39,11 @@ ROUTES: tuple[str, ...] = (
     "page",
     "events",
     "output",
+    "health",
     "plans",
     "plan_reading",
+    "plan_deciding",
+    "plan_changes",
 )
 """The modules of `interfaces.server.routes`; a new resource is a new one of them. Each has a `router`, which
 is below /api, or a `root`, which is not, or both."""
@@ -87,3 +91,5 @@ def _add_gates(app: FastAPI, service: Service) -> None:
     app.add_middleware(HostGate, names=names, any_address=not is_loopback(settings.host))
     app.add_middleware(Account, clock=container.clock, identifiers=container.identifiers)
     app.add_middleware(SecurityHeaders)
+    app.state.meters = Meters()
+    app.add_middleware(RequestMeter, meters=app.state.meters, container=container)

@@ -240,7 +240,7 @@ def get_call(plan_id: PlanId, number: Number, here: Here, who: Viewer) -> Call:
     return account_as(Call, call_fields(parts, call))
 
 
-@router.get("/plans/{plan_id}/decisions", operation_id="listPlanDecisions")
+@router.get("/plans/{plan_id}/decisions", operation_id="listPlanDecisions", response_model_exclude_unset=True)
 def list_decisions(
     plan_id: PlanId, here: Here, who: Viewer, limit: Limit = 1000, after: AfterNumber = None
 ) -> Listing[InTree]:

@@ -1,0 +1,97 @@
+"""Apply and undo as jobs: decided by a person, done by a worker.
+
+Whatever stands in the way, the plan says it afterwards: in its state and its error.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleveragents.application.services.plan_lanes import SHARED_QUEUE
+from cleveragents.domain.job import Job, JobState, NewJob
+from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.remote import remote_of
+from cleveragents.errors import DuplicateKey, PlanError
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
+from cleveragents.interfaces.desk.deciding import ensure_decidable
+from cleveragents.interfaces.desk.reach import ensure_reachable
+from cleveragents.interfaces.desk.remains import ensure_undoable
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["apply_later", "undo_later"]
+
+_ATTEMPTS = 3
+_MOST_TRIES = 100
+_PAGE = 1000
+_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
+
+
+def apply_later(container: Container, plan_id: str, *, message: str | None, by: str) -> Job:
+    """The job that applies the plan. `PlanError` when there is nothing to apply, or it is under way;
+    `ConfigurationError` for a commit that cannot be made; `NeedsHuman`, `QueueFull`."""
+    parts = container.plan_parts
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    if not plan.state.ended:
+        ensure_reachable(parts, plan)
+    ensure_decidable(plan)
+    if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
+        raise PlanError(plan.id, "nothing was changed, or all of it is left out: there is nothing to apply")
+    return _submitted(container, plan, "apply", message, by)
+
+
+def undo_later(container: Container, plan_id: str, *, message: str | None, by: str) -> Job:
+    """The job that takes it out again. `PlanError` unless it is applied and can be undone; errors as
+    `apply_later`."""
+    parts = container.plan_parts
+    parts.apply.settle()
+    plan = found_plan(parts, plan_id)
+    if plan.parent_id is not None:
+        raise PlanError(plan.id, f"it is a part of plan {plan.root}, and undone with it")
+    if plan.standing != (Phase.APPLY, PlanState.APPLIED):
+        raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
+    ensure_undoable(container, plan)
+    ensure_reachable(parts, plan)
+    return _submitted(container, plan, "undo", message, by)
+
+
+def _submitted(container: Container, plan: Plan, what: str, message: str | None, by: str) -> Job:
+    """One job for each version of the plan, and for each time that it came to nothing."""
+    if message is not None and remote_of(plan.resource) is None:
+        ensure_can_commit(Path(plan.resource))
+    lanes = container.plan_parts.lifecycle.queueing.lanes.of_project(plan.request)
+    # What makes two requests for the same thing two: of both, one is told that it was slower.
+    asked = container.identifiers.new()
+    for attempt in range(_MOST_TRIES):
+        new = NewJob(
+            f"{what}:{plan.id}",
+            {"plan_id": plan.id, "commit": message, "by": by, "asked": asked},
+            # Somebody waits for it, and it takes less long than a plan.
+            priority=1,
+            max_attempts=_ATTEMPTS,
+            key=f"{what}:{plan.id}@{plan.version}#{attempt}",
+            at_most=1,
+            queue=SHARED_QUEUE,
+            lanes=lanes,
+        )
+        try:
+            return container.engine.submit(new)
+        except DuplicateKey:
+            if _is_under_way(container, new.kind):  # guard: it is decided once
+                break
+    done = {"apply": "applied", "undo": "undone"}[what]
+    raise PlanError(plan.id, f"it is being {done} already; its page shows what comes of that")
+
+
+def _is_under_way(container: Container, kind: str) -> bool:
+    after: str | None = None
+    while page := container.engine.list(states=_UNFINISHED, limit=_PAGE, after=after):
+        if any(job.kind == kind for job in page):
+            return True
+        after = page[-1].id
+    return False

@@ -1,0 +1,171 @@
+"""What a plan changed, and which of it counts: reviewed, rolled back, resolved, corrected."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from cleveragents.application.merge_parts import conflicts_by_hand
+from cleveragents.domain.budget import Limits
+from cleveragents.domain.merge_conflict import Take
+from cleveragents.domain.plan import Plan
+from cleveragents.errors import RequestRefused
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.corrections import undoing_fields
+from cleveragents.interfaces.desk.deciding import ensure_shared
+from cleveragents.interfaces.desk.model_choice import ensure_model_fits
+from cleveragents.interfaces.desk.plan_overview import overview_of
+from cleveragents.interfaces.desk.reach import ensure_reachable
+from cleveragents.interfaces.desk.reviewing import ensure_reviewable, review_files
+from cleveragents.interfaces.server.access import Operator
+from cleveragents.interfaces.server.accounts import account_as
+from cleveragents.interfaces.server.plan_models import PlanAccount, PlanId, Strict
+from cleveragents.interfaces.server.routes.plan_deciding import TURNS
+from cleveragents.interfaces.server.service import Here, Service
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["plans"])
+
+_File = Annotated[str, Field(min_length=1, max_length=4096, examples=["src/generated.py"])]
+_Files = Annotated[list[_File], Field(max_length=10_000)]
+
+
+class Reviewing(Strict):
+    """Files or directories, as the diff shows them; what is in neither list stays as it was."""
+
+    accept: _Files = Field(default=[])
+    reject: _Files = Field(default=[])
+
+
+class RollingBack(Strict):
+    """Where to go back to: the number of a call, which with all later ones counts as not made."""
+
+    checkpoint: int = Field(ge=1, le=10**9, examples=[3])
+    discard: bool = Field(default=False, description="files that were edited by hand, too")
+
+
+class Resolving(Strict):
+    """Which side is right at a path."""
+
+    path: _File
+    take: Take = Field(
+        description="ours: the plan's; theirs: the sub-plan's; edited: as it is in the sandbox"
+    )
+
+
+class Correcting(Strict):
+    """What was decided wrongly, and what is wanted instead."""
+
+    decision: int | None = Field(
+        default=None, ge=1, le=10**9, description="null: nothing is undone, and the guidance is heeded"
+    )
+    guidance: str = Field(default="", max_length=20_000, examples=["Keep the old name as an alias"])
+    dry_run: bool = Field(default=False, description="only say what would be superseded and undone")
+    model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
+
+
+class DecisionInShort(BaseModel):
+    """A decision that would no longer hold."""
+
+    number: int
+    question: str
+    choice: str
+
+
+class CorrectionPreview(BaseModel):
+    """What a correction would supersede and undo."""
+
+    plan: str
+    decision: int
+    superseded: list[DecisionInShort]
+    checkpoint: int | None = Field(description="null: nothing was done for it yet")
+    calls: int
+    steps: list[str]
+    files: list[str]
+    edits_lost: list[str] = Field(description="files edited by hand that are undone with it")
+    edits_kept: list[str]
+    sub_plans: list[str] = Field(description="those that are cancelled")
+    sub_plans_kept: list[str]
+
+
+@router.post("/plans/{plan_id}/review", operation_id="reviewPlan")
+def review(plan_id: PlanId, body: Reviewing, here: Here, who: Operator) -> PlanAccount:
+    """Leaves files of a plan out before it is applied, or takes them in again.
+
+    A directory stands for all that was changed below it. If one of the names is none of a changed file,
+    nothing is reviewed.
+    """
+    verdicts = [(path, False) for path in body.reject] + [(path, True) for path in body.accept]
+    if not verdicts:
+        raise RequestRefused("name files to accept or to reject")
+    parts = here.parts
+    with TURNS.of(found_plan(parts, plan_id).id):
+        plan = found_plan(parts, plan_id)
+        ensure_reviewable(parts, plan)
+        review_files(parts, plan, verdicts)
+        return _account(here, plan)
+
+
+@router.post("/plans/{plan_id}/rollback", operation_id="rollBackPlan")
+def roll_back(plan_id: PlanId, body: RollingBack, here: Here, who: Operator) -> PlanAccount:
+    """Takes a plan's sandbox back to a checkpoint; the repository is not touched. A resume makes the calls
+    from there on again."""
+    parts = here.parts
+    with TURNS.of(found_plan(parts, plan_id).id):
+        plan = found_plan(parts, plan_id)
+        ensure_reachable(parts, plan)
+        parts.rewriting.rollback(plan, body.checkpoint, discard=body.discard)
+        return _account(here, plan)
+
+
+@router.post("/plans/{plan_id}/resolve", operation_id="resolvePlanConflict")
+def resolve(plan_id: PlanId, body: Resolving, here: Here, who: Operator) -> PlanAccount:
+    """Says what is to become of a conflict in a plan whose sub-plans disagree. When none is left, a resume
+    goes on."""
+    parts = here.parts
+    with TURNS.of(found_plan(parts, plan_id).id):
+        plan = found_plan(parts, plan_id)
+        ensure_reachable(parts, plan)
+        conflicts_by_hand(here.container).resolve(plan, body.path, body.take)
+        return _account(here, plan)
+
+
+@router.post("/plans/{plan_id}/correct", operation_id="correctPlan")
+def correct(plan_id: PlanId, body: Correcting, here: Here, who: Operator) -> PlanAccount | CorrectionPreview:
+    """Corrects a decision: it and all that followed from it no longer hold, what was done for them is undone,
+    and the plan is thought through again from there, with that guidance. A plan that runs is stopped first.
+
+    With `dry_run` it only says what would be undone.
+    """
+    parts = here.parts
+    if not body.guidance.strip() and not body.dry_run:
+        raise RequestRefused("say as guidance what is wanted instead")
+    if body.dry_run and body.decision is None:
+        raise RequestRefused("guidance that corrects no decision undoes nothing; there is nothing to try")
+    with TURNS.of(found_plan(parts, plan_id).id):
+        parts.apply.settle()
+        plan = found_plan(parts, plan_id)
+        parts.correction.ensure_correctable(plan)
+        ensure_reachable(parts, plan)
+        if body.dry_run and body.decision is not None:
+            undoing = parts.correction.preview(plan, body.decision)
+            return account_as(CorrectionPreview, undoing_fields(plan, undoing))
+        ensure_shared(parts, plan)
+        if body.model is not None:
+            ensure_model_fits(parts, plan, body.model, Limits())
+        return _account(here, _corrected(here, plan, body))
+
+
+def _corrected(here: Service, plan: Plan, body: Correcting) -> Plan:
+    correction = here.parts.correction
+    if body.decision is None:
+        return correction.append(plan, body.guidance, model=body.model)[1]
+    return correction.correct(plan, body.decision, body.guidance, model=body.model)[1]
+
+
+def _account(here: Service, plan: Plan) -> PlanAccount:
+    parts = here.parts
+    return account_as(PlanAccount, overview_of(parts, found_plan(parts, plan.id)))

@@ -1,0 +1,185 @@
+"""What becomes of a plan: answered, gone on with, stopped, applied, undone, rejected."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from cleveragents.domain.budget import Limits
+from cleveragents.domain.plan import Plan
+from cleveragents.interfaces.desk import deciding, ending
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.applying import apply_later, undo_later
+from cleveragents.interfaces.desk.job_account import job_account
+from cleveragents.interfaces.desk.plan_overview import overview_of
+from cleveragents.interfaces.desk.spending import budget_of, limits_of
+from cleveragents.interfaces.server.access import Operator
+from cleveragents.interfaces.server.accounts import account_as
+from cleveragents.interfaces.server.plan_models import PlanAccount, PlanId, Strict
+from cleveragents.interfaces.server.routes.jobs import JobAccount
+from cleveragents.interfaces.server.routes.plan_reading import BudgetAccount
+from cleveragents.interfaces.server.routes.plans import NewLimits
+from cleveragents.interfaces.server.service import Here, Service
+from cleveragents.interfaces.server.turns import Turns
+
+__all__ = ["TURNS", "router"]
+
+router = APIRouter(tags=["plans"])
+
+TURNS = Turns()
+"""Decisions about one plan are made one after the other, whoever makes them here."""
+
+_Message = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=10_000,
+        pattern=r"\S",
+        description="commits it with this message; null changes files only",
+        examples=["Add a --json flag"],
+    ),
+]
+
+
+class Cancelling(Strict):
+    """Why a plan is stopped."""
+
+    reason: str = Field(
+        default="cancelled by the user", min_length=1, max_length=500, examples=["wrong branch"]
+    )
+
+
+class Resuming(Strict):
+    """How a plan goes on."""
+
+    model: str | None = Field(default=None, max_length=200, pattern=r"\S", description="from now on")
+    limits: NewLimits | None = Field(default=None, description="more than it may spend by now, in all")
+
+
+class Answering(Strict):
+    """Which call is meant."""
+
+    call: int | None = Field(default=None, ge=1, le=10**9, description="only if that call asks", examples=[3])
+
+
+class Replying(Strict):
+    """What is said to an actor that asks."""
+
+    text: str = Field(
+        min_length=1, max_length=20_000, pattern=r"\S", examples=["keep the old flag as an alias"]
+    )
+
+
+class Applying(Strict):
+    """Whether it is committed, too."""
+
+    commit: _Message = None
+
+
+@router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
+def cancel(plan_id: PlanId, here: Here, who: Operator, body: Cancelling | None = None) -> PlanAccount:
+    """Stops a plan, its sub-plans and all their processes, wherever they run.
+
+    Where somebody runs it, `state` is still that of a running plan until its processes are gone.
+    """
+    reason = (body or Cancelling()).reason
+    with TURNS.of(_id(here, plan_id)):
+        return _account(here, ending.cancel(here.container, plan_id, f"{reason} ({who.name})"))
+
+
+@router.post("/plans/{plan_id}/resume", operation_id="resumePlan")
+def resume(plan_id: PlanId, here: Here, who: Operator, body: Resuming | None = None) -> PlanAccount:
+    """Goes on with a plan that failed or was interrupted, where it stands; finished calls are not
+    repeated."""
+    asked = body or Resuming()
+    limits = _limits(asked.limits or NewLimits())
+    with TURNS.of(_id(here, plan_id)):
+        plan = deciding.resumed(here.parts, plan_id, model=asked.model, limits=limits)
+        return _account(here, plan)
+
+
+@router.post("/plans/{plan_id}/approve", operation_id="approvePlan")
+def approve(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
+    """Gives leave to the call that a plan waits for, and goes on with it."""
+    return _answered(here, plan_id, body, granted=True)
+
+
+@router.post("/plans/{plan_id}/deny", operation_id="denyPlan")
+def deny(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
+    """Refuses leave to the call that a plan waits for. Actors are told, and try something else; a plan of
+    plain steps fails."""
+    return _answered(here, plan_id, body, granted=False)
+
+
+@router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
+def answer(plan_id: PlanId, body: Replying, here: Here, who: Operator) -> PlanAccount:
+    """Answers what an actor asks, and goes on with the plan."""
+    with TURNS.of(_id(here, plan_id)):
+        return _account(here, deciding.replied(here.parts, plan_id, body.text))
+
+
+@router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")
+def apply(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = None) -> JobAccount:
+    """Brings a plan's result into the repository: merged with what is there now, all of it or nothing.
+
+    A worker does it; the answer is its job. Required checks run first, on the merged result. What stands in
+    the way shows in the plan's `state` and `error` afterwards.
+    """
+    with TURNS.of(_id(here, plan_id)):
+        message = (body or Applying()).commit
+        job = apply_later(here.container, plan_id, message=message, by=who.name)
+    return account_as(JobAccount, job_account(job))
+
+
+@router.post("/plans/{plan_id}/undo", status_code=202, operation_id="undoPlan")
+def undo(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = None) -> JobAccount:
+    """Takes an applied plan out of the repository again; what was changed since stays.
+
+    A worker does it; the answer is its job. A plan that could not be undone stays applied, and the job says
+    why.
+    """
+    with TURNS.of(_id(here, plan_id)):
+        message = (body or Applying()).commit
+        job = undo_later(here.container, plan_id, message=message, by=who.name)
+    return account_as(JobAccount, job_account(job))
+
+
+@router.post("/plans/{plan_id}/reject", operation_id="rejectPlan")
+def reject(plan_id: PlanId, here: Here, who: Operator) -> PlanAccount:
+    """Says that a plan's result is not wanted. The repository was not touched, and will not be."""
+    with TURNS.of(_id(here, plan_id)):
+        return _account(here, deciding.rejected(here.parts, plan_id))
+
+
+@router.post("/plans/{plan_id}/budget", operation_id="raisePlanBudget")
+def raise_budget(plan_id: PlanId, body: NewLimits, here: Here, who: Operator) -> BudgetAccount:
+    """Allows a plan that cannot go on so much in all, and goes on with it.
+
+    A limit is a total: one below what the plan may spend already is refused. What is left out stays.
+    """
+    with TURNS.of(_id(here, plan_id)):
+        plan = deciding.resumed(here.parts, plan_id, model=None, limits=_limits(body))
+        return account_as(BudgetAccount, budget_of(here.parts, plan))
+
+
+def _answered(here: Service, plan_id: str, body: Answering | None, *, granted: bool) -> PlanAccount:
+    number = None if body is None else body.call
+    with TURNS.of(_id(here, plan_id)):
+        plan, _ = deciding.answered_call(here.parts, plan_id, number, granted=granted, shared=True)
+        return _account(here, plan)
+
+
+def _account(here: Service, plan: Plan) -> PlanAccount:
+    parts = here.parts
+    return account_as(PlanAccount, overview_of(parts, found_plan(parts, plan.id)))
+
+
+def _id(here: Service, plan_id: str) -> str:
+    """However it was named. `UnknownPlan`, `AmbiguousPlan`."""
+    return here.parts.plans.find(plan_id).id
+
+
+def _limits(given: NewLimits) -> Limits:
+    return limits_of(given.usd, given.tokens, given.steps, given.seconds)
