@@ -219,12 +219,20 @@ def test_the_yaml_of_an_actor_is_judged_line_by_line_and_reads_no_file(bench: Se
         assert SECRET not in str(said)
     assert not judged("!!python/object/apply:os.system ['true']")["valid"]
     assert not judged("a: &a [x, x]\nb: [*a, *a]")["valid"]
-    assert not judged(_subgraph(str(beside).replace("secret.md", "mine.yaml")))["valid"]
     refused(bench.viewer.post("/api/actors/validation", json={"yaml": ACTOR}), 403, "not-allowed")
 
 
-def _subgraph(actor: str) -> str:
-    return f"name: team/whole\ntype: graph\nnodes:\n  - name: part\n    type: subgraph\n    actor: {actor}\n"
+def test_an_actors_yaml_does_not_tell_which_files_the_server_has(bench: ServerBench) -> None:
+    broken, missing = bench.state.parent / "broken.yaml", bench.state.parent / "missing.yaml"
+    broken.write_text("type: lim")
+
+    def problems(actor: str) -> list[str]:
+        yaml = f"name: team/whole\ntype: graph\nentry: part\nnodes:\n  part: {{type: subgraph, actor: {actor}}}\n"
+        answer = bench.operator.post("/api/actors/validation", json={"yaml": yaml}).json()
+        return [problem.replace(actor, "ACTOR") for problem in answer["problems"]]
+
+    assert problems("builtin/executor") == []
+    assert problems(str(broken)) == problems(str(missing)) != []
 
 
 def test_an_action_is_kept_by_an_admin_shown_and_deleted_and_runs_nothing(bench: ServerBench) -> None:
