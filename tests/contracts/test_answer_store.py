@@ -15,7 +15,7 @@ from tests.races.hammer import hammer
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)
-ANSWER = KeptAnswer(201, "application/json", b'{"id": "\xff"}')
+ANSWER = KeptAnswer(201, "application/json", b'{"id": "\xff\0"}', "/api/x")
 
 
 @pytest.fixture

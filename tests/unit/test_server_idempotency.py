@@ -40,7 +40,7 @@ class Desk:
             return Response(b"x" * 1_500_000)
         if how == "stream":
             return StreamingResponse(iter([b"a", b"b"]), media_type="text/event-stream")
-        return Response(f"answer {self.done}", 201, media_type="text/special")
+        return Response(f"answer {self.done}", 201, {"Location": "/there"}, "text/special")
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,7 @@ def test_what_is_sent_again_is_answered_again_and_done_once(bench: ServerBench, 
     for answer in (first, second):
         assert (answer.status_code, answer.text) == (201, "answer 1")
         assert answer.headers["content-type"].startswith("text/special")
+        assert answer.headers["location"] == "/there"
     assert "idempotent-replayed" not in first.headers
     assert second.headers["idempotent-replayed"] == "true"
     assert second.headers["x-request-id"] != first.headers["x-request-id"]

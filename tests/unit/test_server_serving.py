@@ -280,7 +280,7 @@ def _visited(process: subprocess.Popen[str], state: Path, at_its_port: Callable[
     url, _, secret = login.split()[-1].partition("/login#")
     assert str(token_file(state)) in kept
     assert url in listens
-    assert httpx.get(f"{url}/login", timeout=SECONDS_LIMIT).status_code == 200
+    assert httpx.get(f"{url}/healthz", timeout=SECONDS_LIMIT).status_code == 200
     headers = {"Authorization": f"Bearer {secret}"}
     who = httpx.get(f"{url}/api/session", headers=headers, timeout=SECONDS_LIMIT)
     assert who.json()["user"]["role"] == "admin"

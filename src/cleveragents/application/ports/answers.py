@@ -16,6 +16,7 @@ class KeptAnswer:
     status: int
     media_type: str
     body: bytes
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

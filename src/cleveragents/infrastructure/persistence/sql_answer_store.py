@@ -58,7 +58,8 @@ class SqlAnswerStore:
 
     def finish(self, claim: Claim, answer: KeptAnswer) -> None:
         # Readable, so that whoever looks for a secret in the database would find it; any bytes come back.
-        text = json.dumps([answer.status, answer.media_type, answer.body.decode("utf-8", "surrogateescape")])
+        body = answer.body.decode("utf-8", "surrogateescape")
+        text = json.dumps([answer.status, answer.media_type, body, answer.location])
         self._database.write(
             lambda connection: connection.execute(
                 update(idempotency_keys).where(*_claimed(claim)).values(answer=text)
@@ -77,8 +78,8 @@ def _judged(
     if found.request != request:  # guard: one key, one request
         raise KeyReused(claim.key)
     if found.answer is not None:
-        status, media_type, body = json.loads(found.answer)
-        return KeptAnswer(status, media_type, body.encode("utf-8", "surrogateescape"))
+        status, media_type, body, location = json.loads(found.answer)
+        return KeptAnswer(status, media_type, body.encode("utf-8", "surrogateescape"), location)
     if found.created_at > microseconds(now - PATIENCE):  # guard: no two work on it at once
         raise RequestUnderWay(claim.key)
     same = (_ROWS.user_id == claim.user_id, _ROWS.key == claim.key)

@@ -55,7 +55,7 @@ class IdempotencyGate:
         store, request = container.answers, _fingerprint(scope, body)
         begun = await run_in_threadpool(lambda: store.begin(user.id, key, request, now=container.clock.now()))
         if isinstance(begun, KeptAnswer):
-            headers = {_REPLAYED: "true"}
+            headers = {_REPLAYED: "true", **({"Location": begun.location} if begun.location else {})}
             again = Response(begun.body, begun.status, headers, begun.media_type)
             await again(scope, receive, send)
             return
@@ -87,6 +87,7 @@ class _Recorded:
         self._send = send
         self._status = 0
         self._media_type = ""
+        self._location: str | None = None
         self._body = bytearray()
         self._keeps = False
         self._last: Message | None = None
@@ -105,6 +106,8 @@ class _Recorded:
     def _start(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         self._status = status
         self._media_type = headers.get(b"content-type", b"").decode("latin-1")
+        place = headers.get(b"location")
+        self._location = None if place is None else place.decode("latin-1")
         streams = self._media_type.startswith("text/event-stream")
         self._keeps = status < 400 and not streams  # guard: what was refused may be tried again
 
@@ -120,7 +123,7 @@ class _Recorded:
         """What is to be kept; None if nothing is."""
         if self._last is None:
             return None
-        return KeptAnswer(self._status, self._media_type, bytes(self._body))
+        return KeptAnswer(self._status, self._media_type, bytes(self._body), self._location)
 
     async def complete(self) -> None:
         """Sends what was held back."""
