@@ -1,0 +1,60 @@
+"""An application behind a real port, on a thread of the test's process; and events read from it over HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+
+from tests.server_bench import ServerBench
+
+__all__ = ["events_in", "served", "stream"]
+
+SECONDS = 30.0
+
+
+@contextmanager
+def served(bench: ServerBench) -> Iterator[str]:
+    """The application's address, as long as the block runs."""
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        config = uvicorn.Config(bench.app, log_config=None, lifespan="off", ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=lambda: server.run(sockets=[listens]), name="served")
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listens.getsockname()[1]}"
+        finally:
+            hub = getattr(bench.app.state, "hub", None)
+            if hub is not None:
+                hub.loop.call_soon_threadsafe(bench.service.stopping.begin)
+                hub.wait_closed()
+            server.should_exit = True
+            thread.join(SECONDS)
+
+
+@contextmanager
+def stream(base: str, token: str | None, query: str = "", **headers: str) -> Iterator[httpx.Response]:
+    """The stream of events, open."""
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    path = f"{base}/api/events/stream{query}"
+    with httpx.stream("GET", path, headers=headers, timeout=SECONDS) as answer:
+        yield answer
+
+
+def events_in(answer: httpx.Response) -> Iterator[dict[str, Any]]:
+    """Its frames: {id, event, data}, with what it says in JSON; without comments."""
+    frame: dict[str, Any] = {}
+    for line in answer.iter_lines():
+        name, _, value = line.partition(": ")
+        if name in ("id", "event", "data", "retry"):
+            frame[name] = json.loads(value) if name == "data" else value
+        elif not line and frame:
+            yield frame
+            frame = {}
