@@ -233,6 +233,21 @@ def test_every_role_may_what_it_may_and_no_more(bench: ServerBench) -> None:
     assert {name: answer.status_code for name, answer in promote.items()} == wanted
 
 
+def test_a_viewer_changes_nothing_and_an_operator_manages_nothing(bench: ServerBench) -> None:
+    """Whoever adds a route that changes something for the wrong role finds out here."""
+    own = {"/api/session", "/api/tokens/{token_id}"}
+    managed = ("/api/users", "/api/projects", "/api/resources", "/api/actions")
+    for path, methods in bench.app.openapi()["paths"].items():
+        for method in {"post", "put", "patch", "delete"} & set(methods):
+            address = path.replace("{", "").replace("}", "")
+            if path not in own:
+                answer = bench.viewer.request(method, address, json={})
+                assert (method, path, answer.status_code) == (method, path, 403)
+            if path.startswith(managed):
+                answer = bench.operator.request(method, address, json={})
+                assert (method, path, answer.status_code) == (method, path, 403)
+
+
 def test_a_route_of_the_api_that_asks_for_no_user_is_the_login_alone(bench: ServerBench) -> None:
     """Whoever adds a route without `who:` finds out here."""
     open_paths = {("POST", "/api/session")}

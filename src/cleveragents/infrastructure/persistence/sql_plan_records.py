@@ -24,6 +24,7 @@ from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.review import Review
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import InvalidPayload, PlanError, StalePlan, UnknownPlan
@@ -194,7 +195,7 @@ class SqlCheckStore:
         self._identifiers = identifiers
 
     def record(self, run: CheckRun) -> None:
-        facts: dict[str, JsonValue] = {"check": run.name, "verdict": run.verdict.value}
+        facts: dict[str, JsonValue] = {"check": redact_text(run.name), "verdict": run.verdict.value}
         event = DomainEvent(EventType.CHECK_ENDED, run.plan_id, self._identifiers.new(), run.ended_at, facts)
         row = check_row(run)
 

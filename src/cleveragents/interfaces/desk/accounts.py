@@ -164,8 +164,8 @@ def checks_of(parts: PlanParts, plan: Plan) -> list[Row]:
     last: dict[str, Row] = {}
     for run in parts.check_runs.of_plan(plan.id):
         last[run.command] = {
-            "name": run.name,
-            "command": run.command,
+            "name": redact_text(run.name),
+            "command": redact_text(run.command),
             "verdict": run.verdict.value.replace("_", " "),
             "required": run.required,
             "ended": timestamp(run.ended_at),
