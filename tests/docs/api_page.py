@@ -2,15 +2,168 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from cleveragents.application.container import Container
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.server.app import create_app
+from cleveragents.interfaces.server.description import operations_of
 from cleveragents.interfaces.server.service import Service
+
+__all__ = ["PAGE", "described", "page"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
+
+_HEAD = """\
+# The HTTP API
+
+`agents serve` answers at `/api`.
+The same is told to programs at `/api/openapi.json`, as OpenAPI 3.1, and to people at `/docs`.
+This page is made from it, by `python -m tests.docs.api_page`.
+
+```bash
+curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8420/api/about
+```
+
+**Who asks.**
+A program sends a token of `agents user`, as `Authorization: Bearer …`.
+A browser logs in once and has a cookie; what changes something then needs the header `X-CSRF-Token`, too.
+A viewer reads, an operator works with plans, an admin adds users, projects and resources.
+Each may what those before may.
+
+**Lists** come in pieces: `?limit=` says how many, and what `next` says is the next piece's `?after=`.
+At the end `next` is null.
+
+**Again, but not twice.**
+A POST with the header `Idempotency-Key` that is sent again with the same key and body gets the first answer.
+Nothing is done again.
+
+**What goes wrong** is answered as a problem ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)).
+Programs compare its `code`.
+"""
 
 
 def described() -> dict[str, Any]:
     """The OpenAPI document. No part of the container is built for it."""
     with Container(Settings()) as container:
         return create_app(Service(container)).openapi()
+
+
+def page() -> str:
+    """The text of the page."""
+    return "\n".join(_lines(described())).rstrip("\n") + "\n"
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    yield _HEAD.rstrip("\n")
+    yield ""
+    yield from _problems(document)
+    operations = list(operations_of(document))
+    for tag in document["tags"]:
+        yield f"## {tag['name'].capitalize()}"
+        yield ""
+        yield tag["description"]
+        yield ""
+        for path, method, operation in operations:
+            if tag["name"] == operation["tags"][0]:
+                yield from _operation(path, method, operation, document)
+
+
+def _problems(document: dict[str, Any]) -> Iterator[str]:
+    yield "| status | |"
+    yield "|---|---|"
+    for status, said in document["components"]["responses"].items():
+        yield f"| {status} | {said['description']} |"
+    yield ""
+
+
+def _operation(path: str, method: str, operation: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
+    yield f"### `{method.upper()} {path}`"
+    yield ""
+    yield re.sub(r"(?<=\.) (?=[A-Z])", "\n", " ".join(operation["description"].split()))
+    yield ""
+    rows = [*_parameters(operation, document), *_fields(operation, document)]
+    if rows:
+        yield "| | | |"
+        yield "|---|---|---|"
+        yield from rows
+        yield ""
+    yield from _examples(operation)
+
+
+def _parameters(operation: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] != "header":
+            said = parameter.get("description", "")
+            where = f"in the {parameter['in']}, {_type(parameter['schema'], document)}"
+            yield _row(parameter["name"], where, said, required=parameter["required"])
+
+
+def _fields(operation: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    if schema is None:
+        return
+    schema = _resolved(schema, document)
+    for name, field in schema.get("properties", {}).items():
+        required = name in schema.get("required", ())
+        yield _row(name, _type(field, document), field.get("description", ""), required=required)
+
+
+def _row(name: str, kind: str, said: str, *, required: bool) -> str:
+    needed = "" if required else ", optional"
+    return f"| `{name}` | {kind}{needed} | {' '.join(said.split())} |".replace("|  |", "| |")
+
+
+def _resolved(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    for one in schema.get("anyOf", ()):
+        if "$ref" in one:
+            schema = one
+    if "$ref" in schema:
+        found: dict[str, Any] = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        return found
+    return schema
+
+
+def _type(schema: dict[str, Any], document: dict[str, Any]) -> str:
+    ways = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    if ways:
+        return " or ".join(dict.fromkeys(_type(one, document) for one in ways))
+    whole = _resolved(schema, document)
+    if "enum" in whole:
+        return " or ".join(f"`{value}`" for value in whole["enum"])
+    if whole.get("type") == "array":
+        return f"list of {_type(whole['items'], document)}" if "items" in whole else "list"
+    return str(whole.get("type", "any"))
+
+
+def _examples(operation: dict[str, Any]) -> Iterator[str]:
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    if "example" in body:
+        yield from _json("Body:", body["example"])
+    for status, said in operation["responses"].items():
+        content = said.get("content", {})
+        if "$ref" in said:
+            continue
+        if "example" in content.get("application/json", {}):
+            yield from _json(f"Answer, {status}:", content["application/json"]["example"])
+        else:
+            kinds = ", ".join(f"`{kind}`" for kind in content)
+            yield f"Answer, {status}: {kinds or 'nothing'}."
+            yield ""
+
+
+def _json(title: str, example: object) -> Iterator[str]:
+    yield title
+    yield ""
+    yield "```json"
+    yield json.dumps(example, indent=2, ensure_ascii=False)
+    yield "```"
+    yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

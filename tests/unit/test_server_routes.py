@@ -227,7 +227,8 @@ def test_an_actors_yaml_does_not_tell_which_files_the_server_has(bench: ServerBe
     broken.write_text("type: lim")
 
     def problems(actor: str) -> list[str]:
-        yaml = f"name: team/whole\ntype: graph\nentry: part\nnodes:\n  part: {{type: subgraph, actor: {actor}}}\n"
+        node = f"{{type: subgraph, actor: {actor}}}"
+        yaml = f"name: team/whole\ntype: graph\nentry: part\nnodes:\n  part: {node}\n"
         answer = bench.operator.post("/api/actors/validation", json={"yaml": yaml}).json()
         return [problem.replace(actor, "ACTOR") for problem in answer["problems"]]
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 
 from cleveragents import __version__
+from cleveragents.domain.user import Role
+from cleveragents.interfaces.server.access import Needs
 from cleveragents.interfaces.server.gates.identity import COOKIE
 from cleveragents.interfaces.server.problems import MEDIA_TYPE, Problem
 
@@ -65,6 +68,19 @@ _KEY: Final = {
 class DescribedApi(FastAPI):
     """An application whose description is complete."""
 
+    def __init__(self, **more: Any) -> None:
+        self.roles: dict[str, Role] = {}
+        super().__init__(**more)
+
+    def include_router(self, router: APIRouter, *args: Any, **more: Any) -> None:
+        """As the framework does; and notes who may ask for what."""
+        for route in router.routes:
+            if isinstance(route, APIRoute) and route.operation_id is not None:
+                for call in (one.call for one in route.dependant.dependencies):
+                    if isinstance(call, Needs):
+                        self.roles[route.operation_id] = call.role
+        super().include_router(router, *args, **more)
+
     def openapi(self) -> Node:
         """The document, made once; who asks for it at the same time gets an equal one."""
         if self.openapi_schema is None:
@@ -79,7 +95,7 @@ def operations_of(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Node]
             yield path, method, operation
 
 
-def _described(app: FastAPI) -> Node:
+def _described(app: DescribedApi) -> Node:
     document = get_openapi(
         title="CleverAgents",
         version=__version__,
@@ -94,6 +110,7 @@ def _described(app: FastAPI) -> Node:
         operation["summary"] = operation["summary"].capitalize()
         if path.startswith("/api/"):
             _complete(path, method, operation)
+            _add_role(operation, app.roles.get(operation["operationId"]))
         _exemplify(operation, schemas)
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -134,6 +151,12 @@ def _complete(path: str, method: str, operation: Node) -> None:
     }
 
 
+def _add_role(operation: Node, role: Role | None) -> None:
+    if role is not None:
+        operation["x-role"] = role.value
+        operation["description"] = f"{operation['description']}\n\nNeeds the role {role.value}."
+
+
 def _problem(code: str, why: str, status: str) -> Node:
     example = {
         "type": f"/problems/{code}",
@@ -170,7 +193,8 @@ def _example(schema: Node, schemas: Mapping[str, Node]) -> object:
             return schema[name]
     for way in ("anyOf", "oneOf", "allOf"):
         if schema.get(way):
-            return _example(schema[way][0], schemas)
+            ways = [_example(one, schemas) for one in schema[way]]
+            return None if {"type": "null"} in schema[way] else ways[0]
     if schema.get("type") == "object" or "properties" in schema:
         return {name: _example(one, schemas) for name, one in schema.get("properties", {}).items()}
     if schema.get("type") == "array":
