@@ -255,6 +255,9 @@ class MovingRows:
     def rows(self) -> list[SandboxRow]:
         return next(self._looks)
 
+    def taken_over(self) -> frozenset[str]:
+        return frozenset()
+
     def remove(self, plan_id: str) -> None:
         raise AssertionError("not a row")
 

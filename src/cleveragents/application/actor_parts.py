@@ -84,6 +84,8 @@ class PlanSide(Protocol):
 
     def actors(self, resource: Path) -> Actors: ...
 
+    def directory_of(self, plan: Plan) -> Path: ...
+
     def execution(
         self,
         ground: ActorGround,
@@ -252,25 +254,25 @@ class ActorParts:
         from cleveragents.infrastructure.guidance.skills import load_skills, user_skills_directory
         from cleveragents.infrastructure.tools.mcp.configuration import load_mcp, user_mcp_file
 
-        plan = ground.plan
+        plan, resource = ground.plan, self._plans.directory_of(ground.plan)
         # What a run that died had reserved.
         self._opened(plan).forfeit(plan.id, now=self._container.clock.now())
         history = self._plans.execution(ground, READ_ONLY).history
-        skills = load_skills(Path(plan.resource), self._plans.trust, user_skills_directory(os.environ))
+        skills = load_skills(resource, self._plans.trust, user_skills_directory(os.environ))
         instructions = instructions_for(
             ground.sandbox.root,
             directory=ground.strategy.directory,
             own=user_instructions(os.environ),
             skills=skills.found,
         )
-        configuration = load_mcp(user_mcp_file(os.environ), Path(plan.resource), self._plans.trust)
+        configuration = load_mcp(user_mcp_file(os.environ), resource, self._plans.trust)
         if plan.phase is Phase.STRATEGIZE:  # once is enough
             for note in (*skills.notes, *configuration.notes):
                 say(note)
         context = self._context(ground, history, say)
         with self._tools(ground, SkillTools(skills), context, configuration, say) as tools:
             yield Stage(
-                actors=self._plans.actors(Path(plan.resource)),
+                actors=self._plans.actors(resource),
                 host=self._hosts(ground, tools, on_output),
                 instructions=instructions,
                 context=context.at_the_start,
@@ -286,7 +288,7 @@ class ActorParts:
         return PlanContext(
             pipeline=parts.pipeline,
             history=parts.history,
-            place=CodePlace(ground.sandbox.root, home=Path(plan.resource)),
+            place=CodePlace(ground.sandbox.root, home=self._plans.directory_of(plan)),
             terms=ContextTerms(
                 starting_tokens=settings.starting_tokens,
                 plan_tokens=settings.plan_tokens,
@@ -332,7 +334,7 @@ class ActorParts:
         from cleveragents.application.services.working_directory import working_directory
         from cleveragents.infrastructure.commands.talking_program import ProgramPlace
 
-        resource, settings = Path(ground.plan.resource), self._container.settings
+        resource, settings = self._plans.directory_of(ground.plan), self._container.settings
         names = settings.plan.pass_environment.split(",")
         return ProgramPlace(
             root=ground.sandbox.root,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,10 +31,10 @@ def conflicts_by_hand(container: Container) -> ConflictsByHand:
             policy=READ_ONLY,  # no tool is called: a person does it
             stop=CancellationToken(),
             calls=parts.calls,
-            context=PlanExecutionContext(plan.id, parts.changesets),
+            context=PlanExecutionContext(plan.id, parts.kept_changesets(plan, sandbox)),
             history=parts.history,
             tools=parts.tools,
-            commands=parts.commands(Path(plan.resource)),
+            commands=parts.commands(parts.directory_of(plan)),
             files_in=lambda root, before: ConfinedFiles(root, before_change=before),
             clock=container.clock,
             faults=container.faults,

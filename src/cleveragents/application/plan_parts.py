@@ -6,7 +6,6 @@ What is here holds no state of its own but stores and directories, so each part 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -15,14 +14,14 @@ from cleveragents.application.actor_parts import ActorFoundations
 from cleveragents.domain.tool import TOOLS_OF_PLANS
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from cleveragents.application.actor_parts import ActorParts
+    from cleveragents.application.ports.changesets import ChangesetStore
     from cleveragents.application.ports.faults import FaultPoints
     from cleveragents.application.ports.jobs import JobStore
     from cleveragents.application.ports.projects import ProjectStore
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.application.ports.tools import ToolSource
+    from cleveragents.application.remote_parts import RemoteParts
     from cleveragents.application.services.actor_stage import ActorGround
     from cleveragents.application.services.async_worker import AsyncJob
     from cleveragents.application.services.plan_apply import PlanApply
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from cleveragents.domain.strategy import Strategy
     from cleveragents.infrastructure.actions.library import ActionLibrary
     from cleveragents.infrastructure.actors.library import ActorLibrary
-    from cleveragents.infrastructure.apply.applier import TreeApplier
-    from cleveragents.infrastructure.apply.journal import Entry
     from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
@@ -56,7 +53,8 @@ if TYPE_CHECKING:
         SqlReviewStore,
     )
     from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
-    from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+    from cleveragents.infrastructure.remote.applier import AnyApplier
+    from cleveragents.infrastructure.remote.sandboxes import RemoteSandboxes
     from cleveragents.infrastructure.tools.registry import ToolRegistry
     from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
 
@@ -70,6 +68,9 @@ class Foundations(ActorFoundations, Protocol):
 
     @property
     def jobs(self) -> JobStore: ...
+
+    @property
+    def home(self) -> str: ...
 
     @property
     def changesets(self) -> SqlChangesetStore: ...
@@ -123,6 +124,12 @@ class PlanParts:
     def changesets(self) -> SqlChangesetStore:
         return self._container.changesets
 
+    def kept_changesets(self, plan: Plan, sandbox: Sandbox) -> ChangesetStore:
+        """Those that a run in that sandbox records into."""
+        from cleveragents.domain.remote import remote_of
+
+        return self.changesets if remote_of(plan.resource) is None else self.remotes.changesets(sandbox)
+
     @property
     def history(self) -> PlanHistory:
         from cleveragents.application.services.plan_history import PlanHistory
@@ -130,18 +137,19 @@ class PlanParts:
         return PlanHistory(self.changesets, self.calls)
 
     @property
-    def sandboxes(self) -> SandboxRegistry:
-        from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+    def remotes(self) -> RemoteParts:
+        """What plans on git remotes need besides."""
+        from cleveragents.application.remote_parts import RemoteParts
 
-        return SandboxRegistry(
-            self._container.database,
-            self._container.state_directory / "sandboxes",
-            quota_bytes=self._container.settings.sandbox.quota_bytes,
-            clock=self._container.clock,
-            identifiers=self._container.identifiers,
-            faults=self._container.faults,
-            durability=self._container.settings.database.durability,
-        )
+        return RemoteParts(self._container, self)
+
+    @property
+    def sandboxes(self) -> RemoteSandboxes:
+        return self.remotes.sandboxes
+
+    def directory_of(self, plan: Plan) -> Path:
+        """Where its resource is on this machine; of a remote, a checkout of what it began with."""
+        return self.remotes.directories.of_plan(plan)
 
     @property
     def tools(self) -> ToolRegistry:
@@ -224,17 +232,8 @@ class PlanParts:
         return PlanChecks(self.check_runs, commands, imports_from, self._container.clock)
 
     @property
-    def applier(self) -> TreeApplier:
-        from cleveragents.infrastructure.apply.applier import TreeApplier
-
-        return TreeApplier(
-            self._container.database,
-            self._container.identifiers,
-            self._container.clock,
-            faults=self._container.faults,
-            durability=self._container.settings.database.durability,
-            conclusion=self._conclude,
-        )
+    def applier(self) -> AnyApplier:
+        return self.remotes.applier
 
     @property
     def apply(self) -> PlanApply:
@@ -248,27 +247,17 @@ class PlanParts:
             self.checks,
             self._container.clock,
             self.merging.open_conflicts,
+            self.directory_of,
+            self._container.home,
         )
-
-    def _conclude(self, connection: Connection, entry: Entry, done: bool) -> None:
-        """Moves the plan in the transaction in which its apply or undo ends."""
-        from cleveragents.domain.plan import Phase, PlanState
-        from cleveragents.errors import UnknownPlan
-
-        if not done:
-            return  # who applied it says why it was not; after a crash, `PlanApply.settle` does
-        state = PlanState.APPLIED if entry.kind == "apply" else PlanState.UNDONE
-        plans = self.plans
-        with suppress(UnknownPlan):  # it was deleted while it was undone
-            plan = plans.get_in(connection, entry.plan_id)
-            plans.move_in(connection, plan, (Phase.APPLY, state), now=self._container.clock.now())
 
     @property
     def rewriting(self) -> PlanRewriting:
         from cleveragents.application.services.plan_rewriting import PlanRewriting
 
+        changesets = self.remotes.changesets()
         return PlanRewriting(
-            self.plans, self.calls, self.changesets, self.sandboxes, self.history, self._container.clock
+            self.plans, self.calls, changesets, self.sandboxes, self.history, self._container.clock
         )
 
     @property
@@ -341,11 +330,18 @@ class PlanParts:
         def open_execution(plan: Plan, strategy: Strategy, sandbox: Sandbox, job: AsyncJob) -> ToolExecution:
             return self._execution(plan, strategy, sandbox, job, watching(plan).on_output)
 
+        def make_strategy(plan: Plan) -> Strategy:
+            where = str(self.directory_of(plan))
+            return ActionStrategist(
+                lambda name, resource: self.action_named(name, where),
+                lambda resource: self.brought_along(where),
+            )(plan)
+
         return PlanRun(
             plans=self.plans,
             jobs=self._container.jobs,
             sandboxes=self.sandboxes,
-            make_strategy=ActionStrategist(self.action_named, self.brought_along),
+            make_strategy=make_strategy,
             open_execution=open_execution,
             setup=SandboxSetup(SetupCache(self._container.state_directory / "setups")),
             rewriting=self.rewriting,
@@ -358,6 +354,7 @@ class PlanParts:
             time_left=thinking.time_left,
             clock=self._container.clock,
             watch=watching,
+            directory_of=self.directory_of,
         )
 
     def _execution(
@@ -381,10 +378,10 @@ class PlanParts:
             calls=SqlCallStore(
                 self._container.database, self._container.identifiers, fence=Fence(job.id, job.fence)
             ),
-            context=PlanExecutionContext(plan.id, self.changesets),
+            context=PlanExecutionContext(plan.id, self.kept_changesets(plan, sandbox)),
             history=self.history,
             tools=self.tools,
-            commands=self.commands(Path(plan.resource)),
+            commands=self.commands(self.directory_of(plan)),
             files_in=lambda root, before: ConfinedFiles(root, before_change=before),
             clock=self._container.clock,
             directory=strategy.directory,

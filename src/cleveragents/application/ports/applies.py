@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.domain.file_state import Difference
 
@@ -79,6 +80,11 @@ class Preparation(Protocol):
     def conflicts(self) -> Sequence[FileConflict]: ...
 
     @property
+    def landed(self) -> bool:
+        """Whether it is done already, by an attempt that could not say so: only the record is to be made."""
+        ...
+
+    @property
     def changes(self) -> Mapping[str, Difference]:
         """What would be done to the user's files; empty when there is nothing to do."""
         ...
@@ -100,9 +106,11 @@ class Applier(Protocol):
         *,
         waiting: Callable[[str], None] | None = None,
         timeout_seconds: float = 600.0,
+        fence: Fence | None = None,
     ) -> AbstractContextManager[Preparation]:
         """Merges base → `tree` into the resource's present files. `waiting` is told once when another apply
-        is under way. `ApplyBusy`."""
+        is under way. `ApplyBusy`. On a remote it is done only while the job of the `fence` runs under it:
+        `StaleFence`; and `RemoteMoved` if somebody pushed meanwhile, `RemoteUnreachable`."""
         ...
 
     def prepare_undo(
@@ -112,12 +120,23 @@ class Applier(Protocol):
         *,
         waiting: Callable[[str], None] | None = None,
         timeout_seconds: float = 600.0,
+        fence: Fence | None = None,
     ) -> AbstractContextManager[Preparation]:
         """The same for taking out what the plan's last apply brought in. `ApplyRefused` if there is none."""
         ...
 
     def is_busy(self, resource: str) -> bool:
-        """Whether an apply or undo to that resource is under way in a living process."""
+        """Whether an apply or undo to that resource is under way in a living process. Of a remote nobody can
+        tell, and so it may be."""
+        ...
+
+    def is_busy_here(self, resource: str) -> bool:
+        """The same, as far as processes of this state directory are concerned."""
+        ...
+
+    def decide(self, plan_id: str, fence: Fence | None) -> None:
+        """For a plan on a remote that whoever applied it does not any more: what was pushed is recorded as
+        done, else it counts as not done. `RemoteUnreachable`, `StaleFence`."""
         ...
 
     def recover(self) -> Sequence[Recovered]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.merge_conflict import TreeMerge
 
@@ -33,6 +34,9 @@ class SandboxRequest:
 
     `start`: its base is that tree, instead of what the resource holds. The tree's content is copied, so that
     the sandbox it came from may go at any time; ignored files come as into any other sandbox of the resource.
+
+    `remote` is what the plan calls its resource, if that is a git remote, of which `resource` is a checkout.
+    `fence`: it is registered only while that job runs under that token.
     """
 
     plan_id: str
@@ -40,6 +44,8 @@ class SandboxRequest:
     from_head: bool = False
     include: tuple[str, ...] = ()
     start: StartTree | None = None
+    remote: str | None = None
+    fence: Fence | None = None
 
 
 class Sandbox(Protocol):
@@ -206,8 +212,13 @@ class Sandboxes(Protocol):
         """
         ...
 
-    def open(self, plan_id: str) -> Sandbox:
-        """`SandboxMissing`."""
+    def open(self, plan_id: str, *, fence: Fence | None = None) -> Sandbox:
+        """`SandboxMissing`.
+
+        Of a plan on a remote whose sandbox another machine has, one is made here, of what is recorded. With
+        the `fence` of the job that runs the plan it is the plan's sandbox from then on; without, something
+        to look at.
+        """
         ...
 
     def remove(self, plan_id: str) -> None:

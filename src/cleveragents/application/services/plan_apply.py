@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleveragents.application.ports.applies import Applied, Applier, CommitRequest, FileConflict, Preparation
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
@@ -20,9 +21,10 @@ from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_result import PlanResult
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.file_state import Difference, FileState
-from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.policy import Capability, Verdict
+from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import (
     ApplyConflict,
@@ -34,6 +36,8 @@ from cleveragents.errors import (
     OutcomeUnknown,
     PlanError,
     PolicyDenied,
+    RemoteMoved,
+    StaleFence,
     StalePlan,
     StoreBusy,
     StoreFull,
@@ -45,6 +49,9 @@ __all__ = ["PlanApply"]
 _MOST = 10_000
 _BUSY_SECONDS = 30.0
 _MERGED_TREE = "merged_tree"
+_HOME = "home"
+# One of those who push to a branch at once gets through in each round.
+_ROUNDS = 20
 _NO_STORE = (StoreBusy, StoreFull, DatabaseUnreachable, OutcomeUnknown)
 _TOLD = {
     CheckVerdict.FAILED: "failed",
@@ -53,6 +60,21 @@ _TOLD = {
 }
 
 Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """How an apply was asked for, and how often it was tried."""
+
+    stop: StopSignal
+    commit: CommitRequest | None
+    told: Told | None
+    fence: Fence | None
+    round: int = 1
+
+    @property
+    def is_last(self) -> bool:
+        return self.round >= _ROUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +88,35 @@ class PlanApply:
     checks: ChecksFor
     clock: Clock
     open_conflicts: Callable[[str], Sequence[object]] = lambda plan_id: ()
+    directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
+    home: str = ""
 
     def apply(
-        self, plan: Plan, stop: StopSignal, *, commit: CommitRequest | None = None, told: Told | None = None
+        self,
+        plan: Plan,
+        stop: StopSignal,
+        *,
+        commit: CommitRequest | None = None,
+        told: Told | None = None,
+        fence: Fence | None = None,
     ) -> tuple[Plan, Applied]:
         """The plan, applied. `ApplyConflict`, `CheckFailed`, `ApplyRefused`: it is constrained, and nothing
-        of the user's was touched. `PolicyDenied`, `PlanError`, `NeedsHuman`, `Cancelled`."""
+        of the user's was touched. `PolicyDenied`, `PlanError`, `NeedsHuman`, `Cancelled`.
+
+        Where a branch moved while it was to be moved, it is merged with what came. Whoever applies a plan as
+        a job gives its `fence`: once that is another's, nothing is pushed or recorded. `StaleFence`.
+        """
+        request = _Request(stop, commit, told, fence)
+        while True:
+            try:
+                return self._apply(plan, request)
+            except RemoteMoved:
+                if request.is_last:
+                    raise
+                plan = self.plans.get(plan.id)
+                request = replace(request, round=request.round + 1)
+
+    def _apply(self, plan: Plan, request: _Request) -> tuple[Plan, Applied]:
         _ensure_whole(plan, "applied")
         strategy = Strategy.from_json(plan.strategy) if plan.strategy is not None else None
         if strategy is None:
@@ -84,8 +129,9 @@ class PlanApply:
         sandbox = self.sandboxes.open(plan.id)
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree = self.result.tree(plan, sandbox)
-        with self.applier.prepare(plan.id, sandbox, tree, waiting=told) as preparation:
-            plan = self._begin(plan, preparation.merged)
+        stop, fence = request.stop, request.fence
+        with self.applier.prepare(plan.id, sandbox, tree, waiting=request.told, fence=fence) as preparation:
+            plan = self._begin(plan, preparation.merged, request)
             try:
                 # Whoever was rewriting it has finished; whoever comes later finds that it is being applied.
                 with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
@@ -93,17 +139,24 @@ class PlanApply:
                 if decided != tree:  # guard: what is applied is what was decided on
                     raise StalePlan(plan.id, plan.version)
                 _ensure_no_conflict(plan.id, preparation.conflicts)
-                self._check(plan, strategy, sandbox, preparation, stop, told)
+                if not preparation.landed:
+                    self._check(plan, strategy, sandbox, preparation, request)
                 stop.raise_if_cancelled()
                 # The plan is applied in the transaction in which the journal says so.
-                applied = preparation.apply(commit)
+                applied = preparation.apply(request.commit)
             except BaseException as error:
-                self._constrained(plan, error)
+                if request.is_last or not isinstance(error, RemoteMoved):
+                    self._constrained(plan, error, fence)
                 raise
         return self.plans.get(plan.id), applied
 
     def undo(
-        self, plan: Plan, *, commit: CommitRequest | None = None, told: Told | None = None
+        self,
+        plan: Plan,
+        *,
+        commit: CommitRequest | None = None,
+        told: Told | None = None,
+        fence: Fence | None = None,
     ) -> tuple[Plan, Applied]:
         """The plan, undone: what it brought in is taken out, what came after it stays. Raises as `apply`;
         a plan that could not be undone stays applied."""
@@ -111,10 +164,25 @@ class PlanApply:
         if plan.standing != (Phase.APPLY, PlanState.APPLIED):
             raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
         sandbox = self.sandboxes.open(plan.id)
-        with self.applier.prepare_undo(plan.id, sandbox, waiting=told) as preparation:
-            _ensure_no_conflict(plan.id, preparation.conflicts, "undone")
-            applied = preparation.apply(commit)
+        for left in range(_ROUNDS, 0, -1):
+            try:
+                with self.applier.prepare_undo(plan.id, sandbox, waiting=told, fence=fence) as preparation:
+                    _ensure_no_conflict(plan.id, preparation.conflicts, "undone")
+                    applied = preparation.apply(commit)
+                break
+            except RemoteMoved:
+                if left == 1:
+                    raise
         return self.plans.get(plan.id), applied
+
+    def taken_up(self, plan: Plan, fence: Fence | None) -> Plan:
+        """For who is to apply or undo a plan on a remote, in the place of who did not get to its end: the
+        plan, with what that one did found out. `RemoteUnreachable`, `StaleFence`."""
+        self.applier.decide(plan.id, fence)
+        plan = self.plans.get(plan.id)
+        if plan.phase is Phase.APPLY and plan.state.running:
+            plan = self._interrupted(plan, fence)
+        return plan
 
     def settle(self) -> None:
         """Completes or takes back what dead processes left half applied, and moves their plans.
@@ -146,15 +214,25 @@ class PlanApply:
             structlog.get_logger().warning("apply.settling_failed", plan_id=plan.id, error=str(error))
 
     def _settle(self, plan: Plan) -> None:
+        if remote_of(plan.resource) is not None:
+            under_way = plan.waiting_for
+            begun_here = isinstance(under_way, Mapping) and under_way.get(_HOME) == self.home
+            if begun_here and not self.applier.is_busy_here(plan.resource):  # guard: another's may be alive
+                self.taken_up(plan, None)
+            return
         if self.applier.is_busy(plan.resource):
             return
         if plan.id in self.applier.undecided():  # guard: only its journal knows what of it is left
             return
+        self._interrupted(plan, None)
+
+    def _interrupted(self, plan: Plan, fence: Fence | None) -> Plan:
         error = "applying it was interrupted, and nothing of it is left; apply it again"
         under_way = plan.waiting_for
-        plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
+        plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
         if isinstance(under_way, Mapping) and _MERGED_TREE in under_way:
             self._take_back_merged(plan, str(under_way[_MERGED_TREE]))
+        return plan
 
     def _take_back_merged(self, plan: Plan, merged: str) -> None:
         """A check may have been at work on the merged result. What is not exactly that is somebody's."""
@@ -172,15 +250,21 @@ class PlanApply:
                 }
             )
 
-    def _begin(self, plan: Plan, merged: str) -> Plan:
+    def _begin(self, plan: Plan, merged: str, request: _Request) -> Plan:
         """Inside the resource's lock: a plan that is being applied while nobody holds that is nobody's."""
-        plan = self.plans.move(plan, (Phase.APPLY, PlanState.QUEUED), now=self.clock.now())
+        fence = request.fence
+        if request.round == 1:
+            plan = self._move(plan, PlanState.QUEUED, None, fence)
         # Kept for `settle`; and whoever looks at the plan meanwhile reads what it is about.
-        under_way: JsonValue = {"what": "the apply that is under way", _MERGED_TREE: merged}
-        return self._move(plan, PlanState.PROCESSING, PlanFacts(waiting_for=under_way))
+        under_way: dict[str, JsonValue] = {"what": "the apply that is under way", _MERGED_TREE: merged}
+        if remote_of(plan.resource) is not None:
+            under_way[_HOME] = self.home
+        return self._move(plan, PlanState.PROCESSING, PlanFacts(waiting_for=freeze(under_way)), fence)
 
-    def _constrained(self, plan: Plan, error: BaseException) -> None:
+    def _constrained(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
         state = PlanState.CONSTRAINED
+        if isinstance(error, StaleFence):  # guard: it is another's, who says what becomes of it
+            return
         if isinstance(error, (Cancelled, KeyboardInterrupt)):
             text = "applying it was interrupted"
         elif isinstance(error, _NO_STORE):
@@ -194,7 +278,7 @@ class PlanApply:
         if plan.id in self.applier.undecided():  # guard: it could not be taken back, and `settle` tries again
             return
         with suppress(StalePlan):  # it was applied, and only the tidying up failed
-            self._move(plan, state, PlanFacts(error=text))
+            self._move(plan, state, PlanFacts(error=text), fence)
 
     def _check(
         self,
@@ -202,27 +286,28 @@ class PlanApply:
         strategy: Strategy,
         sandbox: Sandbox,
         preparation: Preparation,
-        stop: StopSignal,
-        told: Told | None,
+        request: _Request,
     ) -> None:
         """Runs the checks on what would result, in the sandbox."""
         states = _states(sandbox.changes_of(preparation.merged))
         ground = CheckGround(
             plan_id=plan.id,
-            resource=Path(plan.resource),
+            resource=self.directory_of(plan),
             sandbox=sandbox,
             states=states,
             recorded=self.result.history.states(plan.id),
-            stop=stop,
+            stop=request.stop,
             network=strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW,
         )
-        for run in self.checks(ground.resource).run(strategy.checks, ground, progress=told):
+        for run in self.checks(ground.resource).run(strategy.checks, ground, progress=request.told):
             if run.required and run.verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
                 first = run.details.strip().partition("\n")[0]
                 raise CheckFailed(plan.id, run.name, f"{_TOLD[run.verdict]}: {first}")
 
-    def _move(self, plan: Plan, state: PlanState, facts: PlanFacts | None = None) -> Plan:
-        return self.plans.move(plan, (Phase.APPLY, state), facts, now=self.clock.now())
+    def _move(
+        self, plan: Plan, state: PlanState, facts: PlanFacts | None = None, fence: Fence | None = None
+    ) -> Plan:
+        return self.plans.move(plan, (Phase.APPLY, state), facts, now=self.clock.now(), fence=fence)
 
 
 def _states(changes: Mapping[str, Difference]) -> dict[str, FileState | None]:

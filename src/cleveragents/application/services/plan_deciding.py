@@ -25,6 +25,7 @@ from cleveragents.errors import (
 )
 
 if TYPE_CHECKING:
+    from cleveragents.application.ports.checkpoints import Fence
     from cleveragents.application.ports.commands import StopSignal
     from cleveragents.application.ports.plans import CheckStore
     from cleveragents.application.ports.sandboxes import Sandboxes
@@ -92,13 +93,18 @@ def is_wanted_applied(parts: DecidingParts, plan: Plan, *, yes: bool, tell: Told
 
 
 def concluded(
-    parts: DecidingParts, plan: Plan, told: Told | None = None, *, stop: StopSignal | None = None
+    parts: DecidingParts,
+    plan: Plan,
+    told: Told | None = None,
+    *,
+    stop: StopSignal | None = None,
+    fence: Fence | None = None,
 ) -> Plan:
     """The plan, applied if it is done, its policy or its user allows that, and nothing speaks against it;
     else as it is. `apply` in its request is what the user said: `auto` applies it, `review` never does.
 
     Never raises because it was not applied: where it was tried, the plan carries what stood in the way.
-    `Cancelled` when `stop` says so.
+    `Cancelled` when `stop` says so. `fence` is the job's that it is done for, if it is.
     """
     from cleveragents.application.services.async_worker import CancellationToken
 
@@ -114,7 +120,7 @@ def concluded(
     try:
         ensure_checked(parts, plan)
         if is_wanted_applied(parts, plan, yes=asked == "auto", tell=tell):
-            parts.apply.apply(plan, stop or CancellationToken(), told=told)
+            parts.apply.apply(plan, stop or CancellationToken(), told=told, fence=fence)
     except (Conflict, PlanError) as refused:
         tell(str(refused))
     except Cancelled:

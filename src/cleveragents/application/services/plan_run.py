@@ -36,6 +36,7 @@ from cleveragents.domain.invariant import Invariant, broken_by
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact
+from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.sub_plan import ended_by, is_at_rest
 from cleveragents.errors import (
@@ -45,6 +46,7 @@ from cleveragents.errors import (
     DatabaseUnreachable,
     NeedsHuman,
     PlanFailed,
+    RemoteUnreachable,
     RethinkNeeded,
     SandboxBusy,
     SandboxMissing,
@@ -63,9 +65,10 @@ __all__ = [
     "TimeLeft",
     "is_to_be_run",
     "kind_of_plan",
+    "start_of",
 ]
 
-_PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy)
+_PASSING = (StoreBusy, StoreFull, DatabaseUnreachable, SandboxBusy, RemoteUnreachable)
 
 
 class MakeStrategy(Protocol):
@@ -113,6 +116,7 @@ class PlanRun:
     time_left: TimeLeft
     clock: Clock
     watch: WatchOf
+    directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
 
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Takes the plan as far as it goes without a person; returns where it stands then."""
@@ -178,7 +182,8 @@ class PlanRun:
         if plan.strategy is not None and state is PlanState.CANCELLED:
             with suppress(SandboxMissing):
                 strategy = Strategy.from_json(plan.strategy)
-                self.open_execution(plan, strategy, self.sandboxes.open(plan.id), job).abandon(reason)
+                sandbox = self.sandboxes.open(plan.id, fence=held.fence)
+                self.open_execution(plan, strategy, sandbox, job).abandon(reason)
         held.end(state, error)
         self.lifecycle.cancel_children(held.plan, reason)
         heard = self.jobs.get(job.id).cancel_reason
@@ -194,7 +199,7 @@ class PlanRun:
             for text in strategy.invariants:
                 self._say(plan, f"invariant, {Invariant.parse(text).standing} ({text})")
             if strategy.casting is not None:
-                sandbox = self._sandbox(plan, strategy)
+                sandbox = self._sandbox(plan, strategy, held.fence)
                 strategy = self.strategizing(self.watch(plan))(
                     self._ground(_Work(plan, strategy, sandbox, job))
                 )
@@ -226,7 +231,7 @@ class PlanRun:
         strategy = Strategy.from_json(plan.strategy)
         if len(strategy.steps) > strategy.limit_steps:
             raise PlanFailed(plan.id, f"it has more than {strategy.limit_steps} steps, its budget")
-        work = _Work(plan, strategy, self._sandbox(plan, strategy), job)
+        work = _Work(plan, strategy, self._sandbox(plan, strategy, held.fence), job)
         execution = self._prepared(work)
         try:
             waiting = self._done(held, work, execution)
@@ -294,7 +299,7 @@ class PlanRun:
         states = execution.history.states(plan.id)
         ground = CheckGround(
             plan_id=plan.id,
-            resource=Path(plan.resource),
+            resource=self.directory_of(plan),
             sandbox=work.sandbox,
             states=states,
             recorded=states,
@@ -322,16 +327,19 @@ class PlanRun:
         started = self.clock.monotonic()
         return lambda: limit - (self.clock.monotonic() - started)
 
-    def _sandbox(self, plan: Plan, strategy: Strategy) -> Sandbox:
+    def _sandbox(self, plan: Plan, strategy: Strategy, fence: Fence) -> Sandbox:
         try:
-            return self.sandboxes.open(plan.id)
+            return self.sandboxes.open(plan.id, fence=fence)
         except SandboxMissing:
+            remote = remote_of(plan.resource)
             request = SandboxRequest(
                 plan.id,
-                Path(plan.resource),
-                from_head=bool(plan.request.get("from_head")),
+                self.directory_of(plan),
+                from_head=remote is not None or bool(plan.request.get("from_head")),
                 include=strategy.include,
-                start=_start(plan),
+                start=start_of(plan),
+                remote=None if remote is None else plan.resource,
+                fence=None if remote is None else fence,
             )
             return self.sandboxes.create(request, progress=self.watch(plan).progress)
 
@@ -351,7 +359,7 @@ class _Work:
     job: AsyncJob
 
 
-def _start(plan: Plan) -> StartTree | None:
+def start_of(plan: Plan) -> StartTree | None:
     """The tree of its parent with which a sub-plan begins."""
     start = plan.request.get("start")
     return StartTree(str(start["plan"]), str(start["tree"])) if isinstance(start, Mapping) else None

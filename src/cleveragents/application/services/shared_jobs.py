@@ -12,11 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cleveragents.application.ports.applies import CommitRequest
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_deciding import DecidingParts, concluded
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import Conflict, PlanError, StalePlan
+from cleveragents.domain.remote import remote_of
+from cleveragents.errors import Conflict, PlanError, StaleFence, StalePlan
 
 __all__ = ["ApplyJob", "PlanJob", "UndoJob", "Watched"]
 
@@ -57,8 +59,9 @@ class ApplyJob:
             return plan
         job.token.raise_if_cancelled()
         try:
-            return self.parts.apply.apply(plan, job.token, commit=_commit(job), told=self.watched.of(plan))[0]
-        except StalePlan:
+            told, fence = self.watched.of(plan), _fence(job)
+            return self.parts.apply.apply(plan, job.token, commit=_commit(job), told=told, fence=fence)[0]
+        except (StalePlan, StaleFence):
             raise  # somebody else has it in hand; the next attempt sees what came of that
         except Conflict as refused:
             self.watched.tell(plan, str(refused))
@@ -80,8 +83,9 @@ class UndoJob:
         job.token.raise_if_cancelled()
         try:
             told = self.watched.of(plan)
-            return _told(self.parts.apply.undo(plan, commit=_commit(job), told=told)[0])
-        except StalePlan:
+            undone, _ = self.parts.apply.undo(plan, commit=_commit(job), told=told, fence=_fence(job))
+            return _told(undone)
+        except (StalePlan, StaleFence):
             raise
         except Conflict as refused:
             self.watched.tell(plan, str(refused))
@@ -116,7 +120,7 @@ class PlanJob:
     def _concluded(self, job: AsyncJob, plan: Plan) -> Plan:
         if plan.phase is Phase.APPLY and job.attempt > 1:
             return self._applied_after_all(job, plan)
-        return concluded(self.parts, plan, self.watched.of(plan), stop=job.token)
+        return concluded(self.parts, plan, self.watched.of(plan), stop=job.token, fence=_fence(job))
 
     def _applied_after_all(self, job: AsyncJob, plan: Plan) -> Plan:
         """An earlier attempt may have been killed, or its worker stopped, while it applied the result."""
@@ -131,10 +135,16 @@ def _settled(parts: DecidingParts, job: AsyncJob) -> Plan:
     """The plan, with what a dead process left of it completed or taken back."""
     plan_id = str(job.payload["plan_id"])
     plan = parts.plans.get(plan_id)
-    if plan.phase is Phase.APPLY:
-        parts.apply.settle()
-        plan = parts.plans.get(plan_id)
-    return plan
+    if plan.phase is not Phase.APPLY:
+        return plan
+    if remote_of(plan.resource) is not None:  # whatever machine that was on
+        return parts.apply.taken_up(plan, _fence(job))
+    parts.apply.settle()
+    return parts.plans.get(plan_id)
+
+
+def _fence(job: AsyncJob) -> Fence:
+    return Fence(job.id, job.fence)
 
 
 def _was_interrupted(plan: Plan) -> bool:

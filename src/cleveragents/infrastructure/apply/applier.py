@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from cleveragents.application.ports.applies import Preparation, Recovered
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.identifiers import IdentifierSource
@@ -75,6 +76,7 @@ class TreeApplier:
         *,
         waiting: Callable[[str], None] | None = None,
         timeout_seconds: float = 600.0,
+        fence: Fence | None = None,
     ) -> Iterator[Preparation]:
         presence = _presence_of(plan_id, sandbox)
         wish = Wish("apply", plan_id, sandbox.base, tree)
@@ -92,6 +94,7 @@ class TreeApplier:
         *,
         waiting: Callable[[str], None] | None = None,
         timeout_seconds: float = 600.0,
+        fence: Fence | None = None,
     ) -> Iterator[Preparation]:
         presence = _presence_of(plan_id, sandbox)
         with resource_lock(presence.resource, waiting=waiting, timeout_seconds=timeout_seconds):
@@ -109,6 +112,12 @@ class TreeApplier:
                 return not held
         except (FileNotFoundError, NotADirectoryError):
             return False
+
+    def is_busy_here(self, resource: str) -> bool:
+        return self.is_busy(resource)
+
+    def decide(self, plan_id: str, fence: Fence | None) -> None:
+        """`recover` has decided it."""
 
     def recover(self) -> Sequence[Recovered]:
         return self._engine.recovery.recover()

@@ -13,16 +13,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, bindparam, select, update
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.file_state import FileState
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.remote import remote_of
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.job_rows import microseconds
 from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
 from cleveragents.infrastructure.persistence.tables import applies
@@ -65,6 +69,7 @@ _DONE_OF_PLAN = (
     .order_by(applies.c.number.desc())
     .limit(1)
 )
+_OF_PLAN = select(applies).where(applies.c.plan_id == bindparam("plan_id")).order_by(applies.c.number.desc())
 _DONE_OF_RESOURCE = (
     select(applies)
     .where(applies.c.resource == bindparam("resource"), applies.c.state == DONE)
@@ -102,7 +107,7 @@ class Journal:
 
     `staging` is where new contents wait and old ones are kept; `scratch`, in the git directory, where a new
     index waits. `made` are directories that did not exist; `emptied` those that deletions may empty, with
-    their permissions.
+    their permissions. `home` names the state directory of who applies to a remote.
     """
 
     staging: str
@@ -114,6 +119,7 @@ class Journal:
     made: tuple[str, ...] = ()
     emptied: Mapping[str, int] = field(default_factory=dict)
     commit: CommitFacts | None = None
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +169,27 @@ class ApplyJournal:
 
         self._database.write(unit)
 
-    def end(self, entry: Entry, *, done: bool, left_alone: Sequence[str] = ()) -> bool:
-        """Done or undone; an entry ends once. Whether it was this call that ended it."""
+    def announce(self, entry: Entry, fence: Fence | None) -> None:
+        """Both in one step, for who touches no file here: from here on it may be pushed. `StaleFence`."""
+        event = self._event(EventType.APPLY_STARTED, entry)
+
+        def unit(connection: Connection) -> None:
+            ensure_owned(connection, fence)  # guard: who lost the job pushes nothing
+            self._insert(connection, entry, PREPARED)
+            append_to_outbox(connection, event)
+
+        self._database.write(unit)
+
+    def end(
+        self, entry: Entry, *, done: bool, left_alone: Sequence[str] = (), fence: Fence | None = None
+    ) -> bool:
+        """Done or undone; an entry ends once. Whether it was this call that ended it. `StaleFence`."""
         facts: dict[str, JsonValue] = {"done": done, "left_alone": [_shown(path) for path in left_alone]}
         event = self._event(EventType.APPLY_ENDED, entry, facts)
         values = {"apply_id": entry.id, "ended": DONE if done else UNDONE}
 
         def unit(connection: Connection) -> bool:
+            ensure_owned(connection, fence)
             if connection.execute(_END, values).rowcount == 0:  # guard: an entry ends once
                 return False
             if entry.state != STAGING:
@@ -185,14 +205,15 @@ class ApplyJournal:
         values = {"apply_id": entry.id, "moment": self._moment()}
         self._database.write(lambda connection: connection.execute(_CLOSE, values).rowcount)
 
-    def record_empty(self, entry: Entry) -> None:
-        """An apply that had nothing to do."""
+    def record_empty(self, entry: Entry, fence: Fence | None = None) -> None:
+        """An apply that had nothing to do. `StaleFence`."""
         events = [
             self._event(EventType.APPLY_STARTED, entry),
             self._event(EventType.APPLY_ENDED, entry, {"done": True, "left_alone": []}),
         ]
 
         def unit(connection: Connection) -> None:
+            ensure_owned(connection, fence)
             self._insert(connection, entry, DONE, self._moment())
             append_many_to_outbox(connection, events)
             if self._conclusion is not None:
@@ -200,9 +221,15 @@ class ApplyJournal:
 
         self._database.write(unit)
 
-    def open_entries(self) -> list[Entry]:
-        """Those that are not over; of living processes, too."""
-        return self._entries(_OPEN, {})
+    def open_entries(self, *, remote: bool | None = None) -> list[Entry]:
+        """Those that are not over; of living processes, too. Of remotes or of directories only, if said."""
+        found = self._entries(_OPEN, {})
+        return [one for one in found if remote is None or remote == (remote_of(one.resource) is not None)]
+
+    def since_last_done(self, plan_id: str) -> list[Entry]:
+        """The plan's entries that were begun after the last one that was done, the last first."""
+        found = self._entries(_OF_PLAN, {"plan_id": plan_id})
+        return list(takewhile(lambda entry: entry.state != DONE, found))
 
     def get(self, apply_id: str) -> Entry | None:
         found = self._entries(_ONE, {"apply_id": apply_id})
@@ -259,7 +286,7 @@ def _shown(path: str) -> str:
 def _encoded(journal: Journal) -> str:
     # By hand, because `asdict` copies every value of a thousand files; ASCII, because a file's name may hold
     # bytes that are no text.
-    facts = {
+    facts: dict[str, object] = {
         "staging": journal.staging,
         "scratch": journal.scratch,
         "base": journal.base,
@@ -273,6 +300,8 @@ def _encoded(journal: Journal) -> str:
         "emptied": dict(journal.emptied),
         "commit": asdict(journal.commit) if journal.commit else None,
     }
+    if journal.home:
+        facts["home"] = journal.home
     return json.dumps(facts, separators=(",", ":"))
 
 

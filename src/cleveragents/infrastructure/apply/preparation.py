@@ -80,6 +80,10 @@ class TreePreparation:
         return self._merge.conflicts
 
     @property
+    def landed(self) -> bool:
+        return False
+
+    @property
     def changes(self) -> Mapping[str, Difference]:
         return MappingProxyType(dict(self._merge.changes))
 

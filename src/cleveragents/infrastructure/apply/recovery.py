@@ -32,7 +32,7 @@ class Recovery:
 
     def recover(self) -> list[Recovered]:
         """Ends every entry whose resource nobody holds."""
-        found = [self._isolated(entry) for entry in self._journal.open_entries()]
+        found = [self._isolated(entry) for entry in self._journal.open_entries(remote=False)]
         return [recovered for recovered in found if recovered is not None]
 
     def _isolated(self, entry: Entry) -> Recovered | None:
@@ -48,7 +48,7 @@ class Recovery:
 
     def recover_held(self, resource: Path, plan_id: str) -> None:
         """Ends every entry of this resource, which the caller holds for the plan. `ApplyRefused`."""
-        for entry in self._journal.open_entries():
+        for entry in self._journal.open_entries(remote=False):
             if entry.resource == str(resource):
                 if not wait_for_stragglers(entry):
                     raise ApplyBusy(str(resource))
@@ -64,7 +64,7 @@ class Recovery:
         """Ends the plan's entries as they are: no file is looked at or moved. The resources of those that
         were not over. `ApplyBusy` while somebody is at one."""
         given_up = []
-        for entry in self._journal.open_entries():
+        for entry in self._journal.open_entries(remote=False):
             if entry.plan_id != plan_id:
                 continue
             with _held_if_there(Path(entry.resource)) as held:

@@ -53,6 +53,10 @@ class LooseObjects:
         self._put(draft, name)
         return name
 
+    def has(self, name: str) -> bool:
+        """Whether it is among these."""
+        return self._path(name).exists()
+
     def read(self, name: str) -> bytes | None:
         """The content of that blob; None if it is not among these."""
         try:

@@ -79,6 +79,20 @@ class Mirrors:
         )
         return told.decode("ascii").strip() or None
 
+    def contains(self, address: RemoteAddress, tip: str, commit: str) -> bool:
+        """Whether the commit is `tip`, or lies behind it."""
+        if self.value_of(address, commit) is None:
+            return False
+        return not self.repository(address).git("rev-list", "--max-count=1", commit, "--not", tip)
+
+    def messages(self, address: RemoteAddress, base: str, tip: str) -> Iterator[tuple[str, str]]:
+        """The commits that came after `base`, the last first, each with what it says."""
+        listed = self.repository(address).git("log", "-z", "--format=%H%n%B", tip, "--not", base, "--")
+        for one in listed.decode("utf-8", "replace").split("\0"):
+            commit, _, message = one.partition("\n")
+            if commit:
+                yield commit, message
+
     def repository(self, address: RemoteAddress) -> PrivateRepository:
         """The mirror, for those who read in it."""
         return PrivateRepository(self._place(address))
@@ -119,6 +133,12 @@ class Mirrors:
         except GitFailed as error:
             return _without(address, error.problem)
         return ""
+
+    def applying(self, address: RemoteAddress) -> Path:
+        """A directory that stands for the remote: whoever applies to it from here holds that."""
+        place = self._place(address).with_suffix(".applying")
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return place
 
     def _place(self, address: RemoteAddress) -> Path:
         return self.directory / f"{sha256(address.url.encode()).hexdigest()[:24]}.git"

@@ -44,6 +44,8 @@ class _Registry(Protocol):
 
     def rows(self) -> Sequence[SandboxRow]: ...
 
+    def taken_over(self) -> frozenset[str]: ...
+
     def remove(self, plan_id: str) -> None: ...
 
 
@@ -52,8 +54,13 @@ def find_leftovers(registry: _Registry, now: datetime, resources: Iterable[Path]
     # Directories first: one that is made while we look then has its row already.
     directories = _directories(registry.directory)
     known = {row.plan_id: row for row in registry.rows()}
+    elsewhere = registry.taken_over()
     found = list(_rows(known.values()))
-    found += [left for path in directories if path.name not in known for left in _directory(path, now)]
+    for path in directories:
+        if path.name in elsewhere:
+            found += _taken_over(path)
+        elif path.name not in known:
+            found += _directory(path, now)
     for resource in resources:
         found += _pins(resource, set(known))
     return found
@@ -117,6 +124,13 @@ def _directory(path: Path, now: datetime) -> Iterator[Leftover]:
         yield Leftover("directory", path.name, str(path), "not a sandbox", removable=False, advice=advice)
 
 
+def _taken_over(path: Path) -> Iterator[Leftover]:
+    """All that counts of it is recorded in the database: another machine made its own of that."""
+    if not is_locked(SandboxPlace(path).lock):
+        reason = "another machine goes on with its plan"
+        yield Leftover("directory", path.name, str(path), reason, removable=True)
+
+
 def _is_remnant(path: Path, now: datetime) -> bool:
     """Whether no command can ever have run in it: those begin when a sandbox is complete."""
     return _is_old(path, now) and {entry.name for entry in path.iterdir()} <= _OURS
@@ -151,6 +165,7 @@ def _remove_directory(registry: _Registry, path: Path) -> None:
         place.lock.touch()
     with locked(place.lock, path.name):
         made_meanwhile = any(row.plan_id == path.name for row in registry.rows())
-        if made_meanwhile or place.facts_file.exists():  # guard: never what became a sandbox while we looked
+        needed = place.facts_file.exists() and path.name not in registry.taken_over()
+        if made_meanwhile or needed:  # guard: never what became a sandbox while we looked
             raise SandboxBusy(path.name)
         remove_all(path)

@@ -17,16 +17,18 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy
+from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.errors import QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.sandbox import sandbox_rows as rows
 from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
@@ -48,7 +50,8 @@ class SandboxRegistry:
     """`Sandboxes` on a `Database`, below one directory. Stateless but for these, so any thread may share it.
 
     `quota_bytes` bounds what all sandboxes together may use; 0 is no bound. It is checked before one is made.
-    `durability="full"`: what new sandboxes keep survives a power cut, too.
+    `durability="full"`: what new sandboxes keep survives a power cut, too. `home` names the state directory
+    where several share the database: what another one has is neither looked at nor removed here.
     """
 
     def __init__(
@@ -62,8 +65,10 @@ class SandboxRegistry:
         identifiers: IdentifierSource | None = None,
         faults: FaultPoints | None = None,
         strategies: Sequence[SandboxStrategy] | None = None,
+        home: str | None = None,
     ) -> None:
         self._database = database
+        self._home = home
         self._directory = directory
         self._quota_bytes = quota_bytes
         self._clock = clock or SystemClock()
@@ -82,23 +87,24 @@ class SandboxRegistry:
     def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
         _ensure_plain_name(request)
         known = self.row(request.plan_id)
-        if known is not None and known.state == READY:
+        if known is not None and known.state == READY and self._is_ours(known):
             return self._opened(known)
         strategy, origin = self._strategy_for(request)
         self._ensure_quota()
         place = self._place(request.plan_id)
         with self._claimed(place, request.plan_id):
             known = self.row(request.plan_id)
-            if known is not None and known.state == READY:  # guard: a peer made it while we came
+            ours = known is not None and self._is_ours(known)
+            if known is not None and ours and known.state == READY:  # guard: a peer made it while we came
                 return self._opened(known)
-            if known is not None:
+            if known is not None and ours:
                 # Half made, or half removed, by a process that is dead: its lock was free.
                 self._strategies[known.strategy].remove(request.plan_id, known.resource, known.directory)
             if progress is not None:
                 progress(f"making a sandbox of {request.resource}")
             return self._make(strategy, request, place, origin)
 
-    def open(self, plan_id: str) -> Sandbox:
+    def open(self, plan_id: str, *, fence: Fence | None = None) -> Sandbox:
         return self._opened(self._ready_row(plan_id))
 
     def remove(self, plan_id: str) -> None:
@@ -107,7 +113,7 @@ class SandboxRegistry:
         place = self._place(plan_id)
         with self._claimed(place, plan_id):
             row = self.row(plan_id)
-            if row is None:  # guard: a peer removed it while we came
+            if row is None or not self._is_ours(row):  # guard: a peer removed it, or has one of its own
                 remove_all(place.directory)
             else:
                 self._take_away(row)
@@ -118,9 +124,12 @@ class SandboxRegistry:
             return rows.find(connection, plan_id)
 
     def rows(self) -> Sequence[SandboxRow]:
-        """What is known of every sandbox."""
-        with self._database.read() as connection:
-            return rows.all_rows(connection)
+        """What is known of every sandbox that is here."""
+        return [row for row in self._all_rows() if self._is_ours(row)]
+
+    def taken_over(self) -> frozenset[str]:
+        """Plans on remotes whose sandbox another machine has: one that is here is of no use any more."""
+        return frozenset(row.plan_id for row in self._all_rows() if row.remote and not self._is_ours(row))
 
     def sizes(self) -> Mapping[str, int]:
         return {row.plan_id: self.measure(row.plan_id) for row in self.rows()}
@@ -138,7 +147,7 @@ class SandboxRegistry:
 
         def unit(connection: Connection) -> None:
             known = rows.find(connection, plan_id)
-            if known is not None:
+            if known is not None and self._is_ours(known):
                 rows.put(connection, replace(known, size_bytes=size))
 
         self._database.write(unit)
@@ -156,12 +165,25 @@ class SandboxRegistry:
         """The strategy, and the sandbox whose tree it begins with, which that strategy made. `SandboxMissing`
         if that is gone."""
         if request.start is not None:
-            origin = self._ready_row(request.start.plan_id)
-            return self._strategies[origin.strategy], self._opened(origin)
+            return self._origin(request.start)
         for strategy in self._strategies.values():
             if strategy.suits(request.resource):
                 return strategy, None
         raise SandboxRefused(str(request.resource), "there is no such directory")
+
+    def _origin(self, start: StartTree) -> tuple[SandboxStrategy, Sandbox]:
+        row = self._ready_row(start.plan_id)
+        return self._strategies[row.strategy], self._opened(row)
+
+    def _all_rows(self) -> Sequence[SandboxRow]:
+        with self._database.read() as connection:
+            return rows.all_rows(connection)
+
+    def _is_ours(self, row: SandboxRow) -> bool:
+        """Whether its directory is on this machine. One that is there is, whatever we were called then."""
+        if row.home in (None, self._home):
+            return True
+        return row.remote is None and row.directory.parent == self._directory and row.directory.is_dir()
 
     def _place(self, plan_id: str) -> SandboxPlace:
         return SandboxPlace(self._directory / plan_id)
@@ -191,21 +213,39 @@ class SandboxRegistry:
         self, strategy: SandboxStrategy, request: SandboxRequest, place: SandboxPlace, origin: Sandbox | None
     ) -> Sandbox:
         now = self._clock.now()
-        row = SandboxRow(request.plan_id, strategy.name, place.directory, MAKING, request.resource, 0, now)
-        self._database.write(lambda connection: rows.put(connection, row))
+        row = SandboxRow(
+            plan_id=request.plan_id,
+            strategy=strategy.name,
+            directory=place.directory,
+            state=MAKING,
+            resource=request.resource,
+            size_bytes=0,
+            created_at=now,
+            home=self._home,
+            remote=request.remote,
+        )
+        self._register(row, request.fence)
         try:
             sandbox = strategy.create(request, place.directory, origin)
-            self._ready(row, place.read_facts(request.plan_id).size_bytes, sandbox.base)
+            self._ready(row, place.read_facts(request.plan_id).size_bytes, sandbox.base, request.fence)
         except BaseException:
             # Whoever asked is told why; nothing of it stays.
             self._take_away(row)
             raise
         return sandbox
 
-    def _ready(self, row: SandboxRow, size_bytes: int, base: str) -> None:
+    def _register(self, row: SandboxRow, fence: Fence | None) -> None:
+        def unit(connection: Connection) -> None:
+            ensure_owned(connection, fence)
+            rows.put(connection, row)
+
+        self._database.write(unit)
+
+    def _ready(self, row: SandboxRow, size_bytes: int, base: str, fence: Fence | None = None) -> None:
         event = self._event(EventType.SANDBOX_CREATED, row, {"base": base})
 
         def unit(connection: Connection) -> None:
+            ensure_owned(connection, fence)
             rows.put(connection, replace(row, state=READY, size_bytes=size_bytes))
             append_to_outbox(connection, event)
 
@@ -214,13 +254,13 @@ class SandboxRegistry:
     def _take_away(self, row: SandboxRow) -> None:
         """Everything of it, the row last: until then any process can see what is left to do."""
         if row.state == READY:
-            self._database.write(lambda connection: rows.set_state(connection, row.plan_id, REMOVING))
+            self._database.write(lambda connection: rows.set_state(connection, row, REMOVING))
         self._strategies[row.strategy].remove(row.plan_id, row.resource, row.directory)
         remove_all(row.directory)
         event = self._event(EventType.SANDBOX_REMOVED, row, {})
 
         def unit(connection: Connection) -> None:
-            dropped = rows.drop(connection, row.plan_id)
+            dropped = rows.drop(connection, row)
             if dropped and row.state != MAKING:  # guard: told once, and only of what was told to be there
                 append_to_outbox(connection, event)
 
@@ -228,6 +268,8 @@ class SandboxRegistry:
 
     def _ready_row(self, plan_id: str) -> SandboxRow:
         row = self.row(plan_id)
+        if row is not None and not self._is_ours(row):
+            raise SandboxMissing(plan_id, f"{row.directory}, on the machine with the state named {row.home}")
         if row is None or row.state != READY:
             raise SandboxMissing(plan_id, str(self._place(plan_id).directory))
         return row

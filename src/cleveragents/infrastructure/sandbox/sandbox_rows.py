@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.tables import sandboxes
@@ -22,7 +22,8 @@ REMOVING = "removing"
 
 @dataclass(frozen=True, slots=True)
 class SandboxRow:
-    """A sandbox as the registry knows it."""
+    """A sandbox as the registry knows it. `home` names the state directory that has it; None in rows from
+    before those had names. `remote` is what its plan works on, if that is a git remote."""
 
     plan_id: str
     strategy: str
@@ -31,6 +32,8 @@ class SandboxRow:
     resource: Path
     size_bytes: int
     created_at: datetime
+    home: str | None = None
+    remote: str | None = None
 
 
 def find(connection: Connection, plan_id: str) -> SandboxRow | None:
@@ -47,9 +50,12 @@ def all_rows(connection: Connection) -> Sequence[SandboxRow]:
 
 def put(connection: Connection, row: SandboxRow) -> None:
     """Adds it, or replaces what was known of it."""
-    drop(connection, row.plan_id)
+    connection.execute(delete(sandboxes).where(sandboxes.c.plan_id == row.plan_id))
     # ASCII, because a name on disk need not be Unicode and a database's text must.
-    details = json.dumps({"resource": str(row.resource), "size_bytes": row.size_bytes})
+    facts: dict[str, object] = {"resource": str(row.resource), "size_bytes": row.size_bytes}
+    if row.remote is not None:
+        facts["remote"] = row.remote
+    details = json.dumps(facts)
     values = {
         "plan_id": row.plan_id,
         "strategy": row.strategy,
@@ -57,19 +63,24 @@ def put(connection: Connection, row: SandboxRow) -> None:
         "state": row.state,
         "details": details,
         "created_at": microseconds(row.created_at),
+        "home": row.home,
     }
     connection.execute(insert(sandboxes), values)
 
 
-def set_state(connection: Connection, plan_id: str, state: str) -> bool:
-    """Whether there was such a row."""
-    changed = connection.execute(update(sandboxes).where(sandboxes.c.plan_id == plan_id).values(state=state))
-    return changed.rowcount > 0
+def set_state(connection: Connection, row: SandboxRow, state: str) -> bool:
+    """Whether there was such a row, of that home."""
+    return connection.execute(update(sandboxes).where(*_this(row)).values(state=state)).rowcount > 0
 
 
-def drop(connection: Connection, plan_id: str) -> bool:
-    """Whether there was such a row."""
-    return connection.execute(delete(sandboxes).where(sandboxes.c.plan_id == plan_id)).rowcount > 0
+def drop(connection: Connection, row: SandboxRow) -> bool:
+    """Whether there was such a row, of that home."""
+    return connection.execute(delete(sandboxes).where(*_this(row))).rowcount > 0
+
+
+def _this(row: SandboxRow) -> tuple[ColumnElement[bool], ...]:
+    # guard: what another machine has registered since is not this one's
+    return sandboxes.c.plan_id == row.plan_id, sandboxes.c.home.is_not_distinct_from(row.home)
 
 
 def _row(values: dict[str, object]) -> SandboxRow:
@@ -82,4 +93,6 @@ def _row(values: dict[str, object]) -> SandboxRow:
         resource=Path(details["resource"]),
         size_bytes=int(details["size_bytes"]),
         created_at=moment(int(str(values["created_at"]))),
+        home=None if values["home"] is None else str(values["home"]),
+        remote=details.get("remote"),
     )

@@ -71,6 +71,9 @@ class _SandboxMending:
     def rows(self) -> Sequence[SandboxRow]:
         return self._registry.rows()
 
+    def taken_over(self) -> frozenset[str]:
+        return self._registry.taken_over()
+
     def remove(self, plan_id: str) -> None:
         """As the registry does it. `SandboxBusy` for one that is to be spared."""
         if _is_precious(self._container, self._registry.row(plan_id)):  # guard: never what holds work

@@ -1,0 +1,129 @@
+"""Joins what plans on git remotes need: mirrors, sandboxes any machine can make again, applies by a push.
+
+Plans on directories go through the same parts, which leave them to those that they always had.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from cleveragents.application.plan_parts import Foundations, PlanParts
+    from cleveragents.application.ports.checkpoints import Fence
+    from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.infrastructure.apply.applier import TreeApplier
+    from cleveragents.infrastructure.apply.journal import Entry
+    from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
+    from cleveragents.infrastructure.remote.applier import AnyApplier
+    from cleveragents.infrastructure.remote.bases import ResourceDirectories
+    from cleveragents.infrastructure.remote.contents import KeepingChangesets, SqlContents
+    from cleveragents.infrastructure.remote.mirror import Mirrors
+    from cleveragents.infrastructure.remote.sandboxes import RemoteSandboxes
+
+__all__ = ["RemoteParts"]
+
+
+class RemoteParts:
+    """The parts of one process. Any thread may ask for any part; each is made anew, as the plan engine's."""
+
+    def __init__(self, container: Foundations, parts: PlanParts) -> None:
+        self._container = container
+        self._parts = parts
+
+    @property
+    def mirrors(self) -> Mirrors:
+        from cleveragents.infrastructure.remote.mirror import Mirrors
+
+        return Mirrors(self._container.state_directory / "mirrors")
+
+    @property
+    def directories(self) -> ResourceDirectories:
+        """Where resources of plans are on this machine."""
+        from cleveragents.infrastructure.remote.bases import ResourceDirectories
+
+        return ResourceDirectories(self._container.database, self.mirrors)
+
+    @property
+    def contents(self) -> SqlContents:
+        from cleveragents.infrastructure.remote.contents import SqlContents
+
+        return SqlContents(self._container.database)
+
+    @property
+    def sandboxes(self) -> RemoteSandboxes:
+        from cleveragents.infrastructure.remote.sandboxes import RemoteSandboxes, TakeOver
+
+        container = self._container
+        take_over = TakeOver(
+            self._parts.plans.get, self.directories, self.contents, container.changesets, self._calls
+        )
+        return RemoteSandboxes(
+            container.database,
+            container.state_directory / "sandboxes",
+            take_over,
+            quota_bytes=container.settings.sandbox.quota_bytes,
+            clock=container.clock,
+            identifiers=container.identifiers,
+            faults=container.faults,
+            durability=container.settings.database.durability,
+            home=container.home,
+        )
+
+    def changesets(self, sandbox: Sandbox | None = None) -> KeepingChangesets:
+        """Changesets that keep contents of plans on remotes, which are in that sandbox, or in the plan's."""
+        from cleveragents.infrastructure.remote.contents import KeepingChangesets
+
+        def sandbox_of(changeset_id: str) -> Sandbox | None:
+            from cleveragents.domain.remote import remote_of
+
+            plan = self._parts.plans.get(self._container.changesets.get(changeset_id).plan_id)
+            if remote_of(plan.resource) is None:
+                return None
+            return sandbox or self.sandboxes.open(plan.id)
+
+        return KeepingChangesets(self._container.changesets, self.contents, sandbox_of)
+
+    @property
+    def applier(self) -> AnyApplier:
+        from cleveragents.infrastructure.apply.journal import ApplyJournal
+        from cleveragents.infrastructure.remote.applier import AnyApplier, RemoteApplier
+        from cleveragents.infrastructure.remote.push import RemoteEngine
+
+        container, plans = self._container, self._parts.plans
+        journal = ApplyJournal(container.database, container.identifiers, container.clock, self._conclude)
+        engine = RemoteEngine(journal, self.mirrors, container.identifiers, container.faults, container.home)
+        remotes = RemoteApplier(engine, plans.get, self.directories.base)
+        return AnyApplier(self._tree_applier(), remotes, lambda plan_id: plans.get(plan_id).resource)
+
+    def _tree_applier(self) -> TreeApplier:
+        from cleveragents.infrastructure.apply.applier import TreeApplier
+
+        return TreeApplier(
+            self._container.database,
+            self._container.identifiers,
+            self._container.clock,
+            faults=self._container.faults,
+            durability=self._container.settings.database.durability,
+            conclusion=self._conclude,
+        )
+
+    def _calls(self, fence: Fence | None) -> SqlCallStore:
+        from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
+
+        return SqlCallStore(self._container.database, self._container.identifiers, fence=fence)
+
+    def _conclude(self, connection: Connection, entry: Entry, done: bool) -> None:
+        """Moves the plan in the transaction in which its apply or undo ends."""
+        from cleveragents.domain.plan import Phase, PlanState
+        from cleveragents.errors import UnknownPlan
+
+        if not done:
+            return  # who applied it says why it was not; after a crash, `PlanApply.settle` does
+        state = PlanState.APPLIED if entry.kind == "apply" else PlanState.UNDONE
+        plans = self._parts.plans
+        with suppress(UnknownPlan):  # it was deleted while it was undone
+            plan = plans.get_in(connection, entry.plan_id)
+            plans.move_in(connection, plan, (Phase.APPLY, state), now=self._container.clock.now())

@@ -1,0 +1,102 @@
+"""Machines that share a database and a remote: each a state directory of its own, with the real parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cleveragents.application.container import Container
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.plan_run import PlanRun, kind_of_plan
+from cleveragents.domain.job import NewJob, WorkerIdentity
+from cleveragents.domain.json_value import FrozenObject
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.strategy import Strategy, StrategyStep
+from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.interfaces.demo.story import demo_settings
+from tests.plan_bench import BenchParts
+from tests.remotes import Remote
+
+__all__ = ["Machine", "machine", "machine_settings"]
+
+
+def machine_settings(directory: Path, url: str) -> Settings:
+    """Its own state directory, everybody's database."""
+    facts = msgspec.to_builtins(demo_settings(directory))
+    return msgspec.convert({**facts, "database": {"url": url}}, Settings)
+
+
+class Machine:
+    """One of several; what it runs is run when a test says so."""
+
+    def __init__(self, directory: Path, url: str, *, faults: FaultPoints | None = None) -> None:
+        self.container = Container(machine_settings(directory, url), faults=faults)
+        self.parts = BenchParts(self.container)
+        self.strategies: dict[str, Strategy] = {}
+
+    def plan(
+        self, remote: Remote, *steps: StrategyStep, request: Mapping[str, Any] | None = None, **facts: Any
+    ) -> Plan:
+        """A plan on the remote, with a job queued for it."""
+        new = NewPlan("a goal", "tests/steps", remote.resource, FrozenObject(request or {}))
+        plan = self.parts.lifecycle.create(new)
+        self.strategies[plan.id] = Strategy(steps, **{"profile": "full-auto", **facts})
+        return plan
+
+    def knows(self, other: Machine) -> None:
+        """What the other's plans are to do."""
+        self.strategies.update(other.strategies)
+
+    def handler(self) -> PlanRun:
+        return replace(self.parts.run(), make_strategy=lambda plan: self.strategies[plan.id])
+
+    def claimed(self, plan: Plan, kind: str | None = None) -> AsyncJob:
+        """The plan's job, as a worker here has it that took it from whoever had it."""
+        jobs, now = self.container.jobs, self.container.clock.now()
+        owner = WorkerIdentity(self.container.home, "nowhere", 1, 1)
+        job = jobs.claim(owner, [kind or kind_of_plan(plan.root)], now=now)
+        assert job is not None
+        return AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, CancellationToken(), {})
+
+    def apply_job(self, plan: Plan) -> AsyncJob:
+        kind = f"apply:{plan.id}"
+        now = self.container.clock.now()
+        self.container.jobs.submit(NewJob(kind, {"plan_id": plan.id}, max_attempts=10), now=now)
+        return self.claimed(plan, kind)
+
+    def lose(self, job: AsyncJob) -> None:
+        """Its worker is taken for dead: somebody else may have the job."""
+        from cleveragents.domain.job import JobState, Outcome
+
+        outcome = Outcome(JobState.QUEUED)
+        self.container.jobs.finish(job.id, job.fence, outcome, now=self.container.clock.now())
+
+    def run(self, job: AsyncJob) -> Plan:
+        self.handler()(job)
+        return self.now(str(job.payload["plan_id"]))
+
+    def now(self, plan_id: str) -> Plan:
+        return self.parts.plans.get(plan_id)
+
+    def apply(self, plan: Plan, job: AsyncJob | None = None) -> Plan:
+        fence = None if job is None else Fence(job.id, job.fence)
+        return self.parts.apply.apply(self.now(plan.id), CancellationToken(), fence=fence)[0]
+
+    def diff(self, plan: Plan) -> str:
+        return self.parts.result.diff(self.now(plan.id), self.parts.sandboxes.open(plan.id)).decode()
+
+
+@contextmanager
+def machine(directory: Path, url: str, **facts: Any) -> Iterator[Machine]:
+    with ExitStack() as closing:
+        made = Machine(directory, url, **facts)
+        closing.enter_context(made.container)
+        yield made
