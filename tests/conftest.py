@@ -26,6 +26,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
+    "crash/test_streams",
+    "unit/test_server_stream",
     "browser/",
     "contracts/test_applier",
     "contracts/test_command_runner",

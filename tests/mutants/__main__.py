@@ -137,7 +137,18 @@ CONTEXT = [
 
 # Quick ones first: a mutant is over at its first failure.
 TESTS: dict[str, list[str]] = {
+    "application/services/output_recorder.py": [f"{UNIT}output_recorder.py"],
+    "domain/redaction_in_pieces.py": [f"{UNIT}redaction_in_pieces.py"],
+    "infrastructure/persistence/sql_plan_output.py": [f"{CONTRACTS}plan_output.py"],
+    "interfaces/server/frames.py": [f"{RACES}streams.py"],
+    "interfaces/server/hub.py": [f"{RACES}streams.py"],
+    "interfaces/server/stream.py": [f"{RACES}streams.py"],
     "application/actor_parts.py": [f"{UNIT}cli_goals.py"],
+    "infrastructure/jobs/temporal/connection.py": ["tests/contracts/test_job_engine.py"],
+    "infrastructure/jobs/temporal/worker.py": [
+        "tests/crash/test_temporal.py",
+        "tests/unit/test_temporal_worker.py",
+    ],
     "application/scope.py": [f"{UNIT}container.py", f"{RACES}container.py"],
     "application/services/acms_pipeline.py": PIPELINE,
     "application/services/actor_tools.py": [f"{UNIT}guards_actors.py", f"{UNIT}actor_tools.py"],

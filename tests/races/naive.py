@@ -38,6 +38,7 @@ from tests.races.naive_plan_store import (
     UnheldCheckStore,
     UnversionedPlanStore,
 )
+from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
 from tests.races.naive_tree import LookThenSpawnPlanStore
 from tests.races.naive_wake_up import LookThenWaitQueue, MovedLaterQueue
 from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
@@ -77,5 +78,8 @@ NAIVE: tuple[type, ...] = (
     MovedLaterQueue,
     NaivePart,
     LookThenBuildIndex,
+    LiveOnlyStream,
+    ReadThenSubscribeStream,
+    SubscribeThenReadStream,
 )
 """All of them, those of our own making included."""
