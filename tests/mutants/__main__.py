@@ -346,7 +346,17 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/models/retrying.py": MODELS,
     "infrastructure/models/script.py": MODELS,
     "infrastructure/models/tokens.py": MODELS,
-    "infrastructure/persistence/claimable_jobs.py": [f"{CONTRACTS}job_bounds.py"],
+    "infrastructure/persistence/claimable_jobs.py": [
+        f"{CONTRACTS}job_lanes.py",
+        f"{CONTRACTS}job_bounds.py",
+    ],
+    "infrastructure/persistence/sql_job_store.py": [f"{CONTRACTS}job_lanes.py"],
+    "infrastructure/persistence/job_locks.py": [f"{CONTRACTS}job_lanes.py", f"{CONTRACTS}job_bounds.py"],
+    "application/services/shared_jobs.py": [
+        f"{UNIT}shared_jobs.py",
+        "tests/crash/test_shared_workers.py",
+    ],
+    "application/services/worker_reports.py": [f"{UNIT}worker_parts.py"],
     "infrastructure/persistence/checkpoint_rows.py": [*reversed(CHECKPOINTS)],
     "infrastructure/persistence/database.py": STORE,
     "infrastructure/persistence/group_commit.py": STORE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
@@ -22,7 +21,7 @@ class EmbeddedJobEngine:
 
     Thread safety:
         Owner: who made it; any thread may call any method. Who made the workers closes them.
-        Lock: `_lock` guards the list of workers that run here, for a look or an append.
+        Lock: none; the list of workers is only appended to, and looked at as a copy, each in one step.
         Guarantee: what `submit` returned is kept, and some worker runs it in the end; each attempt has a
             fence of its own, and what an earlier one writes is refused.
     Cancel safety: an interrupted `drain` may be called again.
@@ -40,7 +39,6 @@ class EmbeddedJobEngine:
         self._clock = clock
         self._make_worker = make_worker
         self._queue_bound = queue_bound
-        self._lock = threading.Lock()
         self._workers: list[AsyncWorker] = []
 
     @property
@@ -72,8 +70,7 @@ class EmbeddedJobEngine:
 
     def run_worker(self, request: WorkerRequest) -> AsyncWorker:
         worker = self._make_worker(request)
-        with self._lock:
-            self._workers.append(worker)
+        self._workers.append(worker)
         worker.start()
         return worker
 
@@ -85,6 +82,9 @@ class EmbeddedJobEngine:
         left = [worker.drain(max(0.0, deadline - self._clock.monotonic())) for worker in workers]
         return all(left)
 
+    def close(self) -> None:
+        for worker in self._running():
+            worker.close()
+
     def _running(self) -> Sequence[AsyncWorker]:
-        with self._lock:
-            return tuple(self._workers)
+        return tuple(self._workers)

@@ -1,0 +1,250 @@
+"""Jobs of a shared queue: plans are concluded without a terminal, applies and undoes are done once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
+from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.strategy import Strategy
+from cleveragents.errors import Cancelled, PlanError, StalePlan
+from tests.applying import git
+from tests.crash.programs.shared_worker import shared_plan
+from tests.plan_bench import PlanBench, check, edit, plan_bench, write
+
+ANN = WorkerIdentity("ann", "another machine", 1, 1)
+APPLIED = (Phase.APPLY, PlanState.APPLIED)
+
+
+class Desk:
+    """A bench whose jobs are run by hand, as a worker would."""
+
+    def __init__(self, bench: PlanBench) -> None:
+        self.bench = bench
+        self.said: list[str] = []
+        self.ended: list[str] = []
+        watched = Watched(lambda plan, line: self.said.append(line), self.ended.append)
+        self.apply = ApplyJob(bench.parts, watched)
+        self.undo = UndoJob(bench.parts, watched)
+        self.run = PlanJob(bench.handler(), bench.parts, watched)
+
+    def plan(self, *steps: object, profile: str = "full-auto", **request: object) -> Plan:
+        facts = {name: request.pop(name) for name in ("checks",) if name in request}
+        plan = shared_plan(self.bench, **request)
+        self.bench.strategies[plan.id] = Strategy(
+            steps or (write("made.txt", "made\n"),), **facts, profile=profile
+        )
+        return plan
+
+    def now(self, plan: Plan) -> Plan:
+        return self.bench.now(plan)
+
+    def asked(self, kind: str, plan: Plan, **payload: object) -> AsyncJob:
+        """A claimed job that somebody asked for."""
+        new = NewJob(f"{kind}:{plan.id}", {"plan_id": plan.id, "by": "ada", **payload}, queue="plans")
+        self.bench.container.jobs.submit(new, now=self.bench.container.clock.now())
+        return self.claimed()
+
+    def claimed(self, token: CancellationToken | None = None) -> AsyncJob:
+        kinds = ["plan", "apply", "undo"]
+        now = self.bench.container.clock.now()
+        job = self.bench.container.jobs.claim(ANN, kinds, now=now, queue="plans")
+        assert job is not None
+        return view(job, token)
+
+    def given_back(self, job: AsyncJob) -> AsyncJob:
+        """The next attempt at it."""
+        now = self.bench.container.clock.now()
+        self.bench.container.jobs.finish(job.id, job.fence, Outcome(JobState.QUEUED), now=now)
+        return self.claimed()
+
+    def done(self, *steps: object, **request: object) -> Plan:
+        plan = self.plan(*steps, **{"apply": "review", **request})
+        self.run(self.claimed())
+        return self.now(plan)
+
+
+def view(job: Job, token: CancellationToken | None = None) -> AsyncJob:
+    return AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, token or CancellationToken(), {})
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    with plan_bench(tmp_path, isolation="off") as bench:
+        yield Desk(bench)
+
+
+# ── plans ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("profile", "asked", "applied"),
+    [
+        ("full-auto", None, True),
+        ("full-auto", "review", False),
+        ("review", "auto", True),
+        ("review", None, False),
+    ],
+)
+def test_a_result_is_applied_by_itself_if_policy_or_user_say_so(
+    desk: Desk, profile: str, asked: str | None, applied: bool
+) -> None:
+    plan = desk.plan(profile=profile, **({} if asked is None else {"apply": asked}))
+    told = desk.run(desk.claimed())
+    after = desk.now(plan)
+    assert (after.standing == APPLIED) is applied
+    assert told == {"plan": plan.id, "phase": after.phase.value, "state": after.state.value}
+    assert (desk.bench.repository / "made.txt").exists() is applied
+    assert desk.ended == [plan.id]
+
+
+def test_a_result_whose_check_failed_is_not_applied_and_the_job_is_done(desk: Desk) -> None:
+    plan = desk.plan(checks=(check("false"),), apply="auto")
+    desk.run(desk.claimed())
+    assert desk.now(plan).phase is Phase.EXECUTE
+    assert not (desk.bench.repository / "made.txt").exists()
+
+
+def test_who_has_lost_the_plan_does_not_apply_it(desk: Desk) -> None:
+    plan = desk.plan(apply="auto")
+    job = desk.claimed()
+    lost = PlanJob(
+        lambda job: (desk.bench.handler()(job), job.token.cancel("lease"))[0],
+        desk.run.parts,
+        desk.run.watched,
+    )
+    with pytest.raises(Cancelled):
+        lost(job)
+    assert desk.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+
+
+def test_a_job_that_is_not_the_plan_s_any_more_concludes_nothing(desk: Desk) -> None:
+    plan = desk.plan(apply="auto")
+    renewed = desk.bench.parts.lifecycle.resume(plan, model="openai/other")
+    desk.run(desk.claimed())
+    assert desk.now(plan) == renewed
+    desk.run(desk.claimed())
+    assert desk.now(plan).standing == APPLIED
+
+
+def test_an_apply_that_its_worker_had_to_give_back_is_made_by_the_next(desk: Desk) -> None:
+    plan = desk.plan(apply="auto")
+    token = CancellationToken()
+    job = desk.claimed(token)
+    answer = desk.bench.handler()(job)
+    assert answer["state"] == "complete"
+    token.cancel("the worker shuts down")
+    with pytest.raises(Cancelled):
+        desk.bench.parts.apply.apply(desk.now(plan), token)
+    assert desk.now(plan).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    desk.run(desk.given_back(job))
+    assert desk.now(plan).standing == APPLIED
+
+
+def test_what_stood_in_the_way_of_an_earlier_attempt_is_not_tried_again(desk: Desk) -> None:
+    plan = desk.plan(edit("b.txt", "alpha", "beta"), apply="auto")
+    job = desk.claimed()
+    desk.bench.handler()(job)
+    (desk.bench.repository / "b.txt").write_text("mine\n")
+    with pytest.raises(PlanError):
+        desk.apply.applied(job, desk.now(plan))
+    constrained = desk.now(plan)
+    assert constrained.state is PlanState.CONSTRAINED
+    desk.run(desk.given_back(job))
+    assert desk.now(plan) == constrained
+
+
+def test_an_interrupted_apply_that_meets_a_conflict_leaves_that_to_the_plan(desk: Desk) -> None:
+    plan = desk.plan(edit("b.txt", "alpha", "beta"), apply="auto")
+    job = desk.claimed()
+    desk.bench.handler()(job)
+    stopped = CancellationToken()
+    stopped.cancel("the worker shuts down")
+    with pytest.raises(Cancelled):
+        desk.bench.parts.apply.apply(desk.now(plan), stopped)
+    (desk.bench.repository / "b.txt").write_text("mine\n")
+    assert desk.run(desk.given_back(job))["state"] == "constrained"
+    assert "b.txt" in str(desk.now(plan).error)
+
+
+# ── applies and undoes ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_result_is_applied_with_a_commit_and_undone_again(desk: Desk) -> None:
+    plan = desk.done()
+    assert desk.apply(desk.asked("apply", plan, commit="Make it"))["state"] == "applied"
+    assert git(desk.bench.repository, "log", "-1", "--format=%s") == "Make it"
+    assert desk.undo(desk.asked("undo", plan, commit=None))["state"] == "undone"
+    assert not (desk.bench.repository / "made.txt").exists()
+
+
+def test_what_is_applied_or_undone_already_is_a_success_and_is_not_done_again(desk: Desk) -> None:
+    plan = desk.done()
+    for _ in range(2):
+        assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
+    (desk.bench.repository / "made.txt").write_text("mine now\n")
+    assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
+    assert desk.bench.text("made.txt") == "mine now\n"
+    (desk.bench.repository / "made.txt").write_text("made\n")
+    for _ in range(2):
+        assert desk.undo(desk.asked("undo", plan))["state"] == "undone"
+
+
+def test_an_apply_that_was_killed_before_it_touched_anything_is_made_again(desk: Desk) -> None:
+    plan = desk.done()
+    now = desk.bench.container.clock.now()
+    for state in (PlanState.QUEUED, PlanState.PROCESSING):
+        plan = desk.bench.parts.plans.move(plan, (Phase.APPLY, state), now=now)
+    assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
+
+
+@pytest.mark.parametrize("what", ["apply", "undo"])
+def test_a_conflict_fails_the_job_for_good_and_is_said(desk: Desk, what: str) -> None:
+    plan = desk.done(edit("b.txt", "alpha", "beta"))
+    if what == "undo":
+        desk.apply(desk.asked("apply", plan))
+    (desk.bench.repository / "b.txt").write_text("mine\n")
+    job = desk.asked(what, plan)
+    with pytest.raises(PlanError, match=r"b\.txt"):
+        getattr(desk, what)(job)
+    assert "b.txt" in desk.said[-1]
+    assert desk.ended[-1] == plan.id
+    assert desk.bench.text("b.txt") == "mine\n"
+
+
+@pytest.mark.parametrize("what", ["apply", "undo"])
+def test_a_cancelled_apply_or_undo_touches_nothing(desk: Desk, what: str) -> None:
+    plan = desk.done()
+    if what == "undo":
+        desk.apply(desk.asked("apply", plan))
+    before = desk.now(plan)
+    job = desk.asked(what, plan)
+    job.token.cancel("not wanted")
+    with pytest.raises(Cancelled):
+        getattr(desk, what)(job)
+    assert desk.now(plan) == before
+
+
+@pytest.mark.parametrize("what", ["apply", "undo"])
+def test_a_plan_that_somebody_else_has_in_hand_is_looked_at_again_by_the_next_attempt(
+    desk: Desk, what: str
+) -> None:
+    plan = desk.done()
+    if what == "undo":
+        desk.apply(desk.asked("apply", plan))
+
+    def moved(plan: Plan, *_: object, **__: object) -> object:
+        raise StalePlan(plan.id, plan.version)
+
+    busy = SimpleNamespace(settle=lambda: None, apply=moved, undo=moved)
+    handler = (ApplyJob if what == "apply" else UndoJob)(
+        SimpleNamespace(plans=desk.bench.parts.plans, apply=busy), Watched()
+    )
+    with pytest.raises(StalePlan):
+        handler(desk.asked(what, plan))
