@@ -65,6 +65,7 @@ ENGINE = (
     "unit/test_cli_plan_conflicts",
     "unit/test_cli_plans",
     "unit/test_cli_projects",
+    "unit/test_server_plans",
     "unit/test_server_routes",
     "unit/test_server_schema",
     "unit/test_cli_run_",
@@ -82,6 +83,7 @@ ENGINE = (
     "unit/test_plan_checking",
     "unit/test_plan_context",
     "unit/test_plan_correction",
+    "unit/test_plan_deciding",
     "unit/test_plan_decisions",
     "unit/test_plan_edits_by_hand",
     "unit/test_plan_pausing",
@@ -96,6 +98,7 @@ ENGINE = (
     "unit/test_sub_plans",
     "unit/test_server_secrets",
     "unit/test_server_serving",
+    "unit/test_server_uploads",
     "unit/test_tools_command",
     "unit/test_tools_search",
 )

@@ -61,6 +61,12 @@ class PlanServer:
         arguments = {"argv": ["sh", "-c", script]}
         return self.make(action="builtin/command", arguments=arguments, **{"profile": "full-auto", **body})
 
+    def asking(self, word: str, **body: Any) -> Json:
+        """A plan that waits for leave to put another word in its place, wherever it is."""
+        arguments = {"pattern": word, "replacement": word.upper()}
+        made = self.make(action="builtin/replace", arguments=arguments, **{"profile": "manual", **body})
+        return self.rested(made)
+
     def get(self, path: str, /, **query: Any) -> Any:
         answer = self.bench.viewer.get(f"/api{path}", params=query)
         assert answer.status_code == 200, answer.text
@@ -73,12 +79,13 @@ class PlanServer:
 
     def rested(self, plan: Mapping[str, Any]) -> Json:
         """The account, once nobody works at the plan any more."""
-        until(lambda: self.get(f"/plans/{plan['id']}")["state"] in _RESTS)
+        # Asked of the store, which takes no git.
+        until(lambda: self.parts.plans.get(plan["id"]).state.value in _RESTS)
         return dict(self.get(f"/plans/{plan['id']}"))
 
     def done(self, job: Mapping[str, Any]) -> Json:
         """The account of a job, once it has ended."""
-        until(lambda: self.get(f"/jobs/{job['id']}")["state"] in ("succeeded", "failed", "cancelled"))
+        until(lambda: self.bench.container.jobs.get(job["id"]).state.ended)
         return dict(self.get(f"/jobs/{job['id']}"))
 
 

@@ -432,6 +432,11 @@ TESTS: dict[str, list[str]] = {
     ],
     "interfaces/desk/spending.py": [f"{UNIT}cli_goals.py"],
     "interfaces/cli/plan_ending.py": [f"{UNIT}guards_cli.py", f"{UNIT}cli_run_background.py"],
+    "interfaces/desk/applying.py": [f"{UNIT}server_plans_deciding.py"],
+    "interfaces/desk/deciding.py": [f"{UNIT}server_plans.py"],
+    "interfaces/desk/ending.py": [f"{UNIT}server_plans_deciding.py"],
+    "interfaces/desk/plan_files.py": [f"{UNIT}server_plans.py"],
+    "interfaces/desk/server_requests.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/desk/reviewing.py": [f"{UNIT}cli_left_out.py"],
     "interfaces/cli/plan_work.py": [
         f"{UNIT}cli_plans.py",

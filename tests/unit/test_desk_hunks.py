@@ -1,0 +1,81 @@
+"""Differences as programs read them: every line at its place, whatever it and its file look like."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleveragents.interfaces.desk.hunks import Hunk, hunks_by_path
+from tests.applying import git
+
+LINES = st.lists(
+    st.sampled_from(["", "-- a", "++ b", "@@ -1 +1 @@", "+x", "-y", "diff --git a/x b/x", "\\ none", "\r"]),
+    max_size=12,
+)
+
+
+def diff(directory: Path, *names: str) -> bytes:
+    said = git(directory, "diff", "--no-color", "--no-renames", "-U1", *names, check=False)
+    return f"{said}\n".encode("utf-8", "surrogateescape") if said else b""
+
+
+def replayed(before: Sequence[str], hunks: Sequence[Hunk]) -> list[str]:
+    """What comes of the lines before, if all that the hunks say is done to them."""
+    now = list(before)
+    for hunk in reversed(hunks):
+        old = [text for kind, _, _, text in hunk.lines if kind != "add"]
+        new = [text for kind, _, _, text in hunk.lines if kind != "remove"]
+        begins = hunk.old_start - 1 if old else hunk.old_start
+        assert now[begins : begins + len(old)] == old
+        now[begins : begins + len(old)] = new
+    return now
+
+
+@settings(max_examples=30)
+@given(before=LINES, after=LINES)
+def test_lines_that_look_like_headers_are_lines(before: list[str], after: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        for side, lines in (("old", before), ("new", after)):
+            (directory / side).write_text("".join(f"{line}\n" for line in lines), newline="")
+        found = hunks_by_path(diff(directory, "--no-index", "old", "new"))
+    hunks = found.get("new", [])
+    assert replayed(before, hunks) == after
+    for hunk in hunks:
+        numbers = [(old, new) for _, old, new, _ in hunk.lines]
+        olds = [old for old, _ in numbers if old is not None]
+        news = [new for _, new in numbers if new is not None]
+        assert olds == list(range(hunk.old_start, hunk.old_start + len(olds)))
+        assert news == list(range(hunk.new_start, hunk.new_start + len(news)))
+
+
+def test_files_are_found_by_their_names_however_git_spells_them(tmp_path: Path) -> None:
+    names = ["plain.txt", "with space.txt", 'quo"te\t.txt', "line\nbreak.txt", "größe.txt", "dir/deep.txt"]
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "config", "core.quotePath", "false")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("one\n")
+    git(tmp_path, "add", "-A")
+    (tmp_path / names[0]).unlink()
+    for name in names[1:]:
+        (tmp_path / name).write_text("two\n")
+    found = hunks_by_path(diff(tmp_path))
+    assert sorted(found) == sorted(names)
+    assert [line[0] for line in found["plain.txt"][0].lines] == ["remove"]
+
+
+def test_a_file_without_a_last_newline_keeps_what_follows_it(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("one")
+    git(tmp_path, "add", "-A")
+    (tmp_path / "a").write_text("two")
+    (tmp_path / "b").write_bytes(b"\xff\n")
+    found = hunks_by_path(diff(tmp_path))
+    assert [hunk.lines for hunk in found["a"]] == [[("remove", 1, None, "one"), ("add", None, 1, "two")]]
+    assert [line[3] for line in found["b"][0].lines] == ["one", "\\xff"]

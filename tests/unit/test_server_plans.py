@@ -1,0 +1,241 @@
+"""Plans over HTTP, with a worker in this process: made, run, reviewed, applied, undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.interfaces.desk.diffs import DiffBounds, diff_of
+from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
+from tests.applying import git
+from tests.server_plan_bench import PlanServer, plan_server
+
+SECRET = "sk-ant-api03-" + "Zq8" * 20
+ASKING = """\
+name: tests/asking
+type: graph
+state:
+  colour: {type: string}
+entry: colour
+nodes:
+  colour: {type: human, question: "Which colour?", output: colour, next: write}
+  write: {type: tool, tool: write, with: {path: told.txt, content: "${colour}"}, next: end}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    with plan_server(tmp_path_factory.mktemp("server"), sandbox__isolation="off") as server:
+        yield server
+
+
+def goal(server: PlanServer, path: str, *, old: str = "two", new: str = "2", **body: Any) -> dict[str, Any]:
+    """A plan whose actors change one file."""
+    model = server.script(
+        strategizes(steps({"title": "change it", "instructions": "so", "decisions": [1]})),
+        executes(answer(call("edit", path=path, old=old, new=new)), says("done")),
+        reviews(accept()),
+    )
+    return server.make(goal=f"change {path}", model=model, profile="full-auto", apply="review", **body)
+
+
+def test_a_plan_is_made_reviewed_applied_and_undone(server: PlanServer) -> None:
+    made = server.command(
+        "echo new > new.txt; echo no > unwanted.txt; sed -i s/alpha/ALPHA/ b.txt", apply="review"
+    )
+    assert (made["project"], made["resource_name"], made["request"]["by"]) == ("team", "shop", "operator")
+    plan = server.rested(made)
+    assert (plan["phase"], plan["state"], plan["needs"]) == ("execute", "complete", "review")
+    assert "apply" in plan["can"]
+    where = f"/plans/{plan['id']}"
+
+    reviewed = server.post(f"{where}/review", {"reject": ["unwanted.txt"]})
+    assert reviewed["left_out"] == ["unwanted.txt"]
+    files = {file["path"]: file for file in server.get(f"{where}/diff")["files"]}
+    assert {path: file["accepted"] for path, file in files.items()} == {
+        "b.txt": True,
+        "new.txt": True,
+        "unwanted.txt": False,
+    }
+    lines = [(line["kind"], line["text"]) for line in files["b.txt"]["hunks"][0]["lines"]]
+    assert lines == [("remove", "alpha"), ("add", "ALPHA")]
+    assert files["unwanted.txt"]["hunks"]  # who may take it in again sees it
+
+    job = server.done(server.post(f"{where}/apply", status=202))
+    assert (job["kind"], job["state"]) == (f"apply:{plan['id']}", "succeeded")
+    applied = server.rested(plan)
+    assert (applied["state"], applied["needs"]) == ("applied", None)
+    assert "undo" in applied["can"]
+    assert (server.repository / "b.txt").read_text() == "ALPHA\n"
+    assert not (server.repository / "unwanted.txt").exists()
+
+    server.done(server.post(f"{where}/undo", status=202))
+    assert server.get(where)["state"] == "undone"
+    assert not (server.repository / "new.txt").exists()
+    assert server.bench.operator.delete(f"/api{where}").status_code == 204
+    gone = server.bench.viewer.get(f"/api{where}")
+    assert (gone.status_code, gone.json()["code"]) == (404, "unknown-plan")
+
+
+def test_a_patch_is_what_git_takes(server: PlanServer, tmp_path: Path) -> None:
+    plan = server.rested(
+        server.command("sed -i s/three/THREE/ a.txt; printf '\\0\\1' > raw.bin", apply="review")
+    )
+    patch = server.bench.viewer.get(f"/api/plans/{plan['id']}/diff", params={"format": "patch"})
+    assert patch.headers["content-type"].startswith("text/x-diff")
+    (tmp_path / "it.patch").write_bytes(patch.content)
+    git(server.repository, "apply", "--check", str(tmp_path / "it.patch"))
+
+
+def test_what_actors_decided_did_and_spent_is_shown(server: PlanServer) -> None:
+    plan = server.rested(goal(server, "a.txt", limits={"steps": 50}))
+    where = f"/plans/{plan['id']}"
+    assert plan["state"] == "complete", plan["error"]
+    (decision,) = server.get(f"{where}/decisions")["items"]
+    assert (decision["kind"], decision["question"], decision["state"]) == ("decision", "How?", "active")
+    assert server.get(f"{where}/decisions/1")["steps"] == ["change it"]
+    assert server.bench.viewer.get(f"/api{where}/decisions/9").status_code == 404
+    actors = server.get(f"{where}/graph")["actors"]
+    assert [(one["actor"], one["role"]) for one in actors] == [
+        ("builtin/strategist", "strategize"),
+        ("builtin/executor", "execute"),
+        ("builtin/reviewer", "review"),
+    ]
+    assert actors[0]["edges"][0]["from"] == actors[0]["entry"]
+    assert actors[0]["running"] == []
+    budget = server.get(f"{where}/budget")
+    assert (budget["limits"]["steps"], budget["spent"]["steps"]) == (50, 4)
+    (listed,) = server.get(f"{where}/calls")["items"]
+    assert server.get(f"{where}/calls/1") == listed
+    assert server.bench.viewer.get(f"/api{where}/calls/9").json()["code"] == "unknown-checkpoint"
+
+
+def test_a_decision_is_corrected_after_looking_at_what_that_undoes(server: PlanServer) -> None:
+    plan = server.rested(goal(server, "a.txt", old="five", new="5"))
+    where = f"/plans/{plan['id']}"
+    preview = server.post(f"{where}/correct", {"decision": 1, "dry_run": True})
+    assert (preview["files"], preview["checkpoint"]) == (["a.txt"], 1)
+    assert server.get(where)["corrections"] == []
+    server.post(f"{where}/correct", {"decision": 1, "guidance": "think again"})
+    again = server.rested(plan)
+    assert [one["guidance"] for one in again["corrections"]] == ["think again"]
+    states = [one["state"] for one in server.get(f"{where}/decisions")["items"]]
+    assert "superseded" in states
+    assert server.post(f"{where}/correct", {"decision": 1}, 422)["code"] == "request-refused"
+    assert server.post(f"{where}/correct", {"dry_run": True}, 422)["code"] == "request-refused"
+    server.post(f"{where}/correct", {"guidance": "and mention it"})
+    assert server.rested(plan)["corrections"][-1]["decision"] is None
+
+
+def test_a_call_that_asks_is_approved_or_denied(server: PlanServer) -> None:
+    for verb, state in (("approve", "complete"), ("deny", "errored")):
+        plan = server.asking("four")
+        assert (plan["state"], plan["needs"]) == ("waiting", "approval")
+        assert {"approve", "deny", "cancel"} <= set(plan["can"])
+        where = f"/plans/{plan['id']}"
+        wrong = server.bench.operator.post(f"/api{where}/{verb}", json={"call": 7})
+        assert (wrong.status_code, wrong.json()["code"]) == (409, "plan-error")
+        server.post(f"{where}/{verb}", {"call": 1})
+        assert server.rested(plan)["state"] == state
+    assert server.get(where)["needs"] == "error"
+    assert server.post(f"{where}/reject")["state"] == "rejected"
+
+
+def test_a_question_is_answered(server: PlanServer) -> None:
+    place = server.repository / ".cleveragents" / "actors" / "asking.yaml"
+    place.parent.mkdir(parents=True)
+    place.write_text(ASKING)
+    trust = server.parts.trust
+    trust.give(server.repository, trust.survey(server.repository).files)
+    model = server.script(executes(says("x")))
+    plan = server.rested(
+        server.make(goal="ask", actor="tests/asking", model=model, profile="full-auto", apply="review")
+    )
+    assert (plan["needs"], plan["waiting_for"]["what"]) == ("question", "Which colour?"), plan["error"]
+    assert "answer" in plan["can"]
+    server.post(f"/plans/{plan['id']}/answer", {"text": "red"})
+    done = server.rested(plan)
+    told = server.get(f"/plans/{plan['id']}/files", path="told.txt")
+    assert (done["state"], told["content"]) == ("complete", "red")
+    assert server.get(f"/plans/{plan['id']}/files", path="told.txt", side="before")["exists"] is False
+
+
+def test_a_plan_that_has_spent_its_budget_goes_on_with_a_larger_one(server: PlanServer) -> None:
+    plan = server.rested(goal(server, "a.txt", old="six", new="6", limits={"steps": 2}))
+    where = f"/plans/{plan['id']}"
+    assert (plan["state"], plan["needs"]) == ("waiting", "budget")
+    assert {"budget", "resume"} <= set(plan["can"])
+    assert server.post(f"{where}/budget", {"steps": 1}, 422)["code"] == "request-refused"
+    assert server.post(f"{where}/budget", {"steps": 20})["limits"]["steps"] == 20
+    assert server.rested(plan)["state"] == "complete"
+
+
+def test_a_conflict_shows_in_the_plan_and_nothing_is_touched(server: PlanServer) -> None:
+    plan = server.rested(server.command("echo planned > folder/c.txt", apply="review"))
+    (server.repository / "folder" / "c.txt").write_text("somebody's\n")
+    job = server.done(server.post(f"/plans/{plan['id']}/apply", status=202))
+    refused = server.get(f"/plans/{plan['id']}")
+    assert (job["state"], refused["state"], refused["needs"]) == ("failed", "constrained", "conflict")
+    assert "folder/c.txt" in refused["error"]
+    assert (server.repository / "folder" / "c.txt").read_text() == "somebody's\n"
+    assert {"apply", "reject", "review"} <= set(refused["can"])
+    # Once nothing stands in the way it is applied, by a second job for the same plan.
+    (server.repository / "folder" / "c.txt").write_text("gamma\n")
+    assert server.done(server.post(f"/plans/{plan['id']}/apply", status=202))["state"] == "succeeded"
+
+
+def test_a_rollback_takes_calls_back_and_a_resume_makes_them_again(server: PlanServer) -> None:
+    plan = server.rested(goal(server, "a.txt", old="seven", new="7"))
+    back = server.post(f"/plans/{plan['id']}/rollback", {"checkpoint": 1})
+    assert (back["files_changed"], back["calls"][0]["state"]) == (0, "reverted")
+    assert "resume" in back["can"]
+    server.post(f"/plans/{plan['id']}/resume")
+    assert server.rested(plan)["files_changed"] == 1
+    assert (
+        server.post(f"/plans/{plan['id']}/rollback", {"checkpoint": 99}, 404)["code"] == "unknown-checkpoint"
+    )
+
+
+def test_files_are_read_only_where_the_plan_changed_them(server: PlanServer) -> None:
+    script = f"echo 'key = \"{SECRET}\"' > key.txt; head -c 2000000 /dev/zero | tr '\\0' a > big.txt"
+    plan = server.rested(server.command(script, apply="review"))
+    where = f"/plans/{plan['id']}"
+    for path in ("../state/state.db", "/etc/passwd", ".git/config", "a.txt", "key.txt/"):
+        refused = server.bench.viewer.get(f"/api{where}/files", params={"path": path})
+        assert refused.status_code == 404, path
+    big = server.get(f"{where}/files", path="big.txt")
+    assert (big["truncated"], big["size"], len(big["content"])) == (True, 2_000_000, 1 << 20)
+    assert SECRET not in server.get(f"{where}/files", path="key.txt")["content"]
+    assert SECRET not in str(server.get(f"{where}/diff"))
+
+
+def test_a_difference_is_bounded_and_says_so(server: PlanServer) -> None:
+    plan = server.rested(
+        server.command("seq 30 > many.txt; echo x > one.txt; printf '\\0' > raw", apply="review")
+    )
+    found = server.parts.plans.get(plan["id"])
+    bounded: Any = diff_of(server.parts, found, DiffBounds(lines_of_file=10))
+    cut = {file["path"]: (file["truncated"], bool(file["hunks"])) for file in bounded["files"]}
+    assert cut == {"many.txt": (True, False), "one.txt": (False, True), "raw": (False, False)}
+    assert bounded["truncated"] is True
+    few: Any = diff_of(server.parts, found, DiffBounds(files=1))
+    assert [file["path"] for file in few["files"]] == ["many.txt"]
+    assert few["truncated"] is True
+    whole: Any = diff_of(server.parts, found)
+    assert whole["truncated"] is False
+
+
+def test_a_plan_of_the_command_line_is_seen_and_not_run_here(server: PlanServer) -> None:
+    plan = server.parts.lifecycle.create(NewPlan("by hand", "builtin/command", str(server.repository)))
+    shown = server.get(f"/plans/{plan.id}")
+    assert (shown["project"], shown["can"]) == (None, ["cancel"])
+    refused = server.post(f"/plans/{plan.id}/resume", status=409)
+    assert "agents plan show" in refused["detail"]
+    assert (
+        server.post(f"/plans/{plan.id}/cancel", {"reason": "enough"})["error"]
+        == "cancelled: enough (operator)"
+    )

@@ -1,0 +1,215 @@
+"""Who may do what to plans over HTTP, and who of several was first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.domain.json_value import FrozenObject
+from cleveragents.domain.plan import PlanState
+from tests.server_plan_bench import PlanServer, plan_server, until
+
+COMMAND = {"action": "builtin/command", "arguments": {"argv": ["true"]}, "resource": "shop"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    with plan_server(tmp_path_factory.mktemp("server"), sandbox__isolation="off") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    """One without a worker."""
+    with plan_server(tmp_path_factory.mktemp("idle"), works=False) as server:
+        yield server
+
+
+def at_once(*asks: Callable[[], httpx.Response]) -> list[httpx.Response]:
+    """All of it from threads of their own, that begin together."""
+    ready = threading.Barrier(len(asks))
+    answers: list[httpx.Response | None] = [None] * len(asks)
+
+    def ask(place: int) -> None:
+        ready.wait(30)
+        answers[place] = asks[place]()
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(len(asks))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    found = [answer for answer in answers if answer is not None]
+    assert len(found) == len(asks)
+    return found
+
+
+def posts(clients: Sequence[TestClient], *paths: str) -> list[httpx.Response]:
+    def ask(client: TestClient, path: str) -> Callable[[], httpx.Response]:
+        return lambda: client.post(f"/api{path}", json={})
+
+    return at_once(*(ask(client, path) for client, path in zip(clients, paths, strict=True)))
+
+
+def judged(answers: Sequence[httpx.Response]) -> list[tuple[int, str | None]]:
+    """Statuses and codes, the one that was done first."""
+    return sorted((answer.status_code, answer.json().get("code")) for answer in answers)
+
+
+@pytest.mark.parametrize("verbs", [("approve", "approve"), ("approve", "deny"), ("cancel", "cancel")])
+def test_of_two_that_decide_at_once_one_is_told_that_it_was_slower(
+    server: PlanServer, verbs: tuple[str, str]
+) -> None:
+    plan = server.asking("two")
+    clients = [server.bench.operator, server.bench.admin]
+    answers = posts(clients, *(f"/plans/{plan['id']}/{verb}" for verb in verbs))
+    assert judged(answers) == [(200, None), (409, "plan-error")]
+    (winner,) = [verb for verb, answer in zip(verbs, answers, strict=True) if answer.status_code == 200]
+    wanted = {"approve": "complete", "deny": "errored", "cancel": "cancelled"}[winner]
+    assert server.rested(plan)["state"] == wanted
+
+
+def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
+    plan = server.rested(server.command("echo once > once.txt", apply="review"))
+    where = f"/plans/{plan['id']}/apply"
+    answers = posts([server.bench.operator, server.bench.admin, server.bench.operator], where, where, where)
+    statuses = sorted(answer.status_code for answer in answers)
+    # Who comes when it is applied already is told that, and no job is made.
+    assert statuses == [202, 409, 409], [answer.text for answer in answers]
+    (job,) = [answer.json() for answer in answers if answer.status_code == 202]
+    assert server.done(job)["state"] == "succeeded"
+    again = server.post(where, status=409)
+    assert "applied already" in again["detail"]
+
+
+def test_a_plan_that_runs_is_stopped_and_a_second_cancel_says_so(server: PlanServer) -> None:
+    plan = server.command("touch begun; sleep 600")
+    where = f"/plans/{plan['id']}"
+    until(lambda: any(call["state"] == "started" for call in server.get(where)["calls"]))
+    server.post(f"{where}/cancel", {"reason": "enough"})
+    stopped = server.rested(plan)
+    assert (stopped["state"], stopped["error"]) == ("cancelled", "cancelled: enough (operator)")
+    assert stopped["can"] == ["delete"]
+    assert "already" in server.post(f"{where}/cancel", status=409)["detail"]
+
+
+def test_the_same_key_twice_makes_one_plan(idle: PlanServer) -> None:
+    before = len(idle.get("/plans")["items"])
+    key = {"Idempotency-Key": "make-it-once"}
+    first, second = (idle.bench.operator.post("/api/plans", json=COMMAND, headers=key) for _ in range(2))
+    assert first.json()["id"] == second.json()["id"]
+    assert len(idle.get("/plans")["items"]) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({**COMMAND, "resource": "elsewhere"}, "unknown-resource"),
+        ({**COMMAND, "resource": "/etc"}, "invalid-request"),
+        ({**COMMAND, "resource": "../shop"}, "invalid-request"),
+        ({"resource": "shop"}, "request-refused"),
+        ({"resource": "shop", "goal": "x", "arguments": {}}, "request-refused"),
+        ({**COMMAND, "invariants": [" "]}, "invalid-request"),
+        ({**COMMAND, "action": "builtin/nothing"}, "unknown-action"),
+        ({**COMMAND, "arguments": {"argv": 7}}, "invalid-arguments"),
+        ({**COMMAND, "actor": "/tmp/evil.yaml"}, "invalid-request"),
+        ({**COMMAND, "model": "openai/gpt-4.1"}, "request-refused"),
+        ({**COMMAND, "profile": "none"}, "configuration-error"),
+        ({**COMMAND, "queue": "mine"}, "invalid-request"),
+        ({**COMMAND, "limits": {"steps": 0}}, "invalid-request"),
+        ({"resource": "shop", "goal": "x"}, "configuration-error"),
+    ],
+)
+def test_what_cannot_be_a_plan_is_refused_and_none_is_made(
+    idle: PlanServer, body: dict[str, object], code: str
+) -> None:
+    before = len(idle.get("/plans", all=True)["items"])
+    answer = idle.bench.operator.post("/api/plans", json=body)
+    assert answer.json()["code"] == code, answer.text
+    assert answer.status_code == (404 if code.startswith("unknown") else 422)
+    assert len(idle.get("/plans", all=True)["items"]) == before
+
+
+def test_who_only_looks_changes_nothing(idle: PlanServer) -> None:
+    plan = idle.make(**{key: value for key, value in COMMAND.items() if key != "resource"})
+    where = f"/api/plans/{plan['id']}"
+    verbs = ("cancel", "resume", "approve", "deny", "apply", "undo", "reject")
+    bodies = {
+        "answer": {"text": "x"},
+        "budget": {"steps": 9},
+        "review": {"reject": ["a.txt"]},
+        "rollback": {"checkpoint": 1},
+        "resolve": {"path": "a.txt", "take": "ours"},
+        "correct": {"guidance": "x"},
+    }
+    asks = [(f"{where}/{verb}", bodies.get(verb, {})) for verb in (*verbs, *bodies)]
+    for path, body in [*asks, ("/api/plans", COMMAND)]:
+        assert idle.bench.viewer.post(path, json=body).status_code == 403, path
+        assert idle.bench.stranger.post(path, json=body).status_code == 401, path
+    assert idle.bench.viewer.delete(where).status_code == 403
+    assert idle.bench.stranger.get(where).status_code == 401
+    assert idle.get(f"/plans/{plan['id']}")["state"] == "queued"
+
+
+def test_a_plan_is_named_by_what_is_unambiguous_of_its_id(idle: PlanServer) -> None:
+    plan = idle.make(**{key: value for key, value in COMMAND.items() if key != "resource"})
+    assert idle.get(f"/plans/{plan['id'][-10:]}")["id"] == plan["id"]
+    assert idle.get(f"/plans/{plan['id'].lower()}")["id"] == plan["id"]
+    assert idle.bench.viewer.get("/api/plans/01").json()["code"] in ("ambiguous-plan", "unknown-plan")
+    assert idle.bench.viewer.get("/api/plans/..%2f..%2fetc").status_code in (404, 422)
+
+
+def test_lists_are_in_pieces_the_newest_first_and_can_be_narrowed(idle: PlanServer) -> None:
+    parts = idle.parts
+    made = [
+        parts.lifecycle.create(
+            NewPlan(f"goal {n}", "builtin/command", "/nowhere", FrozenObject({"project": "other"}))
+        )
+        for n in range(5)
+    ]
+    parts.lifecycle.cancel(made[0], "not wanted")
+    ids = [plan.id for plan in reversed(made)]
+    found: list[str] = []
+    after = None
+    while True:
+        piece = idle.get("/plans", project="other", limit=2, **({} if after is None else {"after": after}))
+        found += [row["id"] for row in piece["items"]]
+        after = piece["next"]
+        if after is None:
+            break
+    assert found == ids
+    gone = idle.get("/plans", project="other", state=PlanState.CANCELLED.value)["items"]
+    assert [row["id"] for row in gone] == [made[0].id]
+    assert idle.get("/plans", resource="shop", project="other")["items"] == []
+    assert idle.get("/plans", needs="approval")["items"] == []
+    assert [row["needs"] for row in idle.get("/plans", project="other")["items"]] == [None] * 5
+
+
+def test_work_that_would_be_lost_is_not_deleted_by_one_word(server: PlanServer) -> None:
+    plan = server.rested(server.command("echo kept > kept.txt", apply="review"))
+    where = f"/api/plans/{plan['id']}"
+    refused = server.bench.operator.delete(where)
+    assert (refused.status_code, refused.json()["code"]) == (409, "needs-human")
+    assert server.bench.operator.delete(where, params={"force": True}).status_code == 204
+    assert server.bench.viewer.get(where).status_code == 404
+
+
+def test_what_cannot_be_done_with_a_plan_now_is_a_conflict(idle: PlanServer) -> None:
+    plan = idle.make(**{key: value for key, value in COMMAND.items() if key != "resource"})
+    where = f"/plans/{plan['id']}"
+    for verb, body in (
+        ("approve", {}),
+        ("answer", {"text": "x"}),
+        ("apply", {}),
+        ("undo", {}),
+        ("reject", {}),
+        ("review", {"accept": ["a.txt"]}),
+    ):
+        assert idle.post(f"{where}/{verb}", body, 409)["code"] == "plan-error", verb
+    assert idle.bench.operator.delete(f"/api{where}").status_code == 409
+    assert idle.post(f"{where}/review", {}, 422)["code"] == "request-refused"
