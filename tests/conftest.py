@@ -33,6 +33,7 @@ ENGINE = (
     "contracts/test_command_runner",
     "contracts/test_command_terms",
     "contracts/test_mcp_servers",
+    "contracts/test_temporal_engine",
     "contracts/test_sandbox_starts",
     "contracts/test_sandboxes",
     "races/test_apply",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["temporal_program", "temporal_server"]
+__all__ = ["settle_sdk", "temporal_program", "temporal_server"]
 
 _SECONDS = 60.0
 
@@ -20,6 +20,14 @@ def temporal_program() -> str | None:
     """Where it is, if it is installed: beside the interpreter, or on the path."""
     beside = Path(sys.executable).parent / "temporal"
     return str(beside) if beside.exists() else shutil.which("temporal")
+
+
+def settle_sdk() -> None:
+    """Has the SDK make what it keeps as long as the process lives, once: a pair of sockets for signals. So
+    whoever counts descriptors begins with it."""
+    from temporalio.runtime import Runtime, TelemetryConfig
+
+    Runtime(telemetry=TelemetryConfig())
 
 
 @contextmanager

@@ -144,11 +144,11 @@ TESTS: dict[str, list[str]] = {
     "interfaces/server/hub.py": [f"{RACES}streams.py"],
     "interfaces/server/stream.py": [f"{RACES}streams.py"],
     "application/actor_parts.py": [f"{UNIT}cli_goals.py"],
-    "infrastructure/jobs/temporal/connection.py": ["tests/contracts/test_job_engine.py"],
-    "infrastructure/jobs/temporal/worker.py": [
         "tests/crash/test_temporal.py",
         "tests/unit/test_temporal_worker.py",
     ],
+    "infrastructure/jobs/temporal/connection.py": [f"{CONTRACTS}temporal_engine.py"],
+    "infrastructure/jobs/temporal/worker.py": [f"{CONTRACTS}temporal_engine.py", "tests/crash/test_temporal.py"],
     "application/scope.py": [f"{UNIT}container.py", f"{RACES}container.py"],
     "application/services/acms_pipeline.py": PIPELINE,
     "application/services/actor_tools.py": [f"{UNIT}guards_actors.py", f"{UNIT}actor_tools.py"],

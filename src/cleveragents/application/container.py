@@ -75,7 +75,7 @@ class Container:
         self._context_steps = Part(self._scope, self._build_context_steps, lambda one: one.close(0.0))
         self._models = Part(self._scope, self._build_models)
         self._workers: list[AsyncWorker] = []
-        self._engine = Part(self._scope, self._build_engine)
+        self._engine = Part(self._scope, self._build_engine, lambda engine: engine.close())
         self._actor_runner = Part(self._scope, self._build_actor_runner, self._close_actor_runner)
 
     @property

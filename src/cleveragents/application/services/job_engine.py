@@ -79,3 +79,7 @@ class JobEngine(Protocol):
     def drain(self, timeout: float) -> bool:
         """Drains all workers that this engine runs in this process."""
         ...
+
+    def close(self) -> None:
+        """Closes them. A second call changes nothing."""
+        ...

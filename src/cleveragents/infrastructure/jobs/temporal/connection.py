@@ -13,6 +13,7 @@ from cleveragents.infrastructure.own_loop import OwnLoop
 
 if TYPE_CHECKING:
     from temporalio.client import Client
+    from temporalio.runtime import Runtime, TelemetryConfig
 
 __all__ = ["TemporalConnection", "task_queue_of"]
 
@@ -98,25 +99,30 @@ class TemporalConnection:
     def close(self) -> None:
         """Ends the loop. Twice is harmless."""
         self._loop.close(_nothing)
+        with self._lock:
+            self._client = None
 
     async def _with_client(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         return await work(self._client or await self._connected())
 
     async def _connected(self) -> Client:
-        client_of = _client_class()
-        client = await client_of.connect(self.address, namespace=self._namespace)
+        client_of, runtime_of, telemetry_of = _classes()
+        # A runtime of its own, because the one that the SDK shares keeps its threads and sockets for ever.
+        runtime = runtime_of(telemetry=telemetry_of())
+        client = await client_of.connect(self.address, namespace=self._namespace, runtime=runtime)
         with self._lock:
             self._client = self._client or client
             return self._client
 
 
-def _client_class() -> type[Client]:
+def _classes() -> tuple[type[Client], type[Runtime], type[TelemetryConfig]]:
     try:
         from temporalio.client import Client
+        from temporalio.runtime import Runtime, TelemetryConfig
     except ImportError:
         missing = "temporal needs its SDK: pip install 'cleveragents[temporal]'"
         raise ConfigurationError("jobs.engine", missing) from None
-    return Client
+    return Client, Runtime, TelemetryConfig
 
 
 def _first_line(error: BaseException) -> str:

@@ -67,5 +67,11 @@ class TemporalJobEngine:
 
     def drain(self, timeout: float) -> bool:
         deadline = self._clock.monotonic() + timeout
+        for worker in self._workers:
+            worker.stop_claiming()  # none takes what another gives back
         ended = [worker.drain(max(0.0, deadline - self._clock.monotonic())) for worker in self._workers]
         return all(ended)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()

@@ -19,7 +19,7 @@ from cleveragents.errors import EngineUnavailable
 from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 
-__all__ = ["TemporalJobStore", "is_temporals", "kept_queue"]
+__all__ = ["TemporalJobStore", "kept_queue"]
 
 _OURS = "temporal/"
 
@@ -27,11 +27,6 @@ _OURS = "temporal/"
 def kept_queue(queue: str) -> str:
     """What a queue is called in the table when Temporal hands it out: nobody claims from it."""
     return f"{_OURS}{queue}"
-
-
-def is_temporals(job: Job) -> bool:
-    """Whether Temporal hands it out."""
-    return job.queue.startswith(_OURS)
 
 
 class TemporalJobStore:
@@ -44,7 +39,8 @@ class TemporalJobStore:
     def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
         if not new.queue:
             return self.table.submit(new, now=now, queue_bound=queue_bound)
-        job = self.table.submit(replace(new, queue=kept_queue(new.queue)), now=now, queue_bound=queue_bound)
+        kept = replace(new, queue=kept_queue(new.queue))
+        job = _shown(self.table.submit(kept, now=now, queue_bound=queue_bound))
         if job.state is JobState.QUEUED:
             try:
                 self._temporal.start(job.id, new.queue)
@@ -54,12 +50,12 @@ class TemporalJobStore:
         return job
 
     def get(self, job_id: str) -> Job:
-        return self.table.get(job_id)
+        return _shown(self.table.get(job_id))
 
     def list(
         self, *, states: Collection[JobState] = (), limit: int = 100, after: str | None = None
     ) -> Sequence[Job]:
-        return self.table.list(states=states, limit=limit, after=after)
+        return [_shown(job) for job in self.table.list(states=states, limit=limit, after=after)]
 
     def claim(
         self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
@@ -70,15 +66,20 @@ class TemporalJobStore:
         return self.table.heartbeat(job_id, fence, now=now)
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
-        return self.table.finish(job_id, fence, outcome, now=now)
+        return _shown(self.table.finish(job_id, fence, outcome, now=now))
 
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
         job = self.table.request_cancel(job_id, reason, now=now)
-        if is_temporals(job):
+        if job.queue.startswith(_OURS):
             # The owner sees it in the row as well, at its next heartbeat.
             with suppress(EngineUnavailable):
                 self._temporal.cancel(job_id)
-        return job
+        return _shown(job)
 
     def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
-        return self.table.reclaim(job_id, fence, beat, error=error, now=now)
+        return _shown(self.table.reclaim(job_id, fence, beat, error=error, now=now))
+
+
+def _shown(job: Job) -> Job:
+    """With the queue as who submitted the job called it."""
+    return replace(job, queue=job.queue.removeprefix(_OURS))

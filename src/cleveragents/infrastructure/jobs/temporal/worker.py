@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
     from temporalio.worker import Worker
 
-__all__ = ["TemporalWorker"]
+__all__ = ["TemporalWorker", "is_later"]
 
 _LOOK_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 1.0
@@ -76,8 +76,13 @@ class TemporalWorker:
         self._ended = self._temporal.begin(self._theirs.run)
         self._sweeps.start()
 
+    def stop_claiming(self) -> None:
+        """Takes no more jobs; what runs goes on."""
+        self._inner.stop_claiming()
+
     def drain(self, timeout: float) -> bool:
         """Takes no more jobs and lets running ones end; past the time, the rest are given back."""
+        self._inner.stop_claiming()
         theirs = self._theirs
         stopping = None if theirs is None else self._temporal.begin(theirs.shutdown)
         drained = self._inner.drain(timeout)
@@ -126,7 +131,7 @@ class TemporalWorker:
 
         def may_take(job: Job) -> bool:
             # guard: an attempt that was given up while it slept does not rob the one that came after it
-            return job.owner is None or not _is_later(job.owner.id, place)
+            return job.owner is None or not is_later(job.owner.id, place)
 
         def claim(me: WorkerIdentity) -> Job | None:
             owner = replace(me, id=f"{me.id}{place}")
@@ -148,7 +153,7 @@ class TemporalWorker:
         """Tells Temporal that the activity lives, and the attempt what Temporal says."""
         from temporalio import activity
 
-        watch = _Watch(activity.heartbeat, activity.is_cancelled, lambda: self._cancel(job_id))
+        watch = _Watch(activity.heartbeat, _is_wanted_cancelled, lambda: self._cancel(job_id))
         # Whose activity it is, is known by the context of the thread that runs it.
         context = copy_context()
         name = f"temporal-{job_id}"
@@ -168,7 +173,7 @@ class TemporalWorker:
         """Tells Temporal of jobs whose submitter could not."""
         queued: set[str] = set()
         after: str | None = None
-        while page := self._store.list(states=(JobState.QUEUED,), limit=_PAGE, after=after):
+        while page := self._store.table.list(states=(JobState.QUEUED,), limit=_PAGE, after=after):
             after = page[-1].id
             queued |= {job.id for job in page if job.queue == kept_queue(self._queue)}
         for job_id in sorted(queued - self._known):
@@ -200,7 +205,16 @@ class _Watch:
         return _HEARTBEAT_SECONDS
 
 
-def _is_later(owner: str, place: str) -> bool:
+def _is_wanted_cancelled() -> bool:
+    """Whether somebody cancelled the workflow. An activity is also told to stop when Temporal gave it up: of
+    that the fence tells, and the job is another's, to whom a cancel would do harm."""
+    from temporalio import activity
+
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested  # guard: one that was given up cancels nothing
+
+
+def is_later(owner: str, place: str) -> bool:
     """Whether that owner's activity was begun after ours: then ours was given up while it slept."""
     theirs, ours = _PLACE.search(owner), _PLACE.search(place)
     if theirs is None or ours is None or theirs["run"] != ours["run"]:

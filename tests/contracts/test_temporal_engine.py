@@ -1,0 +1,161 @@
+"""What only the Temporal engine has to keep: jobs that it was not told of, attempts that it gave up."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cleveragents.application.container import Container
+from cleveragents.application.services.job_engine import WorkerRequest
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.domain.job import JobState, Lane, NewJob, Outcome, WorkerIdentity
+from cleveragents.errors import ConfigurationError, EngineUnavailable, UnknownJob
+from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
+from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
+from cleveragents.infrastructure.jobs.temporal.worker import is_later
+from tests.ready_database import ready_database
+from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
+
+pytestmark = pytest.mark.skipif(temporal_program() is None, reason="there is no Temporal server here")
+
+if temporal_program() is not None:
+    settle_sdk()
+
+NOBODY = "127.0.0.1:9"
+QUEUE = "plans"
+ME = WorkerIdentity("me", "here", 1, 1)
+YOU = WorkerIdentity("you", "here", 2, 2)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Iterator[Container]:
+    """With a Temporal that nobody can reach."""
+    facts = {
+        "state": {"directory": str(tmp_path)},
+        "database": {"url": ready_database(tmp_path / "jobs.db")},
+        "jobs": {"engine": "temporal", "temporal_address": NOBODY},
+    }
+    with Container(msgspec.convert(facts, Settings)) as made:
+        yield made
+
+
+def test_what_was_submitted_while_temporal_was_away_is_run_when_it_is_back(
+    container: Container, tmp_path: Path
+) -> None:
+    job = container.engine.submit(NewJob("plan:1", queue=QUEUE))
+    assert job.state is JobState.QUEUED
+    assert container.jobs.get(job.id).queue == QUEUE
+    with temporal_server() as address:
+        facts = {
+            "state": {"directory": str(tmp_path)},
+            "database": {"url": container.settings.database.url},
+            "jobs": {"engine": "temporal", "temporal_address": address},
+        }
+        with Container(msgspec.convert(facts, Settings)) as back:
+            handler = JobHandler(lambda job: "done")
+            wait_until(lambda: _answers(back))
+            back.engine.run_worker(WorkerRequest({"plan": handler}, queue=QUEUE))
+            wait_until(lambda: container.jobs.get(job.id).state is JobState.SUCCEEDED)
+
+
+def _answers(container: Container) -> bool:
+    try:
+        container.temporal.cancel("nobody")
+    except EngineUnavailable:
+        return False
+    return True
+
+
+def test_a_worker_that_cannot_reach_temporal_says_where_it_looked(container: Container) -> None:
+    with pytest.raises(EngineUnavailable, match=NOBODY):
+        container.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: None)}, queue=QUEUE))
+
+
+def test_a_job_is_cancelled_though_temporal_is_away(container: Container) -> None:
+    job = container.engine.submit(NewJob("plan:1", queue=QUEUE))
+    assert container.engine.cancel(job.id, "enough").state is JobState.CANCELLED
+
+
+def test_without_its_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "temporalio.client", None)
+    connection = TemporalConnection(NOBODY, "default", lease_seconds=3)
+    try:
+        with pytest.raises(ConfigurationError, match=r"cleveragents\[temporal\]"):
+            connection.start("job", QUEUE)
+    finally:
+        connection.close()
+
+
+def test_a_claim_by_id_takes_a_silent_owners_job_and_leaves_a_later_ones(container: Container) -> None:
+    table, clock = container.job_table, container.clock
+    job = table.submit(NewJob("plan:1", queue=QUEUE), now=clock.now())
+    first = table.claim_this(job.id, ME, lambda job: True, now=clock.now())
+    assert first is not None
+    assert (first.owner, first.fence) == (ME, 1)
+    assert table.claim_this(job.id, YOU, lambda job: False, now=clock.now()) is None
+    second = table.claim_this(job.id, YOU, lambda job: True, now=clock.now())
+    assert second is not None
+    assert (second.owner, second.fence, second.attempt) == (YOU, 2, 2)
+    with pytest.raises(UnknownJob):
+        table.claim_this("nobody", ME, lambda job: True, now=clock.now())
+
+
+def test_a_claim_by_id_waits_for_its_time_and_its_lanes_and_ends_with_its_attempts(
+    container: Container,
+) -> None:
+    table, clock = container.job_table, container.clock
+    lane = (Lane("project:shop", 1),)
+    jobs = [
+        table.submit(NewJob(f"plan:{n}", queue=QUEUE, lanes=lane, max_attempts=1), now=clock.now())
+        for n in range(2)
+    ]
+    running = table.claim_this(jobs[0].id, ME, lambda job: True, now=clock.now())
+    assert running is not None
+    assert table.claim_this(jobs[1].id, ME, lambda job: True, now=clock.now()) is None
+    assert table.claim_this(running.id, YOU, lambda job: True, now=clock.now()) is None
+    assert table.get(running.id).state is JobState.FAILED
+    assert table.claim_this(jobs[1].id, ME, lambda job: True, now=clock.now()) is not None
+    later = table.submit(NewJob("plan:3", queue=QUEUE), now=clock.now())
+    claimed = table.claim_this(later.id, ME, lambda job: True, now=clock.now())
+    assert claimed is not None
+    in_an_hour = clock.now() + timedelta(hours=1)
+    table.finish(later.id, claimed.fence, Outcome(JobState.QUEUED, retry_at=in_an_hour), now=clock.now())
+    assert table.claim_this(later.id, YOU, lambda job: True, now=clock.now()) is None
+
+
+def test_private_jobs_are_not_temporals(container: Container) -> None:
+    store = container.jobs
+    assert isinstance(store, TemporalJobStore)
+    job = store.submit(NewJob("greet"), now=container.clock.now())
+    claimed = store.claim(ME, ["greet"], now=container.clock.now())
+    assert claimed is not None
+    assert claimed.id == job.id
+    assert store.reclaim(job.id, 1, 0, error="gone", now=container.clock.now()).state is JobState.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("owner", "later"),
+    [
+        ("w/run-1/0.2", True),
+        ("w/run-1/1.1", True),
+        ("w/run-1/0.1", False),
+        ("w/run-2/5.5", False),
+        ("somebody", False),
+    ],
+)
+def test_an_attempt_that_was_given_up_knows_who_came_after_it(owner: str, later: bool) -> None:
+    assert is_later(owner, "/run-1/0.1") is later

@@ -1,0 +1,173 @@
+"""Plans that Temporal hands to workers: killed, stopped and cancelled, with a real server and processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cleveragents.application.container import Container
+from cleveragents.application.services.plan_lanes import SHARED_QUEUE
+from cleveragents.domain.job import Job, JobState
+from cleveragents.domain.json_value import freeze
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.interfaces.desk.accounts import fields_of
+from cleveragents.interfaces.desk.changes import changes_of
+from cleveragents.interfaces.desk.requests import Wanted, requested_plan
+from tests.cli_bench import paint_shop
+from tests.ready_database import ready_database
+from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
+
+pytestmark = pytest.mark.skipif(temporal_program() is None, reason="there is no Temporal server here")
+
+settle_sdk()
+
+_SECONDS = 60.0
+_LEASE = 2.0
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with temporal_server() as found:
+        yield found
+
+
+class World:
+    """A repository, a state directory, and workers in processes of their own."""
+
+    def __init__(self, place: Path, address: str) -> None:
+        self.repository = paint_shop(place / "shop")
+        state = place / "state"
+        ready_database(state / "state.db")
+        self._environment = {
+            "HOME": str(place),
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "CLEVERAGENTS_STATE_DIRECTORY": str(state),
+            "CLEVERAGENTS_JOBS_ENGINE": "temporal",
+            "CLEVERAGENTS_JOBS_TEMPORAL_ADDRESS": address,
+            "CLEVERAGENTS_WORKER_LEASE_SECONDS": str(_LEASE),
+            "CLEVERAGENTS_WORKER_HEARTBEAT_SECONDS": "0.5",
+        }
+        self.queue = f"{SHARED_QUEUE}-{place.name}"  # one's own, on a server that all tests share
+        self._log = place / "workers.log"
+        self._children: list[subprocess.Popen[bytes]] = []
+        self.container = Container(load_configuration(self._environment, place, ()).settings)
+        self.parts = self.container.plan_parts
+
+    def work(self) -> subprocess.Popen[bytes]:
+        """One more worker."""
+        name = f"worker-{len(self._children) + 1}"
+        command = [sys.executable, "-m", "cleveragents", "--set", "log.level=info", "worker"]
+        with self._log.open("ab") as log:
+            child = subprocess.Popen(
+                [*command, "--name", name, "--queue", self.queue, "--concurrency", "2"],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self._children.append(child)
+        return child
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def plan(self, script: str) -> Plan:
+        """A plan of the shared queue that runs this in a shell."""
+        words = ("sh", "-c", script)
+        wanted = Wanted("builtin/command", words, (), (), None, False, (), None, False)
+        new = requested_plan(self.parts, wanted, self.repository)
+        request = freeze({**new.request, "queue": self.queue})
+        return self.parts.lifecycle.create(replace(new, request=request))
+
+    def at(self, plan: Plan) -> Plan:
+        return self.parts.plans.get(plan.id)
+
+    def job(self, plan: Plan) -> Job:
+        job_id = self.at(plan).job_id
+        assert job_id is not None
+        return self.container.jobs.get(job_id)
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _SECONDS
+        while not holds():
+            assert time.monotonic() < deadline, f"{what}: not within {_SECONDS:g} s\n{self.said[-3000:]}"
+            time.sleep(0.05)
+
+    def runs(self, plan: Plan) -> Job:
+        """Its job, once a worker has it."""
+        self.until(lambda: self.job(plan).state is JobState.RUNNING, "the plan is begun")
+        return self.job(plan)
+
+    def command_of(self, text: str) -> list[int]:
+        """Processes whose command line holds it."""
+        alive = psutil.process_iter(["pid", "cmdline"])
+        return [one.info["pid"] for one in alive if text in " ".join(one.info["cmdline"] or ())]
+
+    def close(self) -> None:
+        for child in self._children:
+            child.kill()
+            child.wait()
+        self.container.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path, address: str) -> Iterator[World]:
+    world = World(tmp_path, address)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def test_a_plan_whose_worker_is_killed_goes_on_with_another(world: World) -> None:
+    by_pid = {child.pid: child for child in (world.work(), world.work())}
+    plan = world.plan("sleep 1; echo done > done.txt")
+    owner = world.runs(plan).owner
+    assert owner is not None
+    by_pid[owner.pid].kill()
+    done = (Phase.EXECUTE, PlanState.COMPLETE)
+    world.until(lambda: world.at(plan).standing == done, "the plan is done")
+    world.until(lambda: world.job(plan).state.ended, "its job has ended")
+    ended = world.job(plan)
+    assert (ended.state, ended.attempt, ended.fence) == (JobState.SUCCEEDED, 2, 2)
+    changes = [(row["path"], row["change"]) for row in changes_of(world.parts, world.at(plan))]
+    assert changes == [("done.txt", "created")]
+
+
+def test_a_worker_that_slept_through_its_lease_is_refused_and_says_so(world: World) -> None:
+    by_pid = {child.pid: child for child in (world.work(), world.work())}
+    plan = world.plan("sleep 2; echo done > done.txt")
+    first = world.runs(plan)
+    assert first.owner is not None
+    zombie = by_pid[first.owner.pid]
+    zombie.send_signal(signal.SIGSTOP)
+    world.until(lambda: world.job(plan).fence > first.fence, "another worker has it")
+    zombie.send_signal(signal.SIGCONT)
+    done = (Phase.EXECUTE, PlanState.COMPLETE)
+    world.until(lambda: world.at(plan).standing == done, "the plan is done")
+    world.until(lambda: "job.lease_lost" in world.said, "the one that slept knows")
+    assert world.job(plan).fence == 2
+    changes = [(row["path"], row["change"]) for row in changes_of(world.parts, world.at(plan))]
+    assert changes == [("done.txt", "created")]
+
+
+def test_a_cancel_reaches_the_code_that_runs(world: World) -> None:
+    world.work()
+    plan = world.plan("sleep 613.771")
+    world.until(lambda: bool(world.command_of("613.771")), "the command runs")
+    world.parts.lifecycle.cancel(world.at(plan), "enough")
+    world.until(lambda: world.at(plan).state is PlanState.CANCELLED, "the plan is cancelled")
+    assert world.command_of("613.771") == []
+    assert "enough" in str(fields_of(world.at(plan))["error"])
