@@ -18,7 +18,11 @@ __all__ = ["Project", "Resource", "ResourceKind", "ensure_branch", "ensure_name"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
-_REMOTE = re.compile(r"(https|ssh|git|file)://[^\s\x00-\x1f]+|[A-Za-z0-9_.-]+@[A-Za-z0-9.-]+:[^\s\x00-\x1f]+")
+# No host or account begins with a dash: programs that are given one would take it for an option.
+_REMOTE = re.compile(
+    r"(https|ssh|git|file)://(?!-|[^/]*@-)[^\s\x00-\x1f]+"
+    r"|(?!-)[A-Za-z0-9_.-]+@(?!-)[A-Za-z0-9.-]+:(?!-)[^\s\x00-\x1f]+"
+)
 
 
 class ResourceKind(str, Enum):
