@@ -23,6 +23,7 @@ from cleveragents.interfaces.demo.sample import SampleRepository
 __all__ = ["PlanPageBench", "browser_alone", "plan_page_bench", "until", "words_of"]
 
 _PATIENCE_SECONDS = 60.0
+_AGENTS = [sys.executable, "-m", "cleveragents"]
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -52,12 +53,46 @@ def until(what: str, holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+class _Server:
+    """`agents serve` on one port, as often as it is started."""
+
+    def __init__(self, state: Path, environment: dict[str, str]) -> None:
+        self._state = state
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self.url = ""
+
+    def start(self) -> None:
+        """Returns when it listens, where it did before."""
+        self._starts += 1
+        port = self.url.rpartition(":")[2] or "0"
+        log = self._state.parent / f"serve-{self._starts}.log"
+        with log.open("w") as said:
+            command = [*_AGENTS, "serve", "--port", port, "--workers", "6"]
+            self._process = subprocess.Popen(
+                command, env=self._environment, cwd=self._state.parent, stdout=said, stderr=said
+            )
+        ended = self._process.poll
+        until("the server", lambda: "listening on " in log.read_text() or ended() is not None)
+        assert ended() is None, log.read_text()
+        self.url = log.read_text().partition("listening on ")[2].split()[0]
+
+    def stop(self) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(_PATIENCE_SECONDS)
+
+    @property
+    def token(self) -> str:
+        return (self._state / "server-token").read_text().strip()
+
+
 @dataclass
 class PlanPageBench:
     """A server with the demo's repository and script. Not thread-safe: use it in the thread that made it."""
 
-    url: str
-    token: str
+    server: _Server
     api: httpx.Client
     browser: Browser
     sample: SampleRepository
@@ -88,21 +123,21 @@ class PlanPageBench:
 
         until(f"{phase}/{state} of {plan_id}", stands)
 
-    def open(self, plan_id: str, tab: str = "", **options: Any) -> Page:
+    def open(self, plan_id: str, tab: str = "", token: str = "", **options: Any) -> Page:
         """The plan's page in a browser of its own, logged in; what its badge says is kept."""
         context = self.browser.new_context(**options)
         context.set_default_timeout(_PATIENCE_SECONDS * 1000)
         page = context.new_page()
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda said: self.errors.append(said.text) if _is_bad(said.text) else None)
-        page.goto(f"{self.url}/#{self.token}")
-        page.get_by_role("navigation", name="Pages").wait_for()
+        page.goto(f"{self.server.url}/#{token or self.server.token}")
+        page.locator("main").wait_for()
         self.go(page, plan_id, tab)
         return page
 
     def go(self, page: Page, plan_id: str, tab: str = "") -> None:
         """To that plan, in the browser that is open."""
-        page.goto(f"{self.url}/plans/{plan_id}" + (f"#{tab}" if tab else ""))
+        page.goto(f"{self.server.url}/plans/{plan_id}" + (f"#{tab}" if tab else ""))
         page.locator(f"[data-plan='{plan_id}']").wait_for()
         page.evaluate(_WATCH)
 
@@ -135,6 +170,7 @@ def browser_alone() -> Iterator[Browser]:
         pytest.skip("no chromium here")
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=_ARGUMENTS)
+        expect.set_options(timeout=_PATIENCE_SECONDS * 1000)
         try:
             yield browser
         finally:
@@ -152,31 +188,14 @@ def plan_page_bench(directory: Path) -> Iterator[PlanPageBench]:
     for words in (["project", "add", "shop"], _resource(sample)):
         subprocess.run([*_AGENTS, *words], env=environment, check=True, capture_output=True, cwd=directory)
     with ExitStack() as stack:
-        url, token = stack.enter_context(_served(state, environment, directory))
-        headers = {"Authorization": f"Bearer {token}"}
-        api = stack.enter_context(httpx.Client(base_url=f"{url}/api", headers=headers, timeout=30))
         browser = stack.enter_context(browser_alone())
-        yield PlanPageBench(url, token, api, browser, sample, laid_script(directory))
-
-
-_AGENTS = [sys.executable, "-m", "cleveragents"]
+        server = _Server(state, environment)
+        server.start()
+        stack.callback(server.stop)
+        headers = {"Authorization": f"Bearer {server.token}"}
+        api = stack.enter_context(httpx.Client(base_url=f"{server.url}/api", headers=headers, timeout=30))
+        yield PlanPageBench(server, api, browser, sample, laid_script(directory))
 
 
 def _resource(sample: SampleRepository) -> list[str]:
     return ["resource", "add", "paint-shop", "--project", "shop", "--path", str(sample.root)]
-
-
-@contextmanager
-def _served(state: Path, environment: dict[str, str], directory: Path) -> Iterator[tuple[str, str]]:
-    command = [*_AGENTS, "serve", "--port", "0", "--workers", "6"]
-    log = directory / "serve.log"
-    with log.open("w") as said:
-        process = subprocess.Popen(command, env=environment, cwd=directory, stdout=said, stderr=said)
-    try:
-        until("the server", lambda: "listening on " in log.read_text() or process.poll() is not None)
-        assert process.poll() is None, log.read_text()
-        url = log.read_text().partition("listening on ")[2].split()[0]
-        yield url, (state / "server-token").read_text().strip()
-    finally:
-        process.terminate()
-        process.wait(_PATIENCE_SECONDS)

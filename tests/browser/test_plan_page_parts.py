@@ -158,9 +158,18 @@ def test_a_plan_is_stopping_until_its_job_has_ended(page: Page) -> None:
     moved = [*asked, event(3, "plan.moved", phase="execute", state="cancelled")]
     ended = [*moved, event(4, "job.cancelled", "j")]
     found = [
-        computed(page, "event_words.js", "m.isStopping(given)", some) for some in ([], asked, moved, ended)
+        computed(page, "event_words.js", "m.isStopping(given, false)", some)
+        for some in ([], asked, moved, ended)
     ]
     assert found == [False, True, True, False]
+
+
+def test_a_plan_whose_job_has_ended_is_stopping_until_it_does_not_run_itself(page: Page) -> None:
+    """Field report 30: the interface said stopped while the agent ran on."""
+    events = [event(1, "job.cancel_requested", "j"), event(2, "job.cancelled", "j")]
+    assert computed(page, "event_words.js", "m.isStopping(given, true)", events) is True
+    resumed = [*events, event(3, "job.claimed", "k")]
+    assert computed(page, "event_words.js", "m.isStopping(given, true)", resumed) is False
 
 
 def test_the_badge_of_a_plan_that_is_stopping_never_says_that_it_is_stopped(page: Page) -> None:

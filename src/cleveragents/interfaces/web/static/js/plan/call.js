@@ -1,12 +1,19 @@
 // One tool call, all of it: what it was given, what came of it, and the way back to before it.
 
 import { html } from "../ui.js";
-import { Button } from "../components.js";
+import { Button, Loaded } from "../components.js";
 import { stripped } from "./ansi.js";
+import { useRead } from "./load.js";
 import { Long } from "./parts.js";
 import { clock, took } from "./words.js";
 
+// `call` is as the plan's account has it; the rest is read when somebody wants to see it, and again as it ends.
 export function CallDetails({ plan, call, rollBack }) {
+  const load = useRead(`/plans/${plan.id}/calls/${call.number}`, call.state);
+  return html`<${Loaded} load=${load} what="The call">${(whole) => html`<${Whole} ...${{ plan, call: whole, rollBack }} />`}<//>`;
+}
+
+function Whole({ plan, call, rollBack }) {
   const may = (plan.can || []).includes("rollback") && call.state !== "reverted";
   return html`<div class="p-call">
     <p class="p-muted">

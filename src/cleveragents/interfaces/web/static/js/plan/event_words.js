@@ -117,14 +117,20 @@ export function runningNodes(events) {
   return new Set(open.values());
 }
 
-// Whether its job was asked to stop and has not ended yet: till then it is stopping, whatever else is said.
-export function isStopping(events) {
+// Whether its job was asked to stop and has not ended yet: till then it is stopping, whatever else is said. And
+// when the job's end is heard of before the plan's, it is so until the plan does not run any more.
+export function isStopping(events, running) {
   let asked = null;
+  let ended = false;
   for (const event of events) {
-    if (event.type === "job.cancel_requested") asked = event.subject;
-    else if (asked && event.subject === asked && isEndOfJob(event.type)) asked = null;
+    if (event.type === "job.cancel_requested") {
+      asked = event.subject;
+      ended = false;
+    } else if (asked && event.subject === asked) {
+      ended ||= ["job.cancelled", "job.succeeded", "job.failed"].includes(event.type);
+    } else if (event.type === "job.claimed") {
+      asked = null; // somebody goes on with it
+    }
   }
-  return asked !== null;
+  return asked !== null && (!ended || running);
 }
-
-const isEndOfJob = (type) => ["job.cancelled", "job.succeeded", "job.failed"].includes(type);

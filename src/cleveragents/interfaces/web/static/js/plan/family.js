@@ -8,7 +8,7 @@ import { toneOf } from "./words.js";
 const SIDES = [
   ["ours", "Keep what is there"],
   ["theirs", "Take the sub-plan's"],
-  ["base", "Keep neither"],
+  ["edited", "Take what I edited"],
 ];
 
 export function Family({ plan }) {

@@ -39,10 +39,10 @@ function Crumbs({ plan }) {
 
 // The server's words without the standing in front, which the badge and the phases show already.
 function saidOf(plan, stopping) {
-  if (stopping) return "it was asked to stop; its processes are being ended";
   const meaning = plan.meaning || "";
   const colon = meaning.indexOf(": ");
-  return colon < 0 ? "" : meaning.slice(colon + 2);
+  if (colon >= 0) return meaning.slice(colon + 2);
+  return stopping ? "it was asked to stop; its processes are being ended" : "";
 }
 
 function Phases({ plan }) {

@@ -105,11 +105,14 @@ function useReader(id, setPlan, setProblem, setRev) {
   const read = useCallback(async () => {
     if (mine.over) return;
     if (mine.reading) {
+      mine.timer = 0;
       mine.again = true;
       return;
     }
     mine.reading = true;
     mine.again = false;
+    clearTimeout(mine.timer);
+    mine.timer = 0;
     try {
       const plan = await get(`/plans/${encodeURIComponent(id)}`);
       if (mine.over) return;
@@ -125,9 +128,9 @@ function useReader(id, setPlan, setProblem, setRev) {
   }, [id]);
   return {
     now: read,
+    // Not put off by what comes meanwhile: a plan that is busy all the time is read all the time.
     soon: () => {
-      clearTimeout(mine.timer);
-      mine.timer = setTimeout(read, SETTLE_MS);
+      mine.timer ||= setTimeout(read, SETTLE_MS);
     },
     stop: () => {
       mine.over = true;
@@ -144,6 +147,7 @@ export function useRead(path, rev, { query = {}, whole = false } = {}) {
   const first = useRef(rev);
   useEffect(() => {
     if (rev !== first.current) load.reload();
+    first.current = rev;
   }, [rev]);
   return load;
 }

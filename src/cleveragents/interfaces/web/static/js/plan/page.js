@@ -22,14 +22,14 @@ import { Output, useLines } from "./output.js";
 import { RollbackDialog } from "./rollback.js";
 import { Tabs, useTab } from "./tabs.js";
 import { Timeline } from "./timeline.js";
-import { standing } from "./words.js";
+import { isRunning, standing } from "./words.js";
 
 const TABS = ["timeline", "output", "decisions", "graph", "diff", "checks", "plans"];
 
 /** The page of the plan with this id. */
 export function PlanPage({ id }) {
   const { plan, problem, events, rev, reload } = usePlan(id);
-  if (plan) return html`<${Known} ...${{ given: plan, problem, events, rev, reload }} />`;
+  if (plan && problem?.status !== 404) return html`<${Known} ...${{ given: plan, problem, events, rev, reload }} />`;
   if (problem?.status === 404) {
     return html`<${Empty} title="There is no such plan" icon="search">
       It was deleted, or the address is wrong. <${Link} to="/">All plans<//>
@@ -48,7 +48,7 @@ function Known({ given, problem, events, rev, reload }) {
   const [tab, go] = useTab(TABS);
   const [open, setOpen] = useState(null);
   const [checkpoint, setCheckpoint] = useState(null);
-  const stopping = useMemo(() => isStopping(events), [events]);
+  const stopping = useMemo(() => isStopping(events, isRunning(plan)), [events, plan.state]);
   const [word] = standing(plan, stopping);
   useEffect(() => {
     document.title = `${word} · ${plan.goal} · CleverAgents`;

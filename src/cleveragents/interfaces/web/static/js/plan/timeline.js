@@ -1,19 +1,17 @@
 // What happened to a plan, in order: phases, steps, tool calls, model calls, checks, moves between workers.
 
 import { html, useMemo, useState } from "../ui.js";
-import { Badge, Button, Empty, Loaded } from "../components.js";
+import { Badge, Button, Empty } from "../components.js";
 import { timelineOf, KINDS } from "./event_words.js";
 import { CallDetails } from "./call.js";
-import { useRead } from "./load.js";
 import { clock, took } from "./words.js";
 
 const MOST = 300;
 
-export function Timeline({ plan, events, rev, rollBack }) {
+export function Timeline({ plan, events, rollBack }) {
   const [hidden, setHidden] = useState({ models: false });
   const [whole, setWhole] = useState(false);
-  const calls = useRead(`/plans/${plan.id}/calls`, rev, { whole: true });
-  const byNumber = useMemo(() => new Map((calls.data || []).map((call) => [call.number, call])), [calls.data]);
+  const byNumber = useMemo(() => new Map((plan.calls || []).map((call) => [call.number, call])), [plan.calls]);
   const entries = useMemo(() => timelineOf(events), [events]).filter((entry) => entry.heading || !hidden[entry.kind]);
   const shown = whole ? entries : entries.slice(-MOST);
   return html`<div>
@@ -31,7 +29,6 @@ export function Timeline({ plan, events, rev, rollBack }) {
     <ol class="p-timeline">
       ${shown.map((entry) => html`<${Entry} key=${entry.key} ...${{ entry, plan, call: byNumber.get(entry.number), rollBack }} />`)}
     </ol>
-    ${calls.error && html`<${Loaded} load=${calls} what="Tool calls">${() => null}<//>`}
   </div>`;
 }
 
@@ -43,7 +40,7 @@ function Entry({ entry, plan, call, rollBack }) {
   }
   const busy = entry.tone === "run" && ["calls", "models"].includes(entry.kind);
   const tone = call && call.error ? "bad" : call && call.state === "asked" ? "need" : entry.tone;
-  const more = call ? spelled(call) : entry.more;
+  const more = call ? call.what.replace(/\s*\n\s*/g, " ⏎ ").slice(0, 200) : entry.more;
   const line = html`<span class="p-entry-what">${entry.what}</span><span class="p-entry-more">${more}</span>`;
   const id = `call-${entry.number}`;
   return html`<li class=${`p-entry tone-${tone} ${busy ? "p-entry-now" : ""}`}>
@@ -61,12 +58,4 @@ function Entry({ entry, plan, call, rollBack }) {
     </span>
     ${call && open && html`<div id=${id} class="p-entry-details"><${CallDetails} ...${{ plan, call, rollBack }} /></div>`}
   </li>`;
-}
-
-// The arguments on one line, as a person would write them.
-function spelled(call) {
-  const given = call.arguments || {};
-  if (Array.isArray(given.argv)) return given.argv.join(" ");
-  const words = Object.entries(given).map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
-  return words.join("  ").replace(/\s*\n\s*/g, " ⏎ ").slice(0, 200);
 }
