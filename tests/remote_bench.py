@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,22 @@ from cleveragents.interfaces.demo.story import demo_settings
 from tests.plan_bench import BenchParts
 from tests.remotes import Remote
 
-__all__ = ["Machine", "machine", "machine_settings"]
+__all__ = ["At", "Machine", "machine", "machine_settings"]
+
+
+class At:
+    """Does something, the `nth` time a fault point is reached."""
+
+    def __init__(self, name: str, action: Callable[[], object], *, nth: int = 1) -> None:
+        self._name = name
+        self._action = action
+        self._left = nth
+
+    def reach(self, name: str) -> None:
+        if name == self._name:
+            self._left -= 1
+            if self._left == 0:
+                self._action()
 
 
 def machine_settings(directory: Path, url: str) -> Settings:

@@ -8,12 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
-from cleveragents.domain.plan import Phase, PlanState
-from tests.plan_bench import check, command, write
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.sandboxes import SandboxRequest, StartTree
+from cleveragents.domain.action import Setup
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.tool import CallState
+from cleveragents.errors import CleverAgentsError, SandboxMissing, SandboxRefused, StaleFence
+from cleveragents.infrastructure.persistence.service_tables import contents
+from cleveragents.testing.faults import RaiseAt
+from tests.plan_bench import check, command, edit, write
 from tests.ready_database import ready_database
-from tests.remote_bench import Machine, machine
+from tests.remote_bench import At, Machine, machine
 from tests.remotes import Remote, new_remote
+
+DONE = (Phase.EXECUTE, PlanState.COMPLETE)
+APPLIED = (Phase.APPLY, PlanState.APPLIED)
+STEPS = (write("x.txt", "1\n"), command("echo more >> b.txt; rm folder/c.txt"), edit("x.txt", "1", "2"))
+
+
+class Died(BaseException):
+    """Nothing of the process goes on."""
 
 
 @pytest.fixture
@@ -43,16 +59,224 @@ def other(machines: Callable[..., Machine]) -> Machine:
     return machines("other")
 
 
+def done_by(one: Machine, remote: Remote) -> Plan:
+    plan = one.plan(remote, *STEPS)
+    assert one.run(one.claimed(plan)).standing == DONE
+    return plan
+
+
+def assert_applied_once(remote: Remote, plan: Plan) -> None:
+    assert len(remote.commits_of(plan.id)) == 1
+    assert remote.text("x.txt") == "2"
+    assert remote.text("b.txt") == "alpha\nmore"
+    assert "folder/c.txt" not in remote.said("ls-tree", "-r", "--name-only", "main").split()
+
+
 def test_a_plan_on_a_remote_is_done_in_a_sandbox_of_its_branch_and_pushed(
     remote: Remote, one: Machine
 ) -> None:
-    plan = one.plan(
-        remote, write("x.txt", "1\n"), command("echo more >> b.txt"), checks=(check("grep -q more b.txt"),)
-    )
-    assert one.run(one.claimed(plan)).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    plan = one.plan(remote, *STEPS, checks=(check("grep -q more b.txt"),))
+    assert one.run(one.claimed(plan)).standing == DONE
     before = remote.tip()
-    assert one.apply(plan).standing == (Phase.APPLY, PlanState.APPLIED)
-    assert remote.text("x.txt") == "1"
-    assert remote.text("b.txt") == "alpha\nmore"
+    assert one.apply(plan).standing == APPLIED
+    assert_applied_once(remote, plan)
     assert remote.commits_of(plan.id) == [remote.tip()]
     assert remote.said("rev-parse", "main^") == before
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"),
+    [
+        ("sandbox.create.after-checkout", 1),
+        ("tool.work.before", 2),
+        ("tool.work.after", 2),
+        ("tool.ending.after", 2),
+        ("tool.record.after", 2),
+        ("tool.ended.after", 2),
+    ],
+)
+def test_another_machine_goes_on_wherever_one_died(
+    remote: Remote, machines: Callable[..., Machine], point: str, nth: int
+) -> None:
+    one = machines("one", faults=RaiseAt(point, Died, nth))
+    plan = one.plan(remote, *STEPS)
+    job = one.claimed(plan)
+    with pytest.raises(Died):
+        one.run(job)
+    one.lose(job)
+    remote.commit({"later.txt": "later\n"})  # what comes after a plan began is no part of its base
+    other = machines("other")
+    other.knows(one)
+    assert other.run(other.claimed(plan)).standing == DONE
+    assert "later.txt" not in other.diff(plan)
+    assert other.apply(plan).standing == APPLIED
+    assert_applied_once(remote, plan)
+    assert remote.text("later.txt") == "later"
+
+
+def test_one_that_wakes_up_records_nothing_more(
+    remote: Remote, machines: Callable[..., Machine], other: Machine
+) -> None:
+    faults = At("tool.ending.after", lambda: went_on(), nth=2)
+    one = machines("one", faults=faults)
+    plan = one.plan(remote, *STEPS)
+    job = one.claimed(plan)
+    other.knows(one)
+
+    def went_on() -> None:
+        one.lose(job)
+        assert other.run(other.claimed(plan)).standing == DONE
+
+    with pytest.raises(CleverAgentsError) as refused:
+        one.run(job)
+    assert isinstance(refused.value, StaleFence)
+    assert other.now(plan.id).standing == DONE
+    assert other.apply(plan).standing == APPLIED
+    assert_applied_once(remote, plan)
+
+
+def test_a_machine_that_lost_a_plan_and_gets_it_back_begins_with_what_is_recorded(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=RaiseAt("tool.work.after", Died))
+    plan = one.plan(remote, *STEPS)
+    job = one.claimed(plan)
+    with pytest.raises(Died):
+        one.run(job)
+    stale = one.parts.sandboxes.open(plan.id).root / "left.txt"
+    stale.write_text("of an attempt that nobody recorded\n")
+    one.lose(job)
+    other = machines("other", faults=RaiseAt("tool.ended.after", Died))
+    other.knows(one)
+    job = other.claimed(plan)
+    with pytest.raises(Died):
+        other.run(job)
+    other.lose(job)
+    assert one.run(one.claimed(plan)).standing == DONE
+    assert not stale.exists()
+    assert one.apply(plan).standing == APPLIED
+    assert_applied_once(remote, plan)
+
+
+def test_what_the_setup_had_made_is_made_again(remote: Remote, machines: Callable[..., Machine]) -> None:
+    setup = Setup("mkdir -p kept && echo tools > kept/tools", paths=("kept",))
+    one = machines("one", faults=RaiseAt("tool.work.before", Died, 2))
+    plan = one.plan(remote, command("cp kept/tools used.txt"), setup=setup)
+    job = one.claimed(plan)
+    with pytest.raises(Died):
+        one.run(job)
+    one.lose(job)
+    other = machines("other")
+    other.knows(one)
+    assert other.run(other.claimed(plan)).standing == DONE
+    assert "+tools" in other.diff(plan)
+
+
+def test_looking_at_a_plan_does_not_take_it_from_who_works_on_it(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    plan = done_by(one, remote)
+    assert other.diff(plan) == other.diff(plan) == one.diff(plan)
+    row = other.parts.sandboxes.row(plan.id)
+    assert row is not None
+    assert row.home == one.container.home
+    assert [left.plan_id for left in other.parts.sandboxes.leftovers()] == [plan.id]
+    assert one.parts.sandboxes.leftovers() == []
+    assert len(other.parts.sandboxes.mend()) == 1
+    assert [path.name for path in other.parts.sandboxes.directory.iterdir()] == []
+    assert other.diff(plan) == one.diff(plan)
+
+
+def test_what_another_machine_has_is_not_removed_here(remote: Remote, one: Machine, other: Machine) -> None:
+    plan = done_by(one, remote)
+    assert other.parts.sandboxes.rows() == []
+    assert other.parts.sandboxes.mend() == []
+    other.parts.sandboxes.remove(plan.id)
+    assert one.parts.sandboxes.open(plan.id).scan()
+
+
+def test_a_sandbox_whose_plan_was_taken_over_is_left_over(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    plan = one.plan(remote, *STEPS)
+    job = one.claimed(plan)
+    one.run(job)
+    fence = job_of(other, plan)
+    assert other.parts.sandboxes.open(plan.id, fence=fence).scan()
+    [left] = one.parts.sandboxes.leftovers()
+    assert (left.plan_id, left.removable) == (plan.id, True)
+    one.parts.sandboxes.mend()
+    assert not (one.parts.sandboxes.directory / plan.id).exists()
+    row = one.parts.sandboxes.row(plan.id)
+    assert row is not None
+    assert row.home == other.container.home
+
+
+def job_of(machine: Machine, plan: Plan) -> Fence:
+    job = machine.apply_job(plan)
+    return Fence(job.id, job.fence)
+
+
+def test_a_sandbox_is_taken_over_by_who_has_the_job(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    plan = done_by(one, remote)
+    job = other.apply_job(plan)
+    other.lose(job)
+    with pytest.raises(StaleFence):
+        other.parts.sandboxes.open(plan.id, fence=Fence(job.id, job.fence))
+    row = other.parts.sandboxes.row(plan.id)
+    assert row is not None
+    assert row.home == one.container.home
+
+
+def test_a_plan_on_a_directory_stays_with_its_machine(
+    remote: Remote, one: Machine, other: Machine, tmp_path: Path
+) -> None:
+    one.parts.sandboxes.create(SandboxRequest("plan-1", remote.clone))
+    with pytest.raises(SandboxMissing, match="on the machine with the state named"):
+        other.parts.sandboxes.open("plan-1")
+    assert other.parts.sandboxes.mend() == []
+    assert one.parts.sandboxes.open("plan-1").scan() == {}
+
+
+def test_contents_that_are_gone_are_told_of(remote: Remote, one: Machine, other: Machine) -> None:
+    plan = done_by(one, remote)
+    one.container.database.write(lambda connection: connection.execute(delete(contents)).rowcount)
+    with pytest.raises(SandboxRefused, match="not in the database"):
+        other.diff(plan)
+
+
+def test_a_sub_plan_begins_on_another_machine_with_the_tree_its_parent_had_then(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    parent = done_by(one, remote)
+    history = one.parts.history
+    then = [change.entry for change in history.changes(parent.id)][:1]
+    from cleveragents.domain.file_state import differences_of
+
+    states = {path: step.after for path, step in differences_of(then).items()}
+    tree = one.parts.sandboxes.open(parent.id).tree(states)
+    start = StartTree(parent.id, tree)
+    resource = other.parts.directory_of(parent)
+    request = SandboxRequest("child", resource, from_head=True, start=start, remote=parent.resource)
+    made = other.parts.sandboxes.create(request)
+    assert (made.root / "x.txt").read_text() == "1\n"
+    assert (made.root / "b.txt").read_text() == "alpha\n"
+    assert made.base == tree
+
+
+def test_a_call_that_was_recorded_before_its_machine_died_is_not_made_again(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=RaiseAt("tool.record.after", Died, 2))
+    plan = one.plan(remote, *STEPS)
+    job = one.claimed(plan)
+    with pytest.raises(Died):
+        one.run(job)
+    one.lose(job)
+    other = machines("other")
+    other.knows(one)
+    other.run(other.claimed(plan))
+    calls = other.parts.history.calls(plan.id)
+    assert [call.state for call in calls] == [CallState.ENDED] * 3

@@ -79,10 +79,10 @@ class RemoteParts:
         def sandbox_of(changeset_id: str) -> Sandbox | None:
             from cleveragents.domain.remote import remote_of
 
+            if sandbox is not None:
+                return sandbox
             plan = self._parts.plans.get(self._container.changesets.get(changeset_id).plan_id)
-            if remote_of(plan.resource) is None:
-                return None
-            return sandbox or self.sandboxes.open(plan.id)
+            return None if remote_of(plan.resource) is None else self.sandboxes.open(plan.id)
 
         return KeepingChangesets(self._container.changesets, self.contents, sandbox_of)
 
