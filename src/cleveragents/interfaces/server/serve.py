@@ -99,6 +99,8 @@ def serve(
         if not stack.enter_context(announced(container.state_directory, url, started)):
             other = running_server(container.state_directory)
             say(f"commands go on through the server at {other.url if other else 'another address'}")
+        if not is_loopback(container.settings.server.host):
+            say("others on the network can read what goes over http; a reverse proxy can speak https for it")
         say(f"listening on {url} (Ctrl-C stops it)")
         server.run(sockets=[listens])
     return _INTERRUPTED if server.interrupted else 0
