@@ -19,6 +19,7 @@ HARMLESS = (
 SECRETS = {
     "named": ("log in with password=hunter2hunter2 now\n", ("hunter2",)),
     "named on the next line": ("password:\n  hunter2hunter2\nmore\n", ("hunter2",)),
+    "separated on the next line": ("API_KEY\n  = hunter2hunter2\nmore\n", ("hunter2",)),
     "quoted over lines": ('secret = "first half\nsecond half" # end\nmore\n', ("first half", "second half")),
     "bearer": ("Authorization: Bearer abcdef0123456789abcdef\nmore\n", ("abcdef0123456789",)),
     "url": ("cloning https://me:p4ssw0rdlong@example.org/x.git\nok\n", ("p4ssw0rdlong",)),
@@ -81,6 +82,13 @@ def test_what_never_ends_a_word_is_told_in_the_end() -> None:
     said = [mask.feed("x" * 5000) for _ in range(10)]
     assert len("".join(said)) >= 40_000
     assert "".join(said) + mask.finish() == "x" * 50_000
+
+
+def test_much_at_once_is_told_at_once() -> None:
+    mask = PieceMask()
+    lines = "".join(f"line {number}\n" for number in range(20_000))
+    assert mask.feed(lines + "password=hunter2") == lines
+    assert mask.feed("hunter2\n") == "password=***\n"
 
 
 def test_a_secret_that_this_process_knows_is_masked_across_a_border() -> None:

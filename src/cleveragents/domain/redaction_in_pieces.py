@@ -24,7 +24,11 @@ _MOST_HELD = 64 * 1024
 _TRIES = 8
 _NAME_AND_GAP = 80
 _VALUE_FOLLOWS = re.compile(
-    r"(?:[:=]>?|\b(?:bearer|basic|digest|token|apikey|negotiate))[\"']?\s*\Z", re.IGNORECASE
+    r"""
+    (?: [:=]>? | \b(?:bearer|basic|digest|negotiate) | (?:pass(?:word|wd|phrase)|pwd|secret|key|token|cookie
+    |authorization|credential)\w{0,40} ) \\{0,3}["']?\s*\Z
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----")
 _UNCLOSED = re.compile(r"[\"']" + re.escape(MASK) + r"(?=[\r\n])")
