@@ -9,6 +9,8 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
+from cleveragents.errors import StoreBusy
+
 __all__ = ["Connection", "MemoryLog", "Reader", "parsed"]
 
 SECONDS = 30.0
@@ -24,7 +26,7 @@ class MemoryLog:
         self.listeners: list[Callable[[], None]] = []
         self.before_read: Callable[[], None] = lambda: None
         self.after_read: Callable[[], None] = lambda: None
-        self.reads = 0
+        self.broken = False
 
     def append(self, count: int = 1) -> None:
         """So many more events."""
@@ -48,6 +50,8 @@ class MemoryLog:
         return lambda: self.listeners.remove(wake)
 
     def end(self) -> int:
+        if self.broken:
+            raise StoreBusy(1.0)
         return len(self.kept)
 
     def bring_up(self) -> None:
@@ -56,7 +60,6 @@ class MemoryLog:
     def frames(self, after: int) -> Sequence[bytes]:
         self.before_read()
         with self.lock:
-            self.reads += 1
             found = self.kept[after : after + 500]
         self.after_read()
         return found

@@ -11,8 +11,9 @@ import pytest
 from starlette.types import ASGIApp
 
 from cleveragents.errors import Closed, StoreBusy, TooManyRequests
+from cleveragents.infrastructure.events.chain import LogRow
 from cleveragents.interfaces.server import hub as hub_module
-from cleveragents.interfaces.server.frames import HEARTBEAT, FrameRing, OutputRing
+from cleveragents.interfaces.server.frames import HEARTBEAT, FrameRing, OutputRing, event_frame, joined
 from cleveragents.interfaces.server.hub import EventHub
 from cleveragents.interfaces.server.stream import EventStream
 from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
@@ -447,6 +448,52 @@ def test_a_server_has_room_for_a_bounded_number_of_streams(monkeypatch: pytest.M
         await ours.close()
 
     run(scenario)
+
+
+def test_a_stream_that_could_not_be_begun_is_begun_by_the_next_who_asks() -> None:
+    async def scenario() -> None:
+        log = MemoryLog()
+        ours = Ours(log)
+
+        log.broken = True
+        with pytest.raises(StoreBusy):
+            await Connection(ours(0)).task
+        log.broken = False
+        log.append()
+        connection, reader = Connection(ours(0)), Reader(0)
+        await read_until(connection, reader, 1)
+        await connection.cut()
+        await ours.close()
+
+    run(scenario)
+
+
+def test_a_loop_that_is_behind_is_not_buried_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        log = MemoryLog()
+        ours = Ours(log)
+        connection, reader = Connection(ours(0)), Reader(0)
+        await connection.read()
+        monkeypatch.setattr(hub_module, "_TAKEN_SECONDS", 0.0)
+        log.append(3)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        monkeypatch.undo()
+        log.append()
+        await read_until(connection, reader, 4)
+        assert reader.seen == [1, 2, 3, 4]
+        await connection.cut()
+        await ours.close()
+
+    run(scenario)
+
+
+def test_a_chunk_has_a_bound_and_at_least_one_frame() -> None:
+    large = b"x" * 40_000
+    assert joined(7, [large, large]) == (8, large)
+    assert joined(7, [large * 3, large]) == (8, large * 3)
+    row = LogRow(1, "id", "plan.moved", "half \ud800", "2026-01-01T00:00:00+00:00", "{}", "h", "h")
+    assert b"half \\ud800" in event_frame(row)
 
 
 def test_a_follower_whose_loop_is_gone_ends_by_itself() -> None:

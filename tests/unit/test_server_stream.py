@@ -13,9 +13,11 @@ import pytest
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.plan import Plan
+from cleveragents.domain.user import TokenKind
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
 from cleveragents.interfaces.desk.event_account import fields_of, fields_of_row
+from cleveragents.interfaces.server import stream as stream_module
 from tests.served import SECONDS, events_in, served, stream
 from tests.server_bench import ServerBench, server_bench
 
@@ -185,6 +187,22 @@ def test_a_client_that_goes_away_is_forgotten(bench: ServerBench, base: str) -> 
     deadline = bench.container.clock.monotonic() + SECONDS
     while clients() > 0:
         assert bench.container.clock.monotonic() < deadline
+
+
+def test_a_token_that_is_taken_away_ends_the_stream(
+    bench: ServerBench, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "_CHECK_SECONDS", 0.0)
+    users, now = bench.container.users, bench.container.clock.now()
+    token, secret = users.issue("viewer", TokenKind.PROGRAM, "short-lived", now=now)
+    with stream(base, secret) as answer:
+        frames = events_in(answer)
+        next(frames)
+        happen(bench, "seen")
+        assert next(frames)["data"]["subject"] == "seen"
+        users.revoke(token.id, now=now)
+        happen(bench, "the last")
+        assert [frame["data"]["subject"] for frame in frames][-1:] in ([], ["the last"])
 
 
 def test_the_state_that_a_stream_tells_is_the_state_that_is_kept(bench: ServerBench, base: str) -> None:

@@ -38,13 +38,13 @@ class EventStream(Response):
         outputs: Mapping[str, int],
         still_allowed: Callable[[], Awaitable[bool]],
         *,
-        check_seconds: float = _CHECK_SECONDS,
+        check_seconds: float | None = None,
     ) -> None:
         self.hub = hub
         self.after = after
         self.outputs = outputs
         self.still_allowed = still_allowed
-        self.check_seconds = check_seconds
+        self.check_seconds = _CHECK_SECONDS if check_seconds is None else check_seconds
         self.background = None
         self.status_code = 200
 
