@@ -46,6 +46,7 @@ nox.options.sessions = [
     "crash",
     "bdd",
     "robot",
+    "browser",
     "coverage_report",
     "docs",
 ]
@@ -114,6 +115,12 @@ def robot(session: nox.Session) -> None:
         session,
         [[*command, "--outputdir", f"robot/output/{name}", *suites] for name, suites in halves.items()],
     )
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """The page in a real browser; says so where there is none. Not traced: the server is a process."""
+    _pytest(session, PRIMARY, ["tests/browser"], coverage=False)
 
 
 @nox.session

@@ -32,10 +32,17 @@ export function matches(plan, { text = "", project = "", group = "" }) {
   return words.every((word) => said.includes(word));
 }
 
-/** Plans by group, the latest change first. */
+const URGENCY = ["approval", "question", "budget", "conflict", "error", "review"];
+
+function urgency(plan) {
+  const place = URGENCY.indexOf(plan.needs);
+  return place < 0 ? URGENCY.length : place;
+}
+
+/** Plans by group; in each the most urgent first, and of those alike the latest change. */
 export function grouped(plans) {
   const found = Object.fromEntries(GROUPS.map((group) => [group.name, []]));
   for (const plan of plans) found[groupOf(plan)].push(plan);
-  for (const rows of Object.values(found)) rows.sort((a, b) => (a.updated < b.updated ? 1 : -1));
+  for (const rows of Object.values(found)) rows.sort((a, b) => urgency(a) - urgency(b) || (a.updated < b.updated ? 1 : -1));
   return found;
 }

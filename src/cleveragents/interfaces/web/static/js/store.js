@@ -7,7 +7,9 @@ import { plansOf, ready, useEvents } from "./stream.js";
 const GATHER_MS = 120;
 const APART_MS = 1000; // between two readings, however many events there are
 const AT_ONCE = 5; // rows read one by one; for more the list is read again
-const MOST = 1000;
+const MOST = 600;
+const OVER = ["applied", "cancelled", "rejected", "undone"];
+const UNDER_WAY = ["queued", "processing", "waiting", "complete", "errored", "constrained"];
 
 let state = { plans: new Map(), loading: true, error: null };
 let loading = null;
@@ -46,7 +48,12 @@ async function read() {
   stale.clear();
   try {
     await ready();
-    const rows = await all("/plans", {}, { most: MOST });
+    // What is under way may be old, and has to be there all the same; of what is over the latest will do.
+    const [open, over] = await Promise.all([
+      all("/plans", { state: UNDER_WAY }, { most: MOST }),
+      get("/plans", { state: OVER, limit: 100 }),
+    ]);
+    const rows = [...open, ...over.items];
     set({ plans: new Map(rows.map((row) => [row.id, row])), loading: false, error: null });
   } catch (error) {
     set({ loading: false, error });
@@ -86,21 +93,14 @@ async function refresh() {
 
 async function refreshOne(id) {
   try {
-    const row = rowOf(await get(`/plans/${encodeURIComponent(id)}`));
+    // The newest plan of those before the next possible id: this one, if it is there.
+    const { items } = await get("/plans", { all: true, limit: 1, after: `${id}0` });
     const plans = new Map(state.plans);
-    if (row.parent && !row.needs && !plans.has(id)) return;
-    plans.set(id, row);
+    const row = items.find((one) => one.id === id);
+    if (!row || (row.parent && !row.needs)) plans.delete(id);
+    else plans.set(id, row);
     set({ plans });
-  } catch (error) {
-    if (error.status !== 404) return;
-    const plans = new Map(state.plans);
-    plans.delete(id);
-    set({ plans });
+  } catch {
+    // The next event, or the next visit, reads it again; that the server is away is said elsewhere.
   }
-}
-
-/** An account of a plan as a row of the list. */
-function rowOf(account) {
-  const parts = account.sub_plans;
-  return { ...account, sub_plans: Array.isArray(parts) ? parts.length : parts };
 }

@@ -6,6 +6,7 @@
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { logIn } from "../api.js";
 import { Button, TextField } from "../components.js";
+import { navigate } from "../router.js";
 
 const ICON = new URL("../../icon.svg", import.meta.url).href;
 const TOKEN = /^#[A-Za-z0-9_.~-]{16,}$/;
@@ -19,7 +20,7 @@ export function tokenInAddress() {
 /** Takes the token out of the address and logs in with it. */
 export function logInFromAddress() {
   const token = location.hash.slice(1);
-  history.replaceState(null, "", location.pathname === "/login" ? "/" : location.pathname + location.search);
+  navigate(location.pathname === "/login" ? "/" : location.pathname + location.search, { replace: true });
   return logIn(token);
 }
 

@@ -1,7 +1,7 @@
 // A new plan: a goal in words or an action with arguments, where, who, and within which bounds.
 
 import { html, useRef, useState } from "../ui.js";
-import { all, get, newKey, post } from "../api.js";
+import { all, newKey, post } from "../api.js";
 import { Button, ErrorBox, Loaded, PageHead, Select, TextArea, TextField, Toggle, toast } from "../components.js";
 import { useLoad } from "../load.js";
 import { navigate, useLocation } from "../router.js";
@@ -10,6 +10,11 @@ import { NoResources } from "./no_resources.js";
 import { bodyOf, EMPTY, problemsOf } from "./plan_draft.js";
 
 const GOAL = "";
+const APPLYING = [
+  { value: "", label: "By profile" },
+  { value: "review", label: "I review" },
+  { value: "auto", label: "Apply" },
+];
 
 export function NewPlan() {
   const load = useLoad(async (signal) => {
@@ -191,7 +196,7 @@ function Bounds({ draft, set, wrong, models, profiles }) {
       label="When it is done"
       value=${draft.apply}
       onInput=${(apply) => set({ apply })}
-      options=${[{ value: "review", label: "I review" }, { value: "auto", label: "Apply by itself" }]}
+      options=${APPLYING}
     />
     <h2>Budget</h2>
     <p class="hint">It asks before it spends more.</p>

@@ -14,7 +14,7 @@ export const EMPTY = {
   tokens: "",
   steps: "",
   seconds: "",
-  apply: "review",
+  apply: "",
 };
 
 const LIMITS = ["usd", "tokens", "steps", "seconds"];

@@ -25,7 +25,7 @@ export function Users() {
     { name: "name", label: "Name", wide: true, cell: (row) => html`<strong>${row.name}</strong>${row.name === user.name ? html` <span class="faint">you</span>` : ""}` },
     { name: "role", label: "Role", cell: (row) => row.role },
     { name: "created", label: "Added", cell: (row) => html`<${When} time=${row.created} />` },
-    { name: "tokens", label: "", cell: (row) => html`<${Button} small onClick=${() => setOpen({ tokens: row })} aria-label=${`Tokens of ${row.name}`}>Tokens<//>` },
+    { name: "tokens", label: "", cell: (row) => html`<${Button} small onClick=${() => setOpen({ tokens: row })} label=${`Tokens of ${row.name}`}>Tokens<//>` },
     { name: "remove", label: "", cell: (row) => row.name !== user.name && html`<${Button} small kind="quiet" icon="trash" label=${`Remove ${row.name}`} onClick=${() => remove(row, load.reload)} />` },
   ];
   return html`

@@ -1,0 +1,241 @@
+"""The page in a real browser: logging in, the board, new plans, context, the log, the keyboard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from cleveragents.interfaces.demo.goals import GOALS
+from tests.page_bench import PageBench
+
+VIEWS = ["/", "/new", "/context", "/events", "/jobs", "/projects", "/users", "/docs", "/nowhere"]
+CONTROLS = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "radio", "spinbutton", "tab"}
+
+
+def test_a_token_in_the_address_logs_in_and_is_gone_from_it(bench: PageBench) -> None:
+    visit = bench.stranger()
+    visit.page.goto(f"{bench.url}/login#{bench.token}")
+    expect(visit.page.get_by_role("heading", level=1)).to_have_text("Board")
+    assert visit.page.url == f"{bench.url}/"
+    assert not any(bench.token in url for url in visit.asked)
+    assert visit.page.evaluate("document.cookie") == ""  # no script can read it
+
+
+def test_a_wrong_token_is_refused_beside_the_field_and_the_right_one_lets_in(bench: PageBench) -> None:
+    page = bench.stranger().page
+    page.goto(f"{bench.url}/context")
+    field = page.get_by_label("Token")
+    expect(field).to_be_focused()
+    field.fill("agents_sk_nothing")
+    page.get_by_role("button", name="Log in").click()
+    expect(field).to_have_accessible_description(re.compile("That token is not known here"))
+    field.fill(bench.token)
+    field.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Context")  # where the visitor wanted to go
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_without_plans_the_board_says_what_to_do(bench: PageBench) -> None:
+    if bench.ask("GET", "/plans")["items"]:
+        pytest.skip("another test made a plan first")
+    page = bench.visit().page
+    expect(page.get_by_text("No plans yet")).to_be_visible()
+    page.get_by_role("main").get_by_role("link", name="New plan").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("New plan")
+
+
+def test_a_double_click_makes_one_plan_and_another_browser_sees_it_come_and_be_done(bench: PageBench) -> None:
+    watcher = bench.visit().page
+    author = bench.visit().go("/new")
+    author.get_by_label("Goal", exact=True).fill(GOALS["receipt"])
+    author.get_by_label("Model").fill(bench.model)
+    author.get_by_label("Checks").fill("sh test.sh")
+    author.get_by_role("button", name="Start the plan").dblclick()
+    author.wait_for_url(re.compile("/plans/"))
+    plan_id = author.url.rpartition("/")[2]
+    row = watcher.get_by_role("listitem").filter(has_text=GOALS["receipt"])
+    expect(row).to_have_count(1)
+    group = watcher.get_by_role("region", name=re.compile("Ready to review"))
+    expect(group.get_by_role("link", name=GOALS["receipt"])).to_be_visible()
+    made = [plan for plan in bench.ask("GET", "/plans")["items"] if plan["goal"] == GOALS["receipt"]]
+    assert [plan["id"] for plan in made] == [plan_id]
+    assert (made[0]["phase"], made[0]["state"]) == ("execute", "complete")
+
+
+def test_what_is_missing_or_refused_is_said_beside_its_field(bench: PageBench) -> None:
+    page = bench.visit().go("/new")
+    page.get_by_role("button", name="Start the plan").click()
+    expect(page.get_by_label("Goal", exact=True)).to_have_accessible_description(
+        re.compile("Say what the plan is to reach")
+    )
+    page.get_by_label("Goal", exact=True).fill("x")
+    page.get_by_label("Steps").fill("0")
+    page.get_by_role("button", name="Start the plan").click()
+    expect(page.get_by_label("Steps")).to_have_accessible_description(
+        re.compile("greater than or equal to 1")
+    )
+    page.get_by_label("Steps").fill("")
+    page.get_by_label("Model").fill("nobody/knows")
+    page.get_by_role("button", name="Start the plan").click()
+    expect(page.get_by_role("alert")).to_contain_text("nobody")
+
+
+def test_an_action_asks_for_its_arguments(bench: PageBench) -> None:
+    page = bench.visit().go("/new")
+    page.get_by_label("What is to be done").select_option("builtin/command")
+    page.get_by_label("argv").fill("sh\n-c\necho teal >> colours.txt")
+    page.get_by_role("button", name="Start the plan").click()
+    page.wait_for_url(re.compile("/plans/"))
+    made = bench.ask("GET", f"/plans/{page.url.rpartition('/')[2]}")
+    assert made["action"] == "builtin/command"
+    assert made["request"]["arguments"]["argv"] == ["sh", "-c", "echo teal >> colours.txt"]
+
+
+def test_the_context_explorer_shows_fragments_and_who_found_them(bench: PageBench) -> None:
+    page = bench.visit().go("/context")
+    page.get_by_label("Question").fill("What does a receipt print?")
+    page.get_by_role("button", name="Ask").click()
+    fragments = page.get_by_role("region", name="Fragments")
+    expect(fragments.get_by_text("prices.sh", exact=True)).to_be_visible()
+    expect(page.get_by_role("complementary").get_by_text("keyword", exact=True)).to_be_visible()
+    expect(fragments).to_contain_text(re.compile(r"of 8,000 tokens"))
+
+
+def test_the_log_grows_by_itself_can_be_held_filtered_and_verified(bench: PageBench) -> None:
+    page = bench.visit().go("/events")
+    bench.ask("POST", "/projects", json={"name": "first", "description": ""})
+    expect(page.get_by_role("cell", name="first", exact=True)).to_have_count(1)
+    page.get_by_role("button", name="Hold").click()
+    bench.ask("POST", "/projects", json={"name": "second", "description": ""})
+    bench.ask("POST", "/projects", json={"name": "third", "description": ""})
+    expect(page.get_by_role("cell", name="second", exact=True)).to_have_count(0)
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_role("cell", name="third", exact=True)).to_have_count(1)
+    expect(page.get_by_role("cell", name="second", exact=True)).to_have_count(1)
+    page.get_by_label("Type of event").fill("project.added")
+    page.get_by_label("Type of event").press("Enter")
+    page.wait_for_url("**/events?type=project.added")
+    expect(page.locator(".event-type").filter(has_not_text="project.added")).to_have_count(0)
+    expect(page.locator(".event-type").first).to_have_text("project.added")
+    page.get_by_role("button", name="Verify the log").click()
+    expect(page.get_by_text(re.compile(r"\d+ events, verified"))).to_be_visible()
+
+
+def test_the_keyboard_is_enough(bench: PageBench) -> None:
+    bench.plan(GOALS["welcome"])
+    bench.plan(GOALS["tax"])
+    page = bench.visit().page
+    expect(page.locator("a.row-link").nth(1)).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("/")
+    expect(page.get_by_label("Filter plans by text")).to_be_focused()
+    page.keyboard.type("tax")
+    expect(page.locator("a.row-link")).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name=GOALS["tax"])).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/plans/"))
+    for keys, heading in (("gc", "Context"), ("ge", "Audit log"), ("gn", "New plan"), ("gb", "Board")):
+        page.get_by_role("heading", level=1).first.focus()
+        for key in keys:
+            page.keyboard.press(key)
+        expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+
+
+def test_the_first_stop_of_the_keyboard_leads_to_the_content(bench: PageBench) -> None:
+    page = bench.visit().go("/jobs")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+
+
+def test_every_control_has_a_name_and_every_view_a_heading_and_landmarks(bench: PageBench) -> None:
+    visit = bench.visit()
+    for path in VIEWS:
+        page = visit.go(path)
+        expect(page.locator(".loading")).to_have_count(0)
+        expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        expect(page.get_by_role("main")).to_have_count(1)
+        expect(page.get_by_role("navigation", name="Pages")).to_have_count(1)
+        found = _controls(page)
+        assert len(found) > 8, path
+        assert [node for node in found if not node[1].strip()] == [], path
+
+
+def test_on_a_narrow_screen_nothing_is_cut_off_and_the_menu_opens(bench: PageBench) -> None:
+    visit = bench.visit(viewport={"width": 360, "height": 740})
+    for path in VIEWS:
+        page = visit.go(path)
+        expect(page.locator(".loading")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+    page = visit.go("/")
+    expect(page.get_by_role("link", name="Audit log")).to_have_count(0)
+    page.get_by_role("button", name="Menu").click()
+    page.get_by_role("link", name="Audit log").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Audit log")
+
+
+def test_the_theme_is_the_systems_until_somebody_chooses_and_the_choice_stays(bench: PageBench) -> None:
+    page = bench.visit(color_scheme="dark").page
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = page.evaluate(ground)
+    page.get_by_role("button", name="Theme: auto. Change it").click()
+    light = page.evaluate(ground)
+    page.reload()
+    page.get_by_role("button", name="Theme: light. Change it").wait_for()
+    assert page.evaluate(ground) == light
+    assert light != dark
+
+
+def test_a_viewer_is_offered_nothing_that_would_be_refused(bench: PageBench) -> None:
+    bench.ask("POST", "/users", json={"name": "vera", "role": "viewer"})
+    token = bench.ask("POST", "/users/vera/tokens", json={"label": "test"})["token"]
+    page = bench.visit(token=token).page
+    expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
+    expect(page.get_by_role("link", name="New plan")).to_have_count(0)
+    expect(page.get_by_role("link", name="Users")).to_have_count(0)
+
+
+def test_users_and_their_tokens_are_made_and_taken_back_on_the_page(bench: PageBench) -> None:
+    page = bench.visit().go("/users")
+    page.get_by_role("button", name="Add a user").click()
+    dialog = page.get_by_role("dialog", name="Add a user")
+    dialog.get_by_label("Name").fill("olga")
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_role("button", name="Tokens of olga").click()
+    dialog = page.get_by_role("dialog", name="Tokens of olga")
+    dialog.get_by_role("button", name="New token").click()
+    token = dialog.locator(".secret code").inner_text()
+    other = bench.visit(token=token).page
+    expect(other.get_by_text("olga")).to_be_visible()
+    dialog.get_by_role("row").filter(has_text="program").get_by_role("button", name="Revoke").click()
+    dialog.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Remove olga").click()
+    page.get_by_role("button", name="Remove", exact=True).click()
+    expect(page.get_by_role("button", name="Remove olga")).to_have_count(0)
+    other.reload()
+    expect(other.get_by_label("Token")).to_be_visible()  # with the user, the browser's cookie went
+
+
+def _controls(page: Page) -> list[tuple[str, str]]:
+    """Role and name of everything one can operate, as a screen reader is told."""
+    session = page.context.new_cdp_session(page)
+    nodes = session.send("Accessibility.getFullAXTree")["nodes"]
+    shown = [node for node in nodes if not node.get("ignored")]
+    pairs = [
+        (node["role"]["value"], str(node.get("name", {}).get("value", "")))
+        for node in shown
+        if "role" in node
+    ]
+    return [pair for pair in pairs if pair[0] in CONTROLS]

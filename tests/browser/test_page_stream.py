@@ -1,0 +1,100 @@
+"""The live part of the page: what a browser is told while tabs, connections and servers come and go."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from cleveragents.interfaces.demo.goals import GOALS
+from tests.page_bench import PageBench, Visit, until
+
+
+def test_a_server_that_goes_away_and_comes_back_costs_no_event_and_shows_none_twice(bench: PageBench) -> None:
+    visit = bench.visit()
+    page = visit.go("/events")
+    first = _positions(page)[-1]
+    bench.plan(GOALS["discount"])
+    until("a first event of it", lambda: _positions(page)[-1] > first)
+    visit.may_fail = True
+    bench.stop()
+    expect(page.get_by_role("alert").filter(has_text="cannot be reached")).to_be_visible()
+    bench.start()
+    bench.ask("POST", "/projects", json={"name": "after", "description": ""})
+    expect(page.get_by_role("alert").filter(has_text="cannot be reached")).to_have_count(0)
+    expect(page.get_by_role("cell", name="after", exact=True)).to_have_count(1)
+    shown = _positions(page)
+    assert shown == list(range(shown[0], shown[-1] + 1))  # none is missing, none is there twice
+    until("the plan's end", lambda: _state(bench, GOALS["discount"]) == "complete")
+    last = bench.ask("GET", "/events?limit=1")["items"][0]["position"]
+    until("its last event", lambda: _positions(page)[-1] >= last)
+    shown = _positions(page)
+    assert shown == list(range(shown[0], shown[-1] + 1))
+
+
+def test_tabs_share_one_stream_and_when_its_tab_is_closed_another_goes_on(bench: PageBench) -> None:
+    visit = bench.visit()
+    before = _live(visit, "/events")
+    others = [visit.another_tab() for _ in range(2)]
+    for tab in others:
+        tab.goto(f"{bench.url}/events")
+        tab.locator(".event-type").first.wait_for()
+    bench.ask("POST", "/projects", json={"name": "shared", "description": ""})
+    for tab in (visit.page, *others):
+        expect(tab.get_by_role("cell", name="shared", exact=True)).to_have_count(1)
+    assert visit.streams() == before
+    visit.page.close()
+    until("another stream", lambda: visit.streams() == before + 1)
+    bench.ask("POST", "/projects", json={"name": "taken-over", "description": ""})
+    for tab in others:
+        expect(tab.get_by_role("cell", name="taken-over", exact=True)).to_have_count(1)
+        shown = _positions(tab)
+        assert shown == list(range(shown[0], shown[-1] + 1))
+    assert visit.streams() == before + 1
+
+
+def test_a_page_that_is_read_again_goes_on_where_it_was(bench: PageBench) -> None:
+    visit = bench.visit()
+    before = _live(visit, "/")
+    bench.ask("POST", "/projects", json={"name": "seen", "description": ""})
+    last = bench.ask("GET", "/events?limit=1")["items"][0]["position"]
+    kept = "Number(sessionStorage.getItem('cleveragents.position'))"
+    until("the event", lambda: bool(visit.page.evaluate(kept) >= last))
+    visit.page.reload()
+    until("another stream", lambda: visit.streams() == before + 1)
+    assert f"after={last}" in _streams(visit)[-1]
+
+
+def test_two_browsers_see_the_same_board_while_plans_run(bench: PageBench) -> None:
+    pages = [bench.visit().page, bench.visit().page]
+    bench.plan(GOALS["catalogue"])
+    bench.plan(GOALS["tax"])
+    for goal in (GOALS["catalogue"], GOALS["tax"]):
+        until(f"the end of {goal}", lambda goal=goal: _state(bench, goal) == "complete")
+    shown = []
+    for page in pages:
+        review = page.get_by_role("region", name="Ready to review")
+        for goal in (GOALS["catalogue"], GOALS["tax"]):
+            expect(review.get_by_role("link", name=goal)).to_have_count(1)
+        shown.append(page.locator("a.row-link").all_inner_texts())
+    assert shown[0] == shown[1]
+
+
+def _positions(page: Page) -> list[int]:
+    """The numbers of the events that the page shows, the first first."""
+    texts = page.locator("td[data-label='No.']").all_inner_texts()
+    return [int(text) for text in reversed(texts)]
+
+
+def _live(visit: Visit, path: str) -> int:
+    """Opens it and waits until it is live; how often the browser has asked for a stream by then."""
+    visit.go(path)
+    expect(visit.page.get_by_text("Live", exact=True)).to_be_visible()
+    return visit.streams()
+
+
+def _streams(visit: Visit) -> list[str]:
+    return [url for url in visit.asked if "/api/events/stream" in url]
+
+
+def _state(bench: PageBench, goal: str) -> str:
+    found = [plan for plan in bench.ask("GET", "/plans")["items"] if plan["goal"] == goal]
+    return str(found[0]["state"])

@@ -1,0 +1,210 @@
+"""The page as people have it: a server that can go away and come back, and browsers that keep account.
+
+Every browser notes what it asked for and what went wrong in it: a request to elsewhere, an error in the
+console or a refusal by the Content-Security-Policy fails the test that opened it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
+
+from cleveragents.interfaces.demo.goals import laid_script
+from cleveragents.interfaces.demo.sample import SampleRepository
+
+__all__ = ["CHROMIUM", "PageBench", "Visit", "page_bench", "until"]
+
+PATIENCE_MS = 40_000
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+_AGENTS = [sys.executable, "-m", "cleveragents"]
+_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def until(what: str, holds: Callable[[], bool]) -> None:
+    """Returns when it holds; an AssertionError if that does not come to pass."""
+    give_up = time.monotonic() + PATIENCE_MS / 1000
+    while not holds():
+        assert time.monotonic() < give_up, f"waited for {what}"
+        time.sleep(0.05)
+
+
+@dataclass
+class Visit:
+    """A browser of its own, with its cookies and storage, and what it noted."""
+
+    context: BrowserContext
+    page: Page
+    url: str
+    asked: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    may_fail: bool = False
+
+    def go(self, path: str) -> Page:
+        """Opens an address of the page, and waits for what is there."""
+        self.page.goto(f"{self.url}{path}")
+        self.page.locator("main h1").wait_for()
+        return self.page
+
+    def another_tab(self) -> Page:
+        """One more page in the same browser."""
+        page = self.context.new_page()
+        self.watch(page)
+        return page
+
+    def watch(self, page: Page) -> None:
+        page.on("request", lambda request: self.asked.append(request.url))
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", self._noted)
+        page.on("requestfailed", self._failed)
+
+    def streams(self) -> int:
+        """How often this browser asked for the stream of events."""
+        self.context.pages[-1].evaluate("0")  # whatever it has asked for by now is noted before the answer
+        return sum("/api/events/stream" in url for url in self.asked)
+
+    def ensure_clean(self) -> None:
+        elsewhere = [url for url in self.asked if not url.startswith((f"{self.url}/", "data:"))]
+        assert elsewhere == []
+        assert self.wrong == []
+
+    def _noted(self, said: ConsoleMessage) -> None:
+        # That the server refused something is the server's business, and is shown where it matters.
+        if said.type in ("error", "warning") and not said.text.startswith("Failed to load resource"):
+            self.wrong.append(said.text)
+
+    def _failed(self, request: Request) -> None:
+        if "/static/" in request.url and not self.may_fail:
+            self.wrong.append(f"{request.url}: {request.failure}")
+
+
+@dataclass
+class PageBench:
+    """A server with the demo's repository and script. Not thread-safe: use it in the thread that made it."""
+
+    directory: Path
+    state: Path
+    sample: SampleRepository
+    script: Path
+    browser: Browser
+    environment: dict[str, str]
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    visits: list[Visit] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def token(self) -> str:
+        return (self.state / "server-token").read_text().strip()
+
+    @property
+    def model(self) -> str:
+        return f"scripted/{self.script}"
+
+    def start(self) -> None:
+        """Starts the server, at the address that it had before, if it had one."""
+        log = self.directory / "serve.log"
+        log.write_text("")
+        command = [*_AGENTS, "serve", "--port", str(self.port), "--workers", "2"]
+        with log.open("w") as said:
+            self.process = subprocess.Popen(
+                command, env=self.environment, cwd=self.directory, stdout=said, stderr=said
+            )
+        started = self.process
+        until("the server", lambda: "listening on " in log.read_text() or started.poll() is not None)
+        assert started.poll() is None, log.read_text()
+        self.port = int(log.read_text().partition("listening on ")[2].split()[0].rpartition(":")[2])
+
+    def stop(self) -> None:
+        """Stops it in order; its connections are cut."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(PATIENCE_MS / 1000)
+            self.process = None
+
+    def ask(self, method: str, path: str, **more: Any) -> Any:
+        """What the API answers."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        answer = httpx.request(method, f"{self.url}/api{path}", headers=headers, timeout=60, **more)
+        assert answer.status_code < 400, answer.text
+        return answer.json()
+
+    def plan(self, goal: str, **more: Any) -> str:
+        """A plan for a goal; its id."""
+        body = {"goal": goal, "resource": "paint-shop", "model": self.model, **more}
+        return str(self.ask("POST", "/plans", json=body)["id"])
+
+    def visit(self, *, token: str | None = None, **options: Any) -> Visit:
+        """A new browser in which the admin, or whoever has that token, is logged in."""
+        visit = self.stranger(**options)
+        visit.page.goto(f"{self.url}/#{token or self.token}")
+        visit.page.locator(".shell").wait_for()
+        return visit
+
+    def stranger(self, **options: Any) -> Visit:
+        """A new browser in which nobody is logged in."""
+        context = self.browser.new_context(**options)
+        context.set_default_timeout(PATIENCE_MS)
+        visit = Visit(context, context.new_page(), self.url)
+        visit.watch(visit.page)
+        self.visits.append(visit)
+        return visit
+
+    def close_visits(self) -> None:
+        """Closes all browsers; each must have nothing to complain about."""
+        visits, self.visits = self.visits, []
+        for visit in visits:
+            visit.context.close()
+        for visit in visits:
+            visit.ensure_clean()
+
+
+@contextmanager
+def page_bench(directory: Path) -> Iterator[PageBench]:
+    """The bench in that empty directory; everything it started has ended afterwards."""
+    state = directory / "state"
+    state.mkdir()
+    sample = SampleRepository(directory / "paint-shop")
+    sample.make()
+    environment = {**os.environ, "HOME": str(directory), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
+    place = ["resource", "add", "paint-shop", "--project", "paint", "--path", str(sample.root)]
+    for words in (["project", "add", "paint"], place):
+        subprocess.run([*_AGENTS, *words], env=environment, check=True, capture_output=True, cwd=directory)
+    expect.set_options(timeout=PATIENCE_MS)
+    with ExitStack() as stack:
+        driver = stack.enter_context(sync_playwright())
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+        stack.callback(browser.close)
+        bench = PageBench(directory, state, sample, laid_script(directory), browser, environment)
+        stack.callback(bench.stop)
+        bench.start()
+        yield bench
