@@ -237,6 +237,8 @@ class PlanApply:
     def _take_back_merged(self, plan: Plan, merged: str) -> None:
         """A check may have been at work on the merged result. What is not exactly that is somebody's."""
         sandbox = self.sandboxes.open(plan.id)
+        if not sandbox.keeps(merged):
+            return  # another machine was at it, in a sandbox of its own
         history = self.result.history
         with sandbox.writing():
             given = {path: step.before for path, step in history.differences(plan.id).items()}
@@ -277,7 +279,8 @@ class PlanApply:
             state = PlanState.ERRORED
         if plan.id in self.applier.undecided():  # guard: it could not be taken back, and `settle` tries again
             return
-        with suppress(StalePlan):  # it was applied, and only the tidying up failed
+        # It was applied, and only the tidying up failed; or it is another's by now.
+        with suppress(StalePlan, StaleFence):
             self._move(plan, state, PlanFacts(error=text), fence)
 
     def _check(

@@ -1,0 +1,432 @@
+"""Applying to a git remote: merged with what came since, pushed once, found again after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.errors import (
+    ApplyConflict,
+    ApplyRefused,
+    CheckFailed,
+    RemoteMoved,
+    RemoteUnreachable,
+    StaleFence,
+)
+from cleveragents.infrastructure.git.plumbing import PrivateRepository
+from cleveragents.infrastructure.remote.mirror import Mirrors
+from cleveragents.testing.faults import RaiseAt
+from tests.plan_bench import check, write
+from tests.ready_database import ready_database
+from tests.remote_bench import At, Machine, machine
+from tests.remotes import Remote, new_remote
+
+APPLIED = (Phase.APPLY, PlanState.APPLIED)
+CONSTRAINED = (Phase.APPLY, PlanState.CONSTRAINED)
+ERRORED = (Phase.APPLY, PlanState.ERRORED)
+
+
+class Died(BaseException):
+    """Nothing of the process goes on."""
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Remote:
+    return new_remote(tmp_path)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
+    """Makes a machine of that name."""
+    url = ready_database(tmp_path / "shared.db")
+    with ExitStack() as closing:
+
+        def made(name: str, **facts: Any) -> Machine:
+            return closing.enter_context(machine(tmp_path / name, url, **facts))
+
+        yield made
+
+
+@pytest.fixture
+def one(machines: Callable[..., Machine]) -> Machine:
+    return machines("one")
+
+
+@pytest.fixture
+def other(machines: Callable[..., Machine]) -> Machine:
+    return machines("other")
+
+
+def done(machine: Machine, remote: Remote, **facts: Any) -> Plan:
+    plan = machine.plan(remote, write("a.txt", "changed\n"), **facts)
+    assert machine.run(machine.claimed(plan)).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    return plan
+
+
+def fence_of(job: AsyncJob) -> Fence:
+    return Fence(job.id, job.fence)
+
+
+def taken_over(machine: Machine, plan: Plan) -> AsyncJob:
+    """The apply's job, claimed by that machine, and what the one before did found out."""
+    job = machine.claimed(plan, f"apply:{plan.id}")
+    machine.parts.apply.taken_up(machine.now(plan.id), fence_of(job))
+    return job
+
+
+def test_a_result_is_merged_with_what_came_since(remote: Remote, one: Machine) -> None:
+    plan = done(one, remote)
+    remote.commit({"b.txt": "theirs\n"})
+    assert one.apply(plan).standing == APPLIED
+    assert (remote.text("a.txt"), remote.text("b.txt")) == ("changed", "theirs")
+    assert len(remote.commits_of(plan.id)) == 1
+
+
+def test_a_branch_that_moves_at_the_last_moment_is_merged_with_again(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=At("apply.push.before", lambda: remote.commit({"b.txt": "theirs\n"})))
+    plan = done(one, remote)
+    assert one.apply(plan).standing == APPLIED
+    assert (remote.text("a.txt"), remote.text("b.txt")) == ("changed", "theirs")
+    assert len(remote.commits_of(plan.id)) == 1
+
+
+def test_a_branch_that_never_rests_is_given_up(remote: Remote, machines: Callable[..., Machine]) -> None:
+    class Always:
+        def __init__(self) -> None:
+            self.times = 0
+
+        def reach(self, name: str) -> None:
+            if name == "apply.push.before":
+                self.times += 1
+                remote.commit({"b.txt": f"{self.times}\n"})
+
+    import cleveragents.application.services.plan_apply as module
+
+    faults = Always()
+    one = machines("one", faults=faults)
+    plan = done(one, remote)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_ROUNDS", 3)
+        with pytest.raises(RemoteMoved, match="moved meanwhile"):
+            one.apply(plan)
+    assert faults.times == 3
+    assert one.now(plan.id).standing == CONSTRAINED
+    assert remote.commits_of(plan.id) == []
+
+
+def test_a_conflict_is_told_with_its_files_and_nothing_is_pushed(remote: Remote, one: Machine) -> None:
+    plan = done(one, remote)
+    tip = remote.commit({"a.txt": "theirs\n"})
+    with pytest.raises(ApplyConflict) as told:
+        one.apply(plan)
+    assert told.value.paths == ("a.txt",)
+    assert "another commit of main" in told.value.details
+    assert one.now(plan.id).standing == CONSTRAINED
+    assert remote.tip() == tip
+
+
+def test_a_check_that_fails_on_the_merged_result_keeps_it_from_being_pushed(
+    remote: Remote, one: Machine
+) -> None:
+    plan = done(one, remote, checks=(check("! grep -q theirs b.txt"),))
+    tip = remote.commit({"b.txt": "theirs\n"})
+    with pytest.raises(CheckFailed):
+        one.apply(plan)
+    assert remote.tip() == tip
+
+
+def test_what_the_remote_does_not_take_is_told_in_its_words(remote: Remote, one: Machine) -> None:
+    hook = remote.directory / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho nobody pushes on Fridays >&2\nexit 1\n")
+    hook.chmod(0o755)
+    plan = done(one, remote)
+    tip = remote.tip()
+    with pytest.raises(ApplyRefused, match="Fridays"):
+        one.apply(plan)
+    assert one.now(plan.id).standing == CONSTRAINED
+    assert remote.tip() == tip
+    hook.unlink()
+    assert one.apply(plan).standing == APPLIED
+
+
+@pytest.mark.parametrize("point", ["apply.push.before", "apply.push.after"])
+def test_another_machine_finds_out_whether_it_was_pushed(
+    remote: Remote, machines: Callable[..., Machine], other: Machine, point: str
+) -> None:
+    one = machines("one", faults=RaiseAt(point, Died))
+    plan = done(one, remote)
+    job = one.apply_job(plan)
+    with pytest.raises(Died):
+        one.apply(plan, job)
+    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    one.lose(job)
+    other.parts.apply.settle()  # not its own: whoever did it may be alive
+    assert other.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    job = taken_over(other, plan)
+    if point == "apply.push.before":
+        assert other.now(plan.id).standing == ERRORED
+        other.apply(plan, job)
+    assert other.now(plan.id).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+    assert one.parts.applier.undecided() == set()
+    assert one.parts.remotes.applier._remotes.engine.journal.open_entries() == []
+
+
+@pytest.mark.parametrize("point", ["apply.push.before", "apply.push.after"])
+def test_a_machine_that_starts_again_settles_its_own(
+    remote: Remote, machines: Callable[..., Machine], point: str
+) -> None:
+    one = machines("one", faults=RaiseAt(point, Died))
+    plan = done(one, remote)
+    with pytest.raises(Died):
+        one.apply(plan)
+    one.parts.apply.settle()
+    standing = ERRORED if point == "apply.push.before" else APPLIED
+    assert one.now(plan.id).standing == standing
+    if standing == ERRORED:
+        one.apply(plan)
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_one_that_wakes_up_after_another_applied_it_pushes_nothing(
+    remote: Remote, machines: Callable[..., Machine], other: Machine
+) -> None:
+    one = machines("one", faults=At("apply.push.before", lambda: meanwhile()))
+    plan = done(one, remote)
+    job = one.apply_job(plan)
+
+    def meanwhile() -> None:
+        one.lose(job)
+        assert other.apply(plan, taken_over(other, plan)).standing == APPLIED
+
+    with pytest.raises(StaleFence):
+        one.apply(plan, job)
+    assert remote.commits_of(plan.id) == [remote.tip()]
+    assert other.now(plan.id).standing == APPLIED
+
+
+def test_one_that_wakes_up_before_another_applied_it_has_applied_it(
+    remote: Remote, machines: Callable[..., Machine], other: Machine
+) -> None:
+    one = machines("one", faults=At("apply.push.before", lambda: meanwhile()))
+    plan = done(one, remote)
+    job = one.apply_job(plan)
+    theirs: list[AsyncJob] = []
+
+    def meanwhile() -> None:
+        one.lose(job)
+        theirs.append(taken_over(other, plan))
+
+    with pytest.raises(StaleFence):
+        one.apply(plan, job)
+    pushed = remote.tip()
+    assert other.apply(plan, theirs[0]).standing == APPLIED
+    assert remote.commits_of(plan.id) == [pushed] == [remote.tip()]
+    undone, _ = other.parts.apply.undo(other.now(plan.id))
+    assert undone.state is PlanState.UNDONE
+    assert remote.text("a.txt").startswith("one\n")
+
+
+def test_one_that_lost_its_job_does_not_even_begin(remote: Remote, one: Machine, other: Machine) -> None:
+    plan = done(one, remote)
+    job = one.apply_job(plan)
+    one.lose(job)
+    with pytest.raises(StaleFence):
+        one.apply(plan, job)
+    assert one.now(plan.id).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    assert remote.commits_of(plan.id) == []
+
+
+def test_while_the_remote_is_away_nobody_says_what_became_of_it(
+    remote: Remote, machines: Callable[..., Machine], other: Machine
+) -> None:
+    away = remote.directory.with_name("away.git")
+    one = machines("one", faults=At("apply.push.before", lambda: remote.directory.rename(away)))
+    plan = done(one, remote)
+    job = one.apply_job(plan)
+    with pytest.raises(RemoteUnreachable):
+        one.apply(plan, job)
+    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    one.lose(job)
+    job = other.claimed(plan, f"apply:{plan.id}")
+    with pytest.raises(RemoteUnreachable):
+        other.parts.apply.taken_up(other.now(plan.id), fence_of(job))
+    one.parts.apply.settle()
+    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    away.rename(remote.directory)
+    other.parts.apply.taken_up(other.now(plan.id), fence_of(job))
+    assert other.apply(plan, job).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_an_answer_that_was_lost_is_asked_for(
+    remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push = Mirrors.push
+
+    def lost(self: Mirrors, *given: Any) -> str:
+        push(self, *given)
+        return "the connection was closed"
+
+    monkeypatch.setattr(Mirrors, "push", lost)
+    one = machines("one")
+    plan = done(one, remote)
+    assert one.apply(plan).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_a_plan_that_changes_nothing_that_is_not_there_pushes_nothing(remote: Remote, one: Machine) -> None:
+    plan = done(one, remote)
+    tip = remote.commit({"a.txt": "changed\n"})
+    assert one.apply(plan).standing == APPLIED
+    assert remote.tip() == tip
+
+
+def test_an_undo_takes_out_what_was_applied_and_leaves_what_came_after(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    plan = done(one, remote)
+    one.apply(plan)
+    remote.commit({"b.txt": "later\n"})
+    undone, _ = other.parts.apply.undo(other.now(plan.id))
+    assert undone.state is PlanState.UNDONE
+    assert remote.text("a.txt").startswith("one\n")
+    assert remote.text("b.txt") == "later"
+    assert len(remote.commits_of(plan.id)) == 2
+    with (
+        pytest.raises(ApplyRefused, match="nothing of it to undo"),
+        other.parts.applier.prepare_undo(plan.id, other.parts.sandboxes.open(plan.id)),
+    ):
+        pass
+
+
+def test_an_undo_that_was_pushed_and_not_recorded_is_found(
+    remote: Remote, machines: Callable[..., Machine], other: Machine
+) -> None:
+    one = machines("one", faults=RaiseAt("undo.push.after", Died))
+    plan = done(one, remote)
+    one.apply(plan)
+    with pytest.raises(Died):
+        one.parts.apply.undo(one.now(plan.id))
+    assert other.parts.apply.taken_up(other.now(plan.id), None).state is PlanState.UNDONE
+    assert len(remote.commits_of(plan.id)) == 2
+
+
+def test_an_undo_merges_again_with_a_branch_that_moved(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=At("undo.push.before", lambda: remote.commit({"b.txt": "later\n"})))
+    plan = done(one, remote)
+    one.apply(plan)
+    one.parts.apply.undo(one.now(plan.id))
+    assert remote.text("a.txt").startswith("one\n")
+    assert remote.text("b.txt") == "later"
+
+
+def test_a_plan_may_be_applied_to_a_branch_of_its_own(remote: Remote, one: Machine) -> None:
+    plan = done(one, remote, request={"apply_to": "branch"})
+    tip = remote.tip()
+    assert one.apply(plan).standing == APPLIED
+    own = f"cleveragents/{plan.id}"
+    assert remote.tip() == tip
+    assert remote.text("a.txt", own) == "changed"
+    assert remote.said("rev-parse", f"{own}^") == tip
+    one.parts.apply.undo(one.now(plan.id))
+    assert remote.text("a.txt", own).startswith("one\n")
+
+
+def test_a_branch_of_its_own_that_is_gone_cannot_be_undone(remote: Remote, one: Machine) -> None:
+    plan = done(one, remote, request={"apply_to": "branch"})
+    one.apply(plan)
+    remote.said("branch", "-D", f"cleveragents/{plan.id}")
+    with pytest.raises(ApplyRefused, match="has no"):
+        one.parts.apply.undo(one.now(plan.id))
+
+
+def test_what_was_given_up_is_forgotten(remote: Remote, machines: Callable[..., Machine]) -> None:
+    one = machines("one", faults=RaiseAt("apply.push.before", Died))
+    plan = done(one, remote)
+    with pytest.raises(Died):
+        one.apply(plan)
+    assert one.parts.applier.give_up(plan.id) == [remote.resource]
+    assert one.parts.applier.undecided() == set()
+
+
+def test_a_commit_says_what_it_is_for_and_by_whom(
+    remote: Remote, one: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nobody"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for role in ("AUTHOR", "COMMITTER"):
+        for what in ("NAME", "EMAIL"):
+            monkeypatch.delenv(f"GIT_{role}_{what}", raising=False)
+    plan = done(one, remote)
+    one.apply(plan)
+    said = remote.said("log", "-1", "--format=%an <%ae>%n%B", "main")
+    assert said.startswith("CleverAgents <cleveragents@localhost>\na goal\n")
+    assert f"CleverAgents-Plan: {plan.id}" in said
+
+
+def test_a_commit_that_should_be_signed_is_refused(
+    remote: Remote, one: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "signer"
+    home.mkdir()
+    (home / ".gitconfig").write_text("[commit]\n\tgpgSign = true\n[user]\n\tname = a\n\temail = a@b\n")
+    plan = done(one, remote)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    with pytest.raises(ApplyRefused, match="gpgSign"):
+        one.apply(plan)
+    assert remote.commits_of(plan.id) == []
+
+
+def test_a_blind_push_would_lose_what_came_since(remote: Remote, one: Machine) -> None:
+    """The naive twin: what `push` does, without the lease."""
+    seen = one.parts.remotes.mirrors.fetched(remote.address)
+    theirs = remote.commit({"b.txt": "theirs\n"})
+    source = one.parts.remotes.mirrors.repository(remote.address)
+    ours = _child_of(source, seen)
+    assert one.parts.remotes.mirrors.push(remote.address, source, ours, "refs/heads/main", seen) != ""
+    assert remote.tip() == theirs
+    from tests.applying import git
+
+    git(source.directory, "push", "-q", "--force", remote.address.url, f"{ours}:refs/heads/main")
+    assert remote.tip() == ours  # theirs is gone: the lease is what keeps it
+
+
+def _child_of(repository: PrivateRepository, parent: str) -> str:
+    identity = ("-c", "user.name=one", "-c", "user.email=one@example.com")
+    tree = repository.text("rev-parse", f"{parent}^{{tree}}")
+    return repository.text(*identity, "commit-tree", "-p", parent, "-m", "ours", tree)
+
+
+def test_one_who_applies_from_here_is_seen(remote: Remote, one: Machine) -> None:
+    plan = done(one, remote)
+    applier = one.parts.applier
+    assert not applier.is_busy_here(remote.resource)
+    sandbox = one.parts.sandboxes.open(plan.id)
+    with applier.prepare(plan.id, sandbox, sandbox.base):
+        assert applier.is_busy_here(remote.resource)
+        assert applier.is_busy(remote.resource)
+    assert not applier.is_busy_here(remote.resource)
+
+
+def test_a_preparation_is_good_for_once(remote: Remote, one: Machine) -> None:
+    plan = done(one, remote)
+    sandbox = one.parts.sandboxes.open(plan.id)
+    with one.parts.applier.prepare(plan.id, sandbox, sandbox.base) as preparation:
+        assert (preparation.changes, preparation.landed) == ({}, False)
+    with pytest.raises(ApplyRefused, match="prepare it again"):
+        preparation.apply()
