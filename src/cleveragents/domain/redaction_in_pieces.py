@@ -20,7 +20,9 @@ _FEWEST = 64
 _LONGEST_WORD = 8192
 """What is longer than that without a space, no token is; as far may a quoted value reach."""
 
-_MOST_HELD = 64 * 1024
+_WINDOW = 2 * _LONGEST_WORD
+"""As far back is looked for a secret that a border would cut in two."""
+
 _TRIES = 8
 _NAME_AND_GAP = 80
 _VALUE_FOLLOWS = re.compile(
@@ -43,11 +45,15 @@ class PieceMask:
     def feed(self, piece: str) -> str:
         """What can be told by now, without secrets."""
         text = self._held + piece
-        if len(text) > _MOST_HELD:
-            text = redact_text(text)  # so that a key without an end is held as its first line alone
         end = _safe_end(text)
+        told = redact_text(text[:end])
+        if _UNCLOSED.search(told[-_LONGEST_WORD:]):  # guard: a quoted value may have many lines
+            end = _line_start(text, max(0, end - _WINDOW))
+            told = redact_text(text[:end])
         self._held = text[end:]  # guard: a secret that is cut in two is a secret
-        return redact_text(text[:end])
+        if len(self._held) > _WINDOW + _LONGEST_WORD:
+            self._held = redact_text(self._held)  # a key without an end is held as its first line alone
+        return told
 
     def finish(self) -> str:
         """The rest: nothing more comes."""
@@ -61,16 +67,13 @@ def _safe_end(text: str) -> int:
     keys = [match.start() for match in _KEY_BEGINS.finditer(text)]
     if keys and text.find("-----END ", keys[-1]) < 0:  # guard: the lines of a key have no name
         end = min(end, keys[-1])
-    if len(text) > _MOST_HELD:
-        return end
-    if _UNCLOSED.search(redact_text(text[:end])[-_LONGEST_WORD:]):  # guard: a quoted value has many lines
-        return 0
-    masked = redact_text(text)
+    window = max(0, end - _WINDOW)
+    masked = redact_text(text[window:])
     for _ in range(_TRIES):
-        if redact_text(text[:end]) + redact_text(text[end:]) == masked:
+        if redact_text(text[window:end]) + redact_text(text[end:]) == masked:
             return end
-        end = _line_start(text, end - 1)
-    return 0
+        end = max(window, _line_start(text, end - 1))
+    return window
 
 
 def _end_of_words(text: str) -> int:
