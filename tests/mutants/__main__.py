@@ -356,7 +356,7 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}shared_jobs.py",
         "tests/crash/test_shared_workers.py",
     ],
-    "application/services/worker_reports.py": [f"{UNIT}worker_parts.py"],
+    "application/services/worker_reports.py": [f"{RACES}worker_reports.py", f"{UNIT}worker_parts.py"],
     "infrastructure/persistence/checkpoint_rows.py": [*reversed(CHECKPOINTS)],
     "infrastructure/persistence/database.py": STORE,
     "infrastructure/persistence/group_commit.py": STORE,

@@ -126,10 +126,12 @@ def test_who_has_lost_the_plan_does_not_apply_it(desk: Desk) -> None:
 
 def test_a_job_that_is_not_the_plan_s_any_more_concludes_nothing(desk: Desk) -> None:
     plan = desk.plan(apply="auto")
-    renewed = desk.bench.parts.lifecycle.resume(plan, model="openai/other")
-    desk.run(desk.claimed())
-    assert desk.now(plan) == renewed
-    desk.run(desk.claimed())
+    desk.bench.parts.lifecycle.resume(plan, model="openai/other")
+    stale, current = desk.claimed(), desk.claimed()
+    desk.bench.handler()(current)
+    desk.run(stale)
+    assert desk.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE)
+    desk.run(current)
     assert desk.now(plan).standing == APPLIED
 
 

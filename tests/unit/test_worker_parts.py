@@ -24,7 +24,6 @@ from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutpu
 from cleveragents.interfaces.demo.story import demo_settings
 from cleveragents.testing.clock import FakeClock
 from tests.plan_bench import new_repository
-from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.ready_database import ready_database
 
 SECONDS = 60.0
@@ -187,18 +186,3 @@ def test_handlers_are_counted_while_they_run_however_they_end() -> None:
     with pytest.raises(OSError):
         busy.counted(run)(job)
     assert (seen, busy.running, busy.ended) == ([1], 0, 1)
-
-
-@pytest.mark.parametrize("interval", SWITCH_INTERVALS)
-def test_no_handler_is_counted_twice_or_missed_however_many_run(interval: float) -> None:
-    busy = BusyCount()
-    counted = busy.counted(lambda job: None)
-    job = AsyncJob("id", "plan:1", {}, 1, 1, CancellationToken(), {})
-
-    def work(number: int) -> None:
-        for _ in range(2000):
-            counted(job)
-
-    with switch_interval(interval):
-        hammer(work, threads=4)
-    assert (busy.running, busy.ended) == (0, 8000)

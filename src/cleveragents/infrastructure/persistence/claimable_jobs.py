@@ -152,10 +152,12 @@ def _ensure_kept(connection: Connection, row: RowMapping) -> None:
     if row["at_most"] is not None:
         names.append(f"kind {row['kind']}")
     hold_in_order(connection, names)  # guard: two cannot take the last place
-    if row["at_most"] is not None and _running(connection, row["kind"]) >= row["at_most"]:
-        raise Overtaken  # guard: counted again, now that nobody else may claim one of the kind
-    if _lanes_are_full(connection, row):
-        raise Overtaken  # guard: counted again, now that nobody else may claim one of the lanes
+    bound = row["at_most"]
+    # guard: counted again, now that nobody else may claim one of the kind
+    if bound is not None and _running(connection, row["kind"]) >= bound:
+        raise Overtaken
+    if _lanes_are_full(connection, row):  # guard: counted again, now that nobody else may claim one of them
+        raise Overtaken
 
 
 def _lanes_are_full(connection: Connection, row: RowMapping) -> bool:
