@@ -7,8 +7,8 @@ import { phaseMarks, standing } from "./words.js";
 const MARK_WORDS = { done: "done", now: "under way", waiting: "waiting", failed: "ended here", "to come": "to come" };
 const MARKS = { done: "✓", failed: "✕" };
 
-export function Header({ plan, stopping, connection, children }) {
-  const [word, tone] = standing(plan, stopping);
+export function Header({ plan, stopping, deed, connection, children }) {
+  const [word, tone] = standing(plan, stopping, deed);
   return html`<header class="p-head">
     <${Crumbs} plan=${plan} />
     <div class="p-title">

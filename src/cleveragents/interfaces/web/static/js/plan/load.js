@@ -31,6 +31,13 @@ export function usePlan(id) {
     [],
   );
 
+  // Of jobs that applied or undid it the plan says nothing where they came to nothing; their ends do.
+  const readFailures = () =>
+    get("/events", { type: "job.failed", limit: 200 }).then(
+      ({ items }) => setEvents((now) => joined(items.filter((event) => concerns(event, id, null)), now)),
+      () => {},
+    );
+
   useEffect(() => {
     setPlan(null);
     setProblem(null);
@@ -41,6 +48,7 @@ export function usePlan(id) {
       .then(() => {
         reader.now();
         readEvents(id);
+        readFailures();
       });
     return reader.stop;
   }, [id]);

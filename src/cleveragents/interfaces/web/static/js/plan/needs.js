@@ -8,8 +8,8 @@ import { ConflictRows } from "./family.js";
 import { Act, Trouble } from "./parts.js";
 
 // Nothing where nobody is needed. `open(name)` opens the dialog of an action.
-export function NeedsYou({ plan, asking, open }) {
-  const shown = bodyOf(plan, asking, open);
+export function NeedsYou({ plan, asking, deed, open }) {
+  const shown = bodyOf(plan, asking, deed, open);
   if (!shown && !asking.said.needs) return null;
   const [title, tone, body] = shown || ["Not done", "bad", null];
   return html`<section class=${`p-needs tone-${tone}`} aria-label="What this plan needs from you">
@@ -19,10 +19,10 @@ export function NeedsYou({ plan, asking, open }) {
   </section>`;
 }
 
-function bodyOf(plan, asking, open) {
+function bodyOf(plan, asking, deed, open) {
   const may = (name) => (plan.can || []).includes(name);
   const waits = plan.waiting_for || {};
-  const all = { plan, asking, waits, may, open };
+  const all = { plan, asking, deed, waits, may, open };
   if (may("approve")) return ["It needs your leave", "need", html`<${Leave} ...${all} />`];
   if (may("answer")) return ["It asks you", "need", html`<${Question} ...${all} />`];
   if (waits.for === "budget" && plan.state === "waiting") {
@@ -34,8 +34,24 @@ function bodyOf(plan, asking, open) {
   if ((waits.asks || []).length) return ["A sub-plan needs you", "need", html`<${Below} ...${all} />`];
   if (plan.state === "errored") return ["It failed", "bad", html`<${Failed} ...${all} />`];
   if (plan.state === "constrained") return ["It was not applied", "need", html`<${Constrained} ...${all} />`];
+  if (deed?.state === "failed") return [`It could not be ${DONE[deed.what]}`, "bad", html`<${Undone} ...${all} />`];
+  if (may("resume") && plan.state !== "complete") return ["It can go on", "need", html`<${GoesOn} ...${all} />`];
   if (plan.needs === "review" && may("apply")) return ["Its result is ready", "good", html`<${Result} ...${all} />`];
   return null;
+}
+
+const DONE = { apply: "applied", undo: "undone" };
+
+function Undone({ deed, may, open }) {
+  return html`<p class="p-said">${deed.error || "Its worker says no more."}</p>
+    <p>Nothing was changed. Settle what stands in the way, and try again.</p>
+    ${may(deed.what) && html`<${Button} icon="undo" onClick=${() => open(deed.what)}>Try again …<//>`}`;
+}
+
+function GoesOn({ plan, open }) {
+  const meaning = plan.meaning || "";
+  return html`<p class="p-said">${meaning.slice(meaning.indexOf(": ") + 2)}</p>
+    <${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`;
 }
 
 function Leave({ plan, asking, waits, may }) {

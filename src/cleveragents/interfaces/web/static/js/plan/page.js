@@ -12,7 +12,7 @@ import { ActionDialog, Actions } from "./actions.js";
 import { Checks } from "./checks.js";
 import { Decisions } from "./decisions.js";
 import { Diff } from "./diff.js";
-import { isStopping } from "./event_words.js";
+import { isStopping, lastDeed } from "./event_words.js";
 import { Family } from "./family.js";
 import { Graph } from "./graph.js";
 import { Header } from "./header.js";
@@ -49,17 +49,18 @@ function Known({ given, problem, events, rev, reload }) {
   const [open, setOpen] = useState(null);
   const [checkpoint, setCheckpoint] = useState(null);
   const stopping = useMemo(() => isStopping(events, isRunning(plan)), [events, plan.state]);
-  const [word] = standing(plan, stopping);
+  const deed = useMemo(() => lastDeed(events), [events]);
+  const [word] = standing(plan, stopping, deed);
   useEffect(() => {
     document.title = `${word} · ${plan.goal} · CleverAgents`;
   }, [word, plan.goal]);
   const all = { plan, events, rev, asking, stopping, lines };
   return html`<div class="plan" data-plan=${plan.id} data-state=${`${plan.phase}/${plan.state}`}>
-    <${Header} ...${{ plan, stopping, connection }}>
+    <${Header} ...${{ plan, stopping, deed, connection }}>
       <${Actions} ...${{ plan, asking }} open=${setOpen} />
     <//>
     ${problem && html`<${ErrorBox} error=${problem} title="How it stands now cannot be read" again=${reload} />`}
-    <${NeedsYou} ...${{ plan, asking }} open=${setOpen} />
+    <${NeedsYou} ...${{ plan, asking, deed }} open=${setOpen} />
     <div class="p-columns">
       <${Tabs} tabs=${tabsOf(plan, lines)} tab=${tab} go=${go}>
         ${panelOf(tab, { ...all, rollBack: setCheckpoint })}

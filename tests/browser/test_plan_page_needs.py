@@ -1,0 +1,115 @@
+"""What a plan needs from a person, given on its page: an answer, a decision between sides, a second try."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
+from tests.plan_page_bench import PlanPageBench, plan_page_bench
+
+ASKING = """
+name: mine/asking
+type: graph
+state:
+  colour: {type: string}
+entry: ask
+nodes:
+  ask: {type: human, question: "Which colour?", choices: [red, blue], output: colour, next: tell}
+  tell: {type: tool, tool: write, with: {path: told.txt, content: "${colour}"}, next: end}
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanPageBench]:
+    directory = tmp_path_factory.mktemp("needs")
+    actors = directory / ".config/cleveragents/actors"
+    actors.mkdir(parents=True)
+    (actors / "asking.yaml").write_text(ASKING)
+    with plan_page_bench(directory) as made:
+        yield made
+        assert made.errors == []
+
+
+@pytest.fixture(scope="module")
+def page(bench: PlanPageBench) -> Page:
+    return bench.open(bench.begin("welcome"))
+
+
+def half(colour: str) -> list[dict[str, Any]]:
+    """A part of a goal that gives the shop another name."""
+    when = {"first_user": f"{colour} half"}
+    edit = call("edit", path="README.md", old="# Paint shop\n", new=f"# {colour} shop\n")
+    step = {"title": f"Write {colour}", "instructions": f"{colour} half"}
+    return [strategizes(steps(step), when=when), executes(answer(edit), says("done"), when=when)]
+
+
+def test_a_question_is_answered_with_one_of_its_choices(bench: PlanPageBench, page: Page) -> None:
+    plan_id = bench.begin("Say the colour", actor="mine/asking", checks=[])
+    bench.go(page, plan_id)
+    needs = page.get_by_role("region", name="What this plan needs from you")
+    expect(needs).to_contain_text("Which colour?")
+    needs.get_by_role("button", name="blue").click()
+    expect(page.locator(".p-state")).to_contain_text("Ready for review")
+    page.keyboard.press("5")
+    expect(page.get_by_role("region", name="told.txt")).to_contain_text("blue")
+    bench.agrees(page, plan_id)
+
+
+def test_what_sub_plans_disagree_about_is_decided_and_it_goes_on(bench: PlanPageBench, page: Page) -> None:
+    parts = [
+        {"title": f"{one} half", "instructions": f"{one} half", "sub_plan": True} for one in ("Red", "Blue")
+    ]
+    whole = strategizes(steps(*parts), when={"first_user": "Paint it"})
+    script = bench.script.with_name("split.yaml")
+    script.write_text(
+        json.dumps({"version": 1, "rules": [*half("Red"), *half("Blue"), whole, reviews(accept())]})
+    )
+    plan_id = bench.begin("Paint it", model=f"scripted/{script}", checks=[])
+    bench.go(page, plan_id, "plans")
+    needs = page.get_by_role("region", name="What this plan needs from you")
+    expect(needs).to_contain_text("sub-plans disagree about README.md")
+    expect(page.locator(".p-family .badge")).to_have_text(["merged", "merged"])
+    needs.get_by_role("button", name="Take the sub-plan's").click()
+    expect(needs).to_contain_text("It can go on")
+    needs.get_by_role("button", name="Resume").click()
+    page.get_by_role("dialog").get_by_role("button", name="Resume", exact=True).click()
+    expect(page.locator(".p-state")).to_contain_text("Ready for review")
+    page.keyboard.press("5")
+    expect(page.get_by_role("region", name="README.md")).to_contain_text("# Blue shop")
+    bench.agrees(page, plan_id)
+    page.keyboard.press("7")
+    page.get_by_role("link", name="Red half").click()
+    expect(page.get_by_role("navigation", name="Where this plan belongs").get_by_role("link")).to_have_count(
+        2
+    )
+
+
+def test_an_undo_that_is_refused_says_why_and_is_tried_again(bench: PlanPageBench, page: Page) -> None:
+    plan_id = bench.begin("discount")
+    bench.wait(plan_id, "execute", "complete")
+    bench.go(page, plan_id)
+    actions = page.get_by_role("group", name="What can be done with this plan")
+    dialog = page.get_by_role("dialog")
+    actions.get_by_role("button", name="Apply").click()
+    dialog.get_by_role("button", name="Apply", exact=True).click()
+    expect(page.locator(".p-state")).to_contain_text("Applied")
+    applied = bench.sample.text("prices.sh") or ""
+    bench.sample.write("prices.sh", applied.replace("* 90 / 100", "* 80 / 100"))
+    actions.get_by_role("button", name="Undo").click()
+    dialog.get_by_role("button", name="Undo", exact=True).click()
+    needs = page.get_by_role("region", name="What this plan needs from you")
+    expect(needs).to_contain_text("It could not be undone")
+    expect(needs).to_contain_text("prices.sh")
+    page.reload()
+    expect(needs).to_contain_text("It could not be undone")
+    bench.sample.write("prices.sh", applied)
+    needs.get_by_role("button", name="Try again").click()
+    dialog.get_by_role("button", name="Undo", exact=True).click()
+    expect(page.locator(".p-state")).to_contain_text("Undone")
+    expect(needs).to_have_count(0)
+    bench.agrees(page, plan_id)
