@@ -18,15 +18,17 @@ import httpx
 import pytest
 
 from cleveragents.application.container import Container
+from cleveragents.domain.job import JobState
 from cleveragents.domain.user import Role, TokenKind
 from cleveragents.errors import ConfigurationError, InvalidName, PortTaken
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.server.first_token import adopt_token, ensure_first_token, token_file
-from cleveragents.interfaces.server.serve import ensure_guarded, listening, serve, url_of
+from cleveragents.interfaces.server.serve import ensure_guarded, listening, remedy_of, serve, url_of
 from cleveragents.interfaces.server.server_file import RunningServer, announced, running_server, server_file
 from tests.cli_bench import command_line, use_home
 from tests.races.hammer import hammer
 from tests.ready_database import ready_database
+from tests.server_bench import server_bench
 
 SECONDS_LIMIT = 60.0
 
@@ -256,6 +258,69 @@ def test_a_second_server_of_a_state_says_which_one_commands_go_through(container
     with announced(container.state_directory, "http://the-first", "now"), listening("::1", 0) as listens:
         assert serve(container, listens, plans_at_once=0, say=stop) == 0
     assert said[0] == "commands go on through the server at http://the-first"
+
+
+def test_what_stops_one_from_listening_comes_with_what_to_do() -> None:
+    told = {number: remedy_of(OSError(number, os.strerror(number))) for number in (13, 98, 99, 24)}
+    assert "below 1024" in told[13]
+    assert "--port 0" in told[98]
+    assert "ip address" in told[99]
+    assert told[24] == os.strerror(24)
+
+
+def test_a_second_ctrl_c_waits_for_no_plan_and_gives_it_back(tmp_path: Path) -> None:
+    with server_bench(tmp_path, worker__cancel_grace_seconds=0.2) as bench:
+        bench.repository()
+        request = {
+            "resource": "shop",
+            "action": "builtin/command",
+            "arguments": {"argv": ["sleep", "600"]},
+            "profile": "full-auto",
+        }
+        plan_id = bench.operator.post("/api/plans", json=request).json()["id"]
+        said: list[str] = []
+
+        def interrupt() -> None:
+            jobs = bench.container.jobs
+            waited_for(lambda: running_server(bench.state))
+            waited_for(lambda: bench.container.plan_parts.calls.of_plan(plan_id))
+            assert [job.state for job in jobs.list()] == [JobState.RUNNING]
+            os.kill(os.getpid(), signal.SIGINT)
+            waited_for(lambda: said[-1].startswith("stopping: 1 job"))
+            os.kill(os.getpid(), signal.SIGINT)
+
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        with listening("127.0.0.1", 0) as listens:
+            assert serve(bench.container, listens, plans_at_once=1, say=said.append) == 130
+        interrupting.join(SECONDS_LIMIT)
+        assert [job.state for job in bench.container.jobs.list()] == [JobState.QUEUED]
+        assert bench.viewer.get(f"/api/plans/{plan_id}").json()["state"] in ("queued", "processing")
+
+
+def test_later_starts_say_where_the_token_is_and_not_what_it_is(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    use_home(monkeypatch, tmp_path, state)
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    with command_line(monkeypatch, capfd) as agents:
+        for arguments in (("--port", "0"), ("--port", "0", "--host", "0.0.0.0")):
+            stopping = threading.Thread(target=_stop_when_it_runs, args=(state,))
+            stopping.start()
+            ended = agents("serve", "--workers", "0", *arguments)
+            stopping.join(SECONDS_LIMIT)
+            assert ended.code == 0
+            said.append(ended.err)
+    secret = token_file(state).read_text().strip()
+    assert (secret in said[0], secret in said[1]) == (True, False)
+    assert str(token_file(state)) in said[1]
+    assert "https" in said[1]
+
+
+def _stop_when_it_runs(state: Path) -> None:
+    waited_for(lambda: running_server(state))
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_process_that_serves_from_its_start_to_its_end(

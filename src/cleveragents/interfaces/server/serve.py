@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.worker_parts import SharedWorker
 
-__all__ = ["ensure_guarded", "listening", "serve", "url_of"]
+__all__ = ["ensure_guarded", "listening", "remedy_of", "serve", "url_of"]
 
 _GRACE_SECONDS = 10
 _LOOK_SECONDS = 0.1
@@ -66,7 +66,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
             opened.bind(address)
             opened.listen(_BACKLOG)
         except OSError as error:
-            raise PortTaken(_place(host, port), _remedy(error)) from error
+            raise PortTaken(_place(host, port), remedy_of(error)) from error
         yield opened
 
 
@@ -90,11 +90,11 @@ def serve(
     url = url_of(container.settings.server.host, listens)
     _quieten()
     with ExitStack() as stack:
-        worker = _worker(container, plans_at_once)
-        if worker is not None:
-            stack.enter_context(worker)
-        server = _Server(_configuration(service), service, worker, say)
+        server = _Server(_configuration(service), service, say)
         stack.enter_context(server.signals())
+        server.worker = _worker(container, plans_at_once)
+        if server.worker is not None:
+            stack.enter_context(server.worker)
         started = timestamp(container.clock.now())
         if not stack.enter_context(announced(container.state_directory, url, started)):
             other = running_server(container.state_directory)
@@ -121,17 +121,11 @@ class _Server(uvicorn.Server):
     Not thread-safe: use it on the main thread.
     """
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        service: Service,
-        worker: SharedWorker | None,
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, say: Callable[[str], None]) -> None:
         super().__init__(config)
         self._service = service
-        self._worker = worker
         self._say = say
+        self.worker: SharedWorker | None = None
         self.interrupted = False
 
     @contextmanager
@@ -156,16 +150,16 @@ class _Server(uvicorn.Server):
         draining = asyncio.create_task(asyncio.to_thread(self._drain))
         await super().shutdown(sockets)
         while not draining.done():
-            if self.force_exit and self._worker is not None:
-                await asyncio.to_thread(self._worker.close)
+            if self.force_exit and self.worker is not None:
+                await asyncio.to_thread(self.worker.close)
             await asyncio.wait([draining], timeout=_LOOK_SECONDS)
 
     def _drain(self) -> None:
-        if self._worker is not None:
-            self._worker.drain(_GRACE_SECONDS)
+        if self.worker is not None:
+            self.worker.drain(_GRACE_SECONDS)
 
     def _farewell(self) -> str:
-        running = 0 if self._worker is None else self._worker.running
+        running = 0 if self.worker is None else self.worker.running
         if not running:
             return "stopping …"
         left = f"{counted(running, 'job')} may go on for {_GRACE_SECONDS} s, and are then given back"
@@ -207,7 +201,8 @@ def _place(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _remedy(error: OSError) -> str:
+def remedy_of(error: OSError) -> str:
+    """What to do about a place where one cannot listen."""
     if error.errno == errno.EADDRINUSE:
         return "another program has that port; stop it, or take another: `agents serve --port 0`"
     if error.errno == errno.EACCES:

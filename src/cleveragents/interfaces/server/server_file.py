@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,35 +51,27 @@ def announced(state_directory: Path, url: str, started: str) -> Iterator[bool]:
     """Says it while the block runs; yields whether it does: the first server of a state is the one that
     commands go through, and keeps being so while it lives."""
     path = server_file(state_directory)
-    draft = path.with_name(".server.json")
-    lock = os.open(path.with_name("server.lock"), os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # guard: of two that start at once, one is first
-        first = running_server(state_directory) is None
-        held = _write(draft, url, started) if first else None
-        if first:
-            draft.replace(path)
-    finally:
-        os.close(lock)
-    try:
+    with ExitStack() as holding:
+        lock = os.open(path.with_name("server.lock"), os.O_RDWR | os.O_CREAT | _FLAGS, 0o600)
+        with os.fdopen(lock):
+            fcntl.flock(lock, fcntl.LOCK_EX)  # guard: of two that start at once, one is first
+            first = running_server(state_directory) is None
+            if first:
+                _write(holding, path, json.dumps({"url": url, "pid": os.getpid(), "started": started}))
         yield first
-    finally:
-        if held is not None:
-            path.unlink(missing_ok=True)
-            os.close(held)
 
 
-def _write(draft: Path, url: str, started: str) -> int:
-    """The descriptor that holds the lock: the file is locked before anybody finds it."""
+def _write(holding: ExitStack, path: Path, text: str) -> None:
+    """The file is locked before anybody finds it, until `holding` ends, and then it is gone."""
+    draft = path.with_name(".server.json")
     draft.unlink(missing_ok=True)  # of one that was killed
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
-    try:
-        os.write(descriptor, json.dumps({"url": url, "pid": os.getpid(), "started": started}).encode())
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    file = holding.enter_context(os.fdopen(descriptor, "w", encoding="utf-8"))
+    file.write(text)
+    file.flush()
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    draft.replace(path)
+    holding.callback(path.unlink, missing_ok=True)
 
 
 def _is_held(descriptor: int) -> bool:

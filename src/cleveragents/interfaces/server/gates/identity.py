@@ -5,7 +5,7 @@ A token is never read from the address: those end up in logs, histories and `Ref
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -61,7 +61,7 @@ class Identity:
             refuse_stranger(self._strangers, address_of(scope))
 
 
-def refuse_stranger(strangers: Buckets, address: str) -> None:
+def refuse_stranger(strangers: Buckets, address: str) -> NoReturn:
     """`NotAuthenticated`; `TooManyRequests` for those who try again and again.
 
     Only who is wrong is held up: somebody with a good token at the same address is not.
