@@ -80,6 +80,7 @@ ENGINE = (
     "unit/test_mcp_actor_tools",
     "unit/test_mcp_cli",
     "unit/test_mcp_plans",
+    "unit/test_mcp_server",
     "unit/test_merge_quality",
     "unit/test_plan_checking",
     "unit/test_plan_context",

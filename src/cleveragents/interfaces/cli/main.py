@@ -44,7 +44,7 @@ Commands:
   action    Create, list and delete templates of plans.
   actor     List, check, draw and run actors: who thinks, and how.
   tool      List, describe and try the tools that actions can call.
-  mcp       Add, list, test and remove MCP servers.
+  mcp       Add, list, test and remove MCP servers, or be one.
   model     List language models, describe one, try one out.
   trust     Trust what the repository at PATH brings along.
   project   Say which repositories belong together, and how many of their plans

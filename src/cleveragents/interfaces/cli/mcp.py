@@ -11,6 +11,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
+from cleveragents.interfaces.cli.mcp_serve import serve
 from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
@@ -24,7 +25,7 @@ __all__ = ["mcp"]
 
 @click.group()
 def mcp() -> None:
-    """Add, list, test and remove MCP servers.
+    """Add, list, test and remove MCP servers, or be one.
 
     Yours are in ~/.config/cleveragents/mcp.json; a repository's .mcp.json counts once it is trusted.
 
@@ -32,7 +33,11 @@ def mcp() -> None:
     Example:
       agents mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
       agents mcp test files
+      agents mcp serve
     """
+
+
+mcp.add_command(serve)
 
 
 @mcp.command("add")

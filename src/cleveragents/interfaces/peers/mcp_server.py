@@ -1,0 +1,108 @@
+"""An MCP server: other agents have plans made, watch them, read their diffs and ask for context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import Field
+
+from cleveragents import __version__
+from cleveragents.domain.json_value import JsonValue, thaw
+from cleveragents.domain.redaction import redact_text
+from cleveragents.errors import CleverAgentsError
+from cleveragents.interfaces.peers.handover import Goal, Handover
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+__all__ = ["INSTRUCTIONS", "server_for"]
+
+T = TypeVar("T")
+
+INSTRUCTIONS = """\
+Hand a goal over with create_plan. It is worked on in a sandbox, not in the user's files: watch it with
+plan_status (wait_seconds saves you calls), read what it changed with plan_diff. When `needs` is set, a person
+has to act: tell them what `next_steps` says. apply_plan brings the result into the files where the user's
+profile allows it. context finds the code that matters for a question."""
+
+_Plan = Annotated[str, Field(description="the plan's id, or as much of it as is unambiguous", max_length=64)]
+_Resource = Annotated[
+    str | None, Field(description="a registered resource; without one, where this server was started")
+]
+
+
+def server_for(handover: Handover) -> MCPServer:
+    """The server, to be run on some transport. Its tools never raise anything but what a caller can read."""
+    from mcp.server import MCPServer
+
+    server = MCPServer("cleveragents", instructions=INSTRUCTIONS, version=__version__)
+    for tool in _tools(handover):
+        server.add_tool(tool, description=tool.__doc__)
+    return server
+
+
+def _tools(handover: Handover) -> list[Callable[..., Any]]:
+    async def create_plan(
+        goal: Annotated[str, Field(description="what is wanted, in words", min_length=1)],
+        resource: _Resource = None,
+        model: Annotated[str | None, Field(description="provider/name; the user's default")] = None,
+        checks: Annotated[tuple[str, ...], Field(description="commands that must pass")] = (),
+        max_usd: Annotated[float | None, Field(gt=0, description="what it may cost")] = None,
+        max_tokens: Annotated[int | None, Field(gt=0)] = None,
+        seconds: Annotated[float | None, Field(gt=0, description="how long it may take")] = None,
+    ) -> dict[str, Any]:
+        """Has a goal reached as a plan: done in a sandbox, checked, reviewed. Returns at once."""
+        asked = Goal(goal, resource, model, checks, max_usd, max_tokens, seconds)
+        return await _answer(lambda: handover.create(asked))
+
+    async def plan_status(
+        plan: _Plan,
+        wait_seconds: Annotated[float, Field(ge=0, le=50, description="wait so long for it to rest")] = 0,
+    ) -> dict[str, Any]:
+        """Where a plan stands, what it changed, what its checks said, what somebody has to do about it."""
+        return await _answer(lambda: handover.status(plan, wait_seconds))
+
+    async def plan_diff(plan: _Plan) -> str:
+        """What a plan changed, as a patch."""
+        return await _answered(lambda: handover.diff(plan))
+
+    async def apply_plan(
+        plan: _Plan,
+        commit: Annotated[str | None, Field(description="commits it with this message")] = None,
+    ) -> dict[str, Any]:
+        """Brings a plan's result into the user's files, if their profile allows that without asking them."""
+        return await _answer(lambda: handover.apply(plan, commit))
+
+    async def cancel_plan(
+        plan: _Plan, reason: Annotated[str, Field(max_length=500)] = "cancelled by another agent"
+    ) -> dict[str, Any]:
+        """Stops a plan and all its processes."""
+        return await _answer(lambda: handover.cancel(plan, reason))
+
+    async def context(
+        question: Annotated[str, Field(min_length=1, max_length=100_000)],
+        resource: _Resource = None,
+        budget: Annotated[int | None, Field(ge=64, le=200_000, description="tokens of the answer")] = None,
+    ) -> dict[str, Any]:
+        """Finds the code of a repository that matters for a question. No model is asked."""
+        return await _answer(lambda: handover.context(question, resource, budget))
+
+    return [create_plan, plan_status, plan_diff, apply_plan, cancel_plan, context]
+
+
+async def _answer(ask: Callable[[], Mapping[str, JsonValue]]) -> dict[str, Any]:
+    answer = thaw(await _answered(ask))
+    assert isinstance(answer, dict)
+    return answer
+
+
+async def _answered(ask: Callable[[], T]) -> T:
+    """On a thread, because everything below waits for files and databases."""
+    from anyio import to_thread
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    try:
+        return await to_thread.run_sync(ask)
+    except CleverAgentsError as error:
+        raise ToolError(redact_text(str(error))) from None

@@ -1,0 +1,170 @@
+"""CleverAgents as an MCP server, asked by the official client over real pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.cli_bench import git, paint_shop
+from tests.ready_database import ready_database
+
+T = TypeVar("T")
+
+SECONDS = 90
+
+SCRIPT = """\
+version: 1
+facts: {context_tokens: 32000, output_tokens: 4096}
+rules:
+  - when: {system: "You plan changes"}
+    reply:
+      text: |
+        {"summary": "One step.", "decisions": [],
+         "steps": [{"title": "Paint", "instructions": "Write the colour of the day."}]}
+  - when: {offered: write}
+    turns:
+      - calls: [{tool: write, arguments: {path: today.txt, content: "green\\n"}}]
+      - text: "Done."
+  - reply: {text: '{"verdict": "accept", "findings": [], "summary": "It is green."}'}
+"""
+
+
+class World:
+    """A repository and a state, and the server that another agent would start there."""
+
+    def __init__(self, place: Path) -> None:
+        self.repository = paint_shop(place / "shop")
+        self.state = place / "state"
+        ready_database(self.state / "state.db")
+        self._place = place
+
+    def scripted(self) -> str:
+        """The name of a model that paints."""
+        script = self._place / "script.yaml"
+        script.write_text(SCRIPT)
+        return f"scripted/{script}"
+
+    def ask(self, work: Callable[[Client], Awaitable[T]], *options: str, sets: tuple[str, ...] = ()) -> T:
+        """What the work returns, with a client of a server of its own."""
+        settings = [word for pair in sets for word in ("--set", pair)]
+        parameters = StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "cleveragents", *settings, "mcp", "serve", *options],
+            cwd=self.repository,
+            env={
+                "HOME": str(self._place),
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+                "CLEVERAGENTS_STATE_DIRECTORY": str(self.state),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
+        )
+
+        async def main() -> T:
+            with anyio.fail_after(SECONDS):
+                async with Client(stdio_client(parameters)) as client:
+                    return await work(client)
+
+        return anyio.run(main)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def called(client: Client, tool: str, **arguments: object) -> Any:
+    result = await client.call_tool(tool, arguments)
+    text = result.content[0].text
+    assert not result.is_error, text
+    return json.loads(text) if text.startswith("{") else text
+
+
+async def refused(client: Client, tool: str, **arguments: object) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    return str(result.content[0].text)
+
+
+def test_its_tools_say_what_they_are_for(world: World) -> None:
+    async def work(client: Client) -> dict[str, str]:
+        listed = await client.list_tools()
+        return {tool.name: tool.description or "" for tool in listed.tools}
+
+    tools = world.ask(work, "--workers", "0")
+    assert set(tools) == {"create_plan", "plan_status", "plan_diff", "apply_plan", "cancel_plan", "context"}
+    assert all(len(description) > 20 for description in tools.values())
+
+
+def test_a_mistake_is_answered_in_words_and_makes_no_plan(world: World) -> None:
+    async def work(client: Client) -> list[str]:
+        return [
+            await refused(client, "create_plan", goal="paint it"),
+            await refused(client, "create_plan", goal="paint it", resource="nowhere"),
+            await refused(client, "plan_status", plan="01NOBODY"),
+            await refused(client, "apply_plan", plan="01NOBODY"),
+        ]
+
+    said = world.ask(work, "--workers", "0")
+    assert "names no model" in said[0]
+    assert "there is no resource 'nowhere'" in said[1]
+    assert "there is no plan" in said[2]
+    assert "there is no plan" in said[3]
+    assert git(world.repository, "for-each-ref", "refs/cleveragents") == ""
+
+
+def test_context_is_found_where_the_server_was_started(world: World) -> None:
+    async def work(client: Client) -> Any:
+        return await called(client, "context", question="where is the colour of paint?", budget=500)
+
+    assert "src/paint.py" in world.ask(work, "--workers", "0")["files"]
+
+
+def test_a_goal_is_handed_over_watched_read_and_left_to_a_person(world: World) -> None:
+    async def work(client: Client) -> tuple[Any, str, str]:
+        made = await called(client, "create_plan", goal="paint it", checks=["test -f today.txt"])
+        done = await called(client, "plan_status", plan=made["id"], wait_seconds=50)
+        diff = await called(client, "plan_diff", plan=made["id"])
+        return done, diff, await refused(client, "apply_plan", plan=made["id"])
+
+    done, diff, refusal = world.ask(work, sets=(f"models.default={world.scripted()}",))
+    assert (done["phase"], done["state"], done["needs"]) == ("execute", "complete", "review"), done
+    assert done["changes"] == [{"path": "today.txt", "change": "created"}]
+    assert done["checks"][0] == {"name": "test -f today.txt", "verdict": "passed"}
+    assert "+green" in diff
+    assert "its profile leaves applying to a person" in refusal
+    assert not (world.repository / "today.txt").exists()
+
+
+def test_with_leave_of_the_profile_it_is_applied(world: World) -> None:
+    async def work(client: Client) -> Any:
+        made = await called(client, "create_plan", goal="paint it")
+        done = await called(client, "plan_status", plan=made["id"], wait_seconds=50)
+        if done["state"] == "complete":
+            await called(client, "apply_plan", plan=made["id"])
+        while done["state"] != "applied":
+            await anyio.sleep(0.1)
+            done = await called(client, "plan_status", plan=made["id"])
+        return done
+
+    world.ask(work, "--profile", "auto", sets=(f"models.default={world.scripted()}",))
+    assert (world.repository / "today.txt").read_text() == "green\n"
+
+
+def test_a_plan_is_cancelled_for_another_agent(world: World) -> None:
+    async def work(client: Client) -> Any:
+        made = await called(client, "create_plan", goal="paint it")
+        return await called(client, "cancel_plan", plan=made["id"], reason="no longer wanted")
+
+    told = world.ask(work, "--workers", "0", sets=(f"models.default={world.scripted()}",))
+    assert told["state"] == "cancelled"
+    assert "no longer wanted (mcp)" in told["error"]
