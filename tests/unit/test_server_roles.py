@@ -1,0 +1,66 @@
+"""Who may ask for what: every operation of the API refuses whoever its description says may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from cleveragents.domain.user import Role
+from cleveragents.interfaces.server.description import operations_of
+from tests.docs.api_page import described
+from tests.server_bench import ServerBench, server_bench
+
+CLOSED = [
+    pytest.param(path, method, operation, id=f"{method} {path}")
+    for path, method, operation in operations_of(described())
+    if "x-role" in operation
+]
+CHANGES = {"post", "put", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBench]:
+    with server_bench(tmp_path_factory.mktemp("server")) as bench:
+        yield bench
+
+
+def ask(client: TestClient, path: str, method: str, operation: dict[str, Any]) -> tuple[int, str]:
+    """Status and code of what is answered to the example."""
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path":
+            path = path.replace(f"{{{parameter['name']}}}", str(parameter["schema"]["examples"][0]))
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+    answer = client.request(method.upper(), path, json=body)
+    return answer.status_code, answer.json()["code"]
+
+
+@pytest.mark.parametrize(("path", "method", "operation"), CLOSED)
+def test_strangers_and_those_whose_role_is_too_small_are_refused(
+    path: str, method: str, operation: dict[str, Any], bench: ServerBench
+) -> None:
+    assert ask(bench.stranger, path, method, operation) == (401, "not-authenticated")
+    needed = Role(operation["x-role"])
+    for role in Role:
+        if not role.may(needed):
+            assert ask(bench.client(role.value), path, method, operation) == (403, "not-allowed")
+
+
+def test_a_viewer_changes_nothing_but_their_own() -> None:
+    names = {
+        operation["operationId"]
+        for _, method, operation in operations_of(described())
+        if method in CHANGES and operation.get("x-role") == "viewer"
+    }
+    assert names == {"logOut", "issueToken", "revokeToken"}
+
+
+def test_everything_but_logging_in_is_closed() -> None:
+    names = {
+        operation["operationId"]
+        for path, _, operation in operations_of(described())
+        if path.startswith("/api/") and "x-role" not in operation
+    }
+    assert names == {"logIn"}
