@@ -94,6 +94,22 @@ def test_commands_go_through_the_first_server_as_long_as_it_lives(state: Path) -
         assert found.url == "http://one"
 
 
+def test_of_servers_that_start_at_once_one_is_the_first(state: Path) -> None:
+    threads = 6
+    entered = threading.Barrier(threads)
+    firsts: list[bool] = []
+
+    def start(number: int) -> None:
+        with announced(state, f"http://{number}", "now") as first:
+            firsts.append(first)
+            entered.wait(SECONDS_LIMIT)
+
+    for _ in range(5):
+        firsts.clear()
+        hammer(start, threads=threads)
+        assert sorted(firsts) == [False] * (threads - 1) + [True]
+
+
 def test_the_first_start_makes_an_admin_whose_token_is_told_once(container: Container) -> None:
     first = ensure_first_token(container)
     assert first.secret is not None

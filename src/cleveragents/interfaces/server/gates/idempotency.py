@@ -109,7 +109,9 @@ class _Recorded:
         place = headers.get(b"location")
         self._location = None if place is None else place.decode("latin-1")
         streams = self._media_type.startswith("text/event-stream")
-        self._keeps = status < 400 and not streams  # guard: what was refused may be tried again
+        self._keeps = True
+        if status >= 400 or streams:  # guard: what was refused may be tried again
+            self._keeps = False
 
     def _add(self, body: bytes) -> None:
         if not self._keeps:
