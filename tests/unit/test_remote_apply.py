@@ -12,6 +12,7 @@ import pytest
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.remote import RemoteAddress
 from cleveragents.errors import (
     ApplyConflict,
     ApplyRefused,
@@ -23,6 +24,7 @@ from cleveragents.errors import (
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.remote.mirror import Mirrors
 from cleveragents.testing.faults import RaiseAt
+from tests.applying import git
 from tests.plan_bench import check, write
 from tests.ready_database import ready_database
 from tests.remote_bench import At, Machine, machine
@@ -392,24 +394,22 @@ def test_a_commit_that_should_be_signed_is_refused(
     assert remote.commits_of(plan.id) == []
 
 
-def test_a_blind_push_would_lose_what_came_since(remote: Remote, one: Machine) -> None:
-    """The naive twin: what `push` does, without the lease."""
-    seen = one.parts.remotes.mirrors.fetched(remote.address)
-    theirs = remote.commit({"b.txt": "theirs\n"})
-    source = one.parts.remotes.mirrors.repository(remote.address)
-    ours = _child_of(source, seen)
-    assert one.parts.remotes.mirrors.push(remote.address, source, ours, "refs/heads/main", seen) != ""
-    assert remote.tip() == theirs
-    from tests.applying import git
+def test_the_naive_twin_that_pushes_blindly_loses_what_came_since(
+    remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same as for a branch that moves at the last moment, and there it would be found out."""
 
-    git(source.directory, "push", "-q", "--force", remote.address.url, f"{ours}:refs/heads/main")
-    assert remote.tip() == ours  # theirs is gone: the lease is what keeps it
+    def blindly(
+        self: Mirrors, address: RemoteAddress, source: PrivateRepository, commit: str, ref: str, expected: str
+    ) -> str:
+        git(source.directory, "push", "-q", "--force", address.url, f"{commit}:{ref}")
+        return ""
 
-
-def _child_of(repository: PrivateRepository, parent: str) -> str:
-    identity = ("-c", "user.name=one", "-c", "user.email=one@example.com")
-    tree = repository.text("rev-parse", f"{parent}^{{tree}}")
-    return repository.text(*identity, "commit-tree", "-p", parent, "-m", "ours", tree)
+    monkeypatch.setattr(Mirrors, "push", blindly)
+    one = machines("one", faults=At("apply.push.before", lambda: remote.commit({"b.txt": "theirs\n"})))
+    plan = done(one, remote)
+    assert one.apply(plan).standing == APPLIED
+    assert remote.text("b.txt") == "alpha"
 
 
 def test_one_who_applies_from_here_is_seen(remote: Remote, one: Machine) -> None:

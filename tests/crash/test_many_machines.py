@@ -1,0 +1,295 @@
+"""Three workers with state directories of their own, one PostgreSQL, one git remote: whoever dies, is cut off
+or wakes up again, every plan ends right and nothing is applied twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cleveragents.application.container import Container
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.domain.json_value import FrozenObject
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from tests.crash.programs.machine_worker import settings_of
+from tests.postgres import PostgresServer, postgres_server
+from tests.remotes import Remote, new_remote
+
+pytestmark = pytest.mark.postgres
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.machine_worker"]
+APPLIED = (Phase.APPLY, PlanState.APPLIED)
+PATIENCE_SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+class Machine:
+    """A worker in a process of its own, and what it logs."""
+
+    def __init__(self, world: World, name: str, url: str, **told: object) -> None:
+        self.log = world.directory / f"{name}.log"
+        order = {"directory": str(world.directory / name), "url": url, **told}
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*PROGRAM, json.dumps(order)], cwd=ROOT, env=environment, stdout=log, stderr=log
+            )
+
+    def said(self, words: str) -> bool:
+        return words in self.log.read_text(errors="replace")
+
+    def is_stopped(self) -> bool:
+        state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "T"
+
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(20)
+
+
+class World:
+    """What all machines share, and the server's own state directory."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self.directory = directory
+        self.url = url
+        self.remote: Remote = new_remote(directory)
+        self.container = Container(settings_of(directory / "server", url))
+        self.container.audit.sequence_pending()  # it came first, and so orders the log
+        self.machines: list[Machine] = []
+
+    def plan(self, number: int, script: str = "") -> Plan:
+        """One that adds a line to a file of its own, and is applied when it is done."""
+        line = f"mkdir -p plans && echo {number} >> plans/{number}.txt; {script}"
+        request = {
+            "queue": "plans",
+            "profile": "full-auto",
+            "apply": "auto",
+            "arguments": {"argv": ["/bin/sh", "-c", line]},
+            "checks": [f"test $(cat plans/{number}.txt) = {number}"],
+        }
+        new = NewPlan(f"plan {number}", "builtin/command", self.remote.resource, FrozenObject(request))
+        return self.container.plan_parts.lifecycle.create(new)
+
+    def start(self, name: str, *, url: str | None = None, **told: object) -> Machine:
+        machine = Machine(self, name, url or self.url, **told)
+        self.machines.append(machine)
+        return machine
+
+    def now(self, plan: Plan) -> Plan:
+        return self.container.plan_parts.plans.get(plan.id)
+
+    def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while not holds():
+            assert time.monotonic() < ends, f"waited in vain until {what}: {self.told()}"
+            time.sleep(0.05)
+
+    def wait_applied(self, plans: list[Plan]) -> None:
+        self.wait_until("all are applied", lambda: all(self.now(plan).standing == APPLIED for plan in plans))
+
+    def assert_right(self, plans: list[Plan]) -> None:
+        """Each plan's file is there with its one line, by one commit; and the log says what happened."""
+        for number, plan in enumerate(plans):
+            assert self.remote.text(f"plans/{number}.txt") == str(number)
+            assert len(self.remote.commits_of(plan.id)) == 1, self.told()
+        self.container.audit.sequence_pending()
+        assert self.container.audit.verify().ok
+
+    def told(self) -> str:
+        """For whoever has to find out why it failed."""
+        plans = self.container.plan_parts.plans.list(limit=100)
+        states = [f"{plan.id} {plan.phase.value}/{plan.state.value} {plan.error or ''}" for plan in plans]
+        logs = [machine.log.read_text(errors="replace")[-3000:] for machine in self.machines]
+        return "\n".join([*states, *logs])
+
+    def close(self) -> None:
+        for machine in self.machines:
+            machine.end()
+        self.container.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path, postgres: PostgresServer) -> Iterator[World]:
+    url = postgres.ready_url()
+    made = World(tmp_path, url)
+    yield made
+    made.close()
+    postgres.drop(url)
+
+
+def test_plans_end_right_wherever_their_machines_die(world: World) -> None:
+    plans = [world.plan(number) for number in range(5)]
+    points = ("tool.ending.after", "apply.push.after", "sandbox.create.after")
+    first = [world.start(f"m{n}", crash_at=point) for n, point in enumerate(points)]
+    world.wait_until("all are dead", lambda: all(one.process.poll() is not None for one in first))
+    second = world.start("m0", crash_at="apply.push.before")
+    world.wait_until("it is dead", lambda: second.process.poll() is not None)
+    world.start("m3")
+    world.wait_applied(plans)
+    world.assert_right(plans)
+
+
+def test_plans_end_right_when_machines_are_killed_at_any_moment(world: World) -> None:
+    chance = random.Random(20240707)
+    plans = [world.plan(number, "sleep 0.2") for number in range(6)]
+    machines = {name: world.start(name) for name in ("m0", "m1", "m2")}
+    for _ in range(3):
+        done = chance.randrange(len(plans) - 1)
+        reached = chance.random()
+
+        def some_are_done(done: int = done) -> bool:
+            return sum(world.now(plan).standing == APPLIED for plan in plans) >= done
+
+        world.wait_until("some are done", some_are_done)
+        time.sleep(reached * 0.5)  # any moment is as good as another
+        name = chance.choice(sorted(machines))
+        machines[name].process.kill()
+        machines[name].process.wait(20)
+        machines[name] = world.start(name)
+    world.wait_applied(plans)
+    world.assert_right(plans)
+
+
+@pytest.mark.parametrize("point", ["apply.push.before", "tool.ending.after"])
+def test_one_that_wakes_up_after_its_lease_is_refused_and_says_so(world: World, point: str) -> None:
+    plans = [world.plan(0)]
+    zombie = world.start("m0", stop_at=point)
+    world.wait_until("it is stopped", zombie.is_stopped)
+    plans += [world.plan(number) for number in (1, 2)]
+    world.start("m1")
+    world.start("m2")
+    world.wait_applied(plans)
+    tip = world.remote.tip()
+    zombie.process.send_signal(signal.SIGCONT)
+    world.wait_until("it says so", lambda: zombie.said("job.lease_lost"))
+    more = world.plan(3)
+    world.wait_applied([more])  # whoever takes it, the one that woke up is at peace with the others
+    assert world.remote.said("rev-parse", "main^") == tip
+    world.assert_right([*plans, more])
+
+
+def test_one_that_is_cut_from_the_database_loses_its_plans_and_nothing_else(world: World) -> None:
+    with Forwarder(world) as forwarder:
+        cut = world.start("m0", url=forwarder.url)
+        begun, go_on = world.directory / "begun", world.directory / "go-on"
+        held = world.plan(0, f"touch {begun}; until test -e {go_on}; do sleep 0.1; done")
+        world.wait_until("it is at work", begun.exists)
+        forwarder.cut()
+        go_on.touch()
+        world.start("m1")
+        world.start("m2")
+        plans = [held, *(world.plan(number) for number in (1, 2))]
+        world.wait_applied(plans)
+        forwarder.mend()
+        world.wait_until("it says so", lambda: cut.said("job.lease_lost"))
+        more = world.plan(3)
+        world.wait_applied([more])
+        world.assert_right([*plans, more])
+        cut.end()
+
+
+class Forwarder:
+    """Between one machine and the database; what is cut is as if the network were down.
+
+    Thread safety:
+        Owner: the test that made it.
+        Lock: `_lock` guards the open connections and whether it is cut; held for arithmetic only.
+        Guarantee: after `cut`, nothing is forwarded until `mend`.
+    Cancel safety: leaving the block ends all of its threads.
+    """
+
+    def __init__(self, world: World) -> None:
+        host = world.url.split("host=")[1]
+        name = world.url.split("@/")[1].split("?")[0]
+        self._target = f"{host}/.s.PGSQL.5432"
+        # Short: a socket's path has a hundred characters at most.
+        self._directory = Path(host) / f"cut-{os.getpid()}"
+        self.url = f"postgresql://postgres@/{name}?host={self._directory}"
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._cut = False
+
+    def __enter__(self) -> Forwarder:
+        self._directory.mkdir()
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(self._directory / ".s.PGSQL.5432"))
+        self._listening.listen()
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cut()
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        for thread in self._threads:
+            thread.join(20)
+
+    def cut(self) -> None:
+        with self._lock:
+            self._cut = True
+            found, self._open = self._open, []
+        for one in found:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        with self._lock:
+            self._cut = False
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                here, _ = self._listening.accept()
+            except OSError:
+                return
+            there = socket.socket(socket.AF_UNIX)
+            with self._lock:
+                refused = self._cut
+                if not refused:
+                    self._open += [here, there]
+            if refused:
+                here.close()
+                there.close()
+                continue
+            there.connect(self._target)
+            self._start(lambda one=here, other=there: self._pass_on(one, other))
+            self._start(lambda one=there, other=here: self._pass_on(one, other))
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(65_536):
+                other.sendall(data)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        one.close()
+
+    def _start(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, daemon=True)
+        self._threads.append(thread)
+        thread.start()
