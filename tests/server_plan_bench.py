@@ -13,15 +13,16 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from cleveragents.application.plan_parts import PlanParts
+from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.application.worker_parts import WorkerParts
 from cleveragents.domain.project import ResourceKind
+from cleveragents.domain.sub_plan import asked_below, waits_for_sub_plans
 from tests.plan_bench import new_repository
 from tests.server_bench import ServerBench, server_bench
 
 __all__ = ["PlanServer", "plan_server", "until"]
 
 Json = dict[str, Any]
-_RESTS = {"waiting", "complete", "errored", "cancelled", "applied", "constrained", "rejected", "undone"}
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -79,8 +80,14 @@ class PlanServer:
 
     def rested(self, plan: Mapping[str, Any]) -> Json:
         """The account, once nobody works at the plan any more."""
-        # Asked of the store, which takes no git.
-        until(lambda: self.parts.plans.get(plan["id"]).state.value in _RESTS)
+
+        def rests() -> bool:
+            # Asked of the store, which takes no git; between its two phases it does not rest.
+            now = self.parts.plans.get(plan["id"])
+            parts_run = waits_for_sub_plans(now) and not asked_below(now)
+            return not (now.state.running or is_to_be_run(now) or parts_run)
+
+        until(rests)
         return dict(self.get(f"/plans/{plan['id']}"))
 
     def done(self, job: Mapping[str, Any]) -> Json:
