@@ -26,6 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
+    "unit/test_a2a",
     "crash/test_streams",
     "unit/test_server_stream",
     "browser/",

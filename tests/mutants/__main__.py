@@ -470,6 +470,8 @@ TESTS: dict[str, list[str]] = {
     "langgraph/tool_loop.py": ACTORS,
     "infrastructure/persistence/sql_answer_store.py": [f"{CONTRACTS}answer_store.py"],
     "infrastructure/persistence/sql_user_store.py": [f"{CONTRACTS}user_store.py"],
+    "interfaces/peers/a2a_handler.py": [f"{UNIT}a2a.py"],
+    "interfaces/peers/a2a_routes.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/handover.py": [f"{UNIT}mcp_server.py"],
     "interfaces/server/access.py": [f"{UNIT}server_security.py"],
     "interfaces/server/buckets.py": [f"{UNIT}server_gates.py"],

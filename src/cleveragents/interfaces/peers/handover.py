@@ -25,7 +25,7 @@ from cleveragents.interfaces.desk.applying import apply_later
 from cleveragents.interfaces.desk.context_account import context_account
 from cleveragents.interfaces.desk.diffs import patch_of
 from cleveragents.interfaces.desk.plan_overview import overview_of
-from cleveragents.interfaces.desk.project_account import directory_of
+from cleveragents.interfaces.desk.project_account import place_of
 from cleveragents.interfaces.desk.requests import Wanted, requested_plan
 from cleveragents.interfaces.desk.server_requests import Asked, shared_plan
 from cleveragents.interfaces.desk.spending import limits_of
@@ -148,7 +148,9 @@ class Handover:
         from cleveragents.application.services.context_query import ContextQuery
 
         container = self.container
-        place = self.directory if resource is None else directory_of(container.projects.resource(resource))
+        place = self.directory
+        if resource is not None:
+            place = place_of(container.plan_parts, container.projects.resource(resource))
         if place is None:
             raise RequestRefused("name a resource to be asked about: `agents resource list` shows them")
         settings = container.settings.context

@@ -7,6 +7,7 @@ from importlib import import_module
 from fastapi import APIRouter, FastAPI
 
 from cleveragents import __version__
+from cleveragents.interfaces.peers.a2a_routes import a2a_routes, is_installed
 from cleveragents.interfaces.server import problems
 from cleveragents.interfaces.server.buckets import Buckets
 from cleveragents.interfaces.server.description import DescribedApi
@@ -70,6 +71,8 @@ def create_app(service: Service) -> FastAPI:
         root: APIRouter | None = getattr(module, "root", None)
         if root is not None:
             app.include_router(root)
+    if is_installed():
+        app.router.routes.extend(a2a_routes(service.container))
     page.install(app)
     _add_gates(app, service)
     return app

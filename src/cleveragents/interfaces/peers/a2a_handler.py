@@ -1,0 +1,235 @@
+"""What agents ask by the Agent2Agent protocol, answered with plans.
+
+There is no store of tasks beside that of plans: so a task survives whatever a plan survives, any server of
+the same database answers for it, and what is said of it is what the page says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from a2a.helpers import get_message_text
+from a2a.server.request_handlers import RequestHandler
+from a2a.types import (
+    ListTasksResponse,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskStatusUpdateEvent,
+)
+from a2a.utils.errors import (
+    ExtendedAgentCardNotConfiguredError,
+    InvalidParamsError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from anyio import to_thread
+
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.user import Role, User
+from cleveragents.errors import (
+    AmbiguousPlan,
+    CleverAgentsError,
+    Conflict,
+    PlanError,
+    SandboxMissing,
+    UnknownPlan,
+)
+from cleveragents.interfaces.desk import deciding
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.listing import latest
+from cleveragents.interfaces.peers.a2a_tasks import is_over, is_resting, task_of
+from cleveragents.interfaces.peers.handover import Goal, Handover
+
+if TYPE_CHECKING:
+    from a2a.server.context import ServerCallContext
+    from a2a.types import (
+        CancelTaskRequest,
+        GetTaskRequest,
+        ListTasksRequest,
+        Message,
+        SendMessageRequest,
+        SubscribeToTaskRequest,
+    )
+
+    from cleveragents.application.container import Container
+
+__all__ = ["USER", "PlanTasks"]
+
+T = TypeVar("T")
+
+USER = "cleveragents_user"
+"""Under which the state of a call names who makes it."""
+
+_LOOK_SECONDS = 0.3
+_LONGEST_WAIT = 25.0
+_PAGE = 50
+
+
+@dataclass
+class PlanTasks(RequestHandler):
+    """`RequestHandler` over plans. Stateless: any number of requests may run at once."""
+
+    container: Container
+
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
+        """A new task for a goal, or an answer to one that asks. It returns when the task rests, or after a
+        while: a plan may take hours, and `GetTask` tells the rest."""
+        plan = await _asked(lambda: self._said(params, context))
+        task = await self._task(plan.id)
+        if params.configuration.return_immediately:
+            return task
+        with anyio.move_on_after(_LONGEST_WAIT):
+            while not is_resting(task):
+                await anyio.sleep(_LOOK_SECONDS)
+                task = await self._task(plan.id)
+        return task
+
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
+        """The task, and every change of it until it rests."""
+        plan = await _asked(lambda: self._said(params, context))
+        async for event in self._followed(plan.id):
+            yield event
+
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
+        """As above, for one that was begun before."""
+        _ensure(context, Role.VIEWER)
+        if is_over(await self._task(params.id)):
+            raise UnsupportedOperationError(message="the task is over: GetTask tells what came of it")
+        async for event in self._followed(params.id):
+            yield event
+
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
+        _ensure(context, Role.VIEWER)
+        return await self._task(params.id)
+
+    async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """The newest first."""
+        _ensure(context, Role.VIEWER)
+        size = params.page_size or _PAGE
+
+        def look() -> ListTasksResponse:
+            parts = self.container.plan_parts
+
+            def wanted(plan: Plan) -> bool:
+                return plan.parent_id is None and params.context_id in ("", plan.root)
+
+            found, more = latest(parts, wanted, states=(), limit=size, after=params.page_token or None)
+            tasks = [task_of(parts, plan) for plan in found]
+            if params.status:
+                tasks = [task for task in tasks if task.status.state == params.status]
+            token = found[-1].id if more else ""
+            return ListTasksResponse(
+                tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks)
+            )
+
+        return await _asked(look)
+
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
+        user = _ensure(context, Role.OPERATOR)
+
+        def cancel() -> None:
+            try:
+                self._handover(user).cancel(params.id, "cancelled by another agent")
+            except (PlanError, Conflict) as error:
+                raise TaskNotCancelableError(message=redact_text(str(error))) from None
+
+        await _asked(cancel)
+        return await self._task(params.id)
+
+    async def on_create_task_push_notification_config(self, params: Any, context: ServerCallContext) -> Any:
+        raise PushNotificationNotSupportedError
+
+    async def on_get_task_push_notification_config(self, params: Any, context: ServerCallContext) -> Any:
+        raise PushNotificationNotSupportedError
+
+    async def on_list_task_push_notification_configs(self, params: Any, context: ServerCallContext) -> Any:
+        raise PushNotificationNotSupportedError
+
+    async def on_delete_task_push_notification_config(self, params: Any, context: ServerCallContext) -> None:
+        raise PushNotificationNotSupportedError
+
+    async def on_get_extended_agent_card(self, params: Any, context: ServerCallContext) -> Any:
+        raise ExtendedAgentCardNotConfiguredError
+
+    def _said(self, params: SendMessageRequest, context: ServerCallContext) -> Plan:
+        user = _ensure(context, Role.OPERATOR)
+        message = params.message
+        text = get_message_text(message).strip()
+        if not text:
+            raise InvalidParamsError(message="say what is wanted, in text")
+        if message.task_id:
+            return deciding.replied(self.container.plan_parts, message.task_id, text)
+        return self._handover(user).created(Goal(text, self._resource_named(message, params)))
+
+    def _resource_named(self, message: Message, params: SendMessageRequest) -> str:
+        """By the metadata; where there is only one, that is meant."""
+        for metadata in (message.metadata, params.metadata):
+            if "resource" in metadata.fields:
+                return str(metadata.fields["resource"].string_value)
+        known = [resource.name for resource in self.container.projects.resources()]
+        if len(known) == 1:
+            return known[0]
+        named = ", ".join(known) or "none yet; `agents resource add` adds one"
+        raise InvalidParamsError(message=f"metadata.resource names what to work on: {named}")
+
+    def _handover(self, user: User) -> Handover:
+        return Handover(self.container, user.name)
+
+    async def _task(self, plan_id: str) -> Task:
+        def look() -> Task:
+            parts = self.container.plan_parts
+            plan = found_plan(parts, plan_id)
+            task = task_of(parts, plan)
+            return task_of(parts, plan, self._diff(plan)) if is_over(task) else task
+
+        return await _asked(look)
+
+    def _diff(self, plan: Plan) -> str | None:
+        try:
+            return Handover(self.container, "").diff(plan.id)
+        except (SandboxMissing, PlanError):
+            return None  # it was applied and cleaned up, or never came so far
+
+    async def _followed(
+        self, plan_id: str
+    ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
+        task = await self._task(plan_id)
+        yield task
+        while not is_resting(task):
+            await anyio.sleep(_LOOK_SECONDS)
+            before, task = task, await self._task(plan_id)
+            if task.status == before.status:
+                continue
+            for artifact in task.artifacts:
+                yield TaskArtifactUpdateEvent(task_id=task.id, context_id=task.context_id, artifact=artifact)
+            yield TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
+
+
+def _ensure(context: ServerCallContext, role: Role) -> User:
+    """Who calls. The route lets nobody in without a role; this is for what needs a higher one."""
+    user: User = context.state[USER]
+    if not user.role.may(role):  # guard: each role may what it may, over every protocol
+        raise UnsupportedOperationError(
+            message=f"this needs the role {role.value}, and you are {user.role.value}"
+        )
+    return user
+
+
+async def _asked(ask: Callable[[], T]) -> T:
+    """On a thread; what is wrong is said in the protocol's words."""
+    try:
+        return await to_thread.run_sync(ask)
+    except (UnknownPlan, AmbiguousPlan):
+        raise TaskNotFoundError from None
+    except CleverAgentsError as error:
+        raise InvalidParamsError(message=redact_text(str(error))) from None

@@ -1,0 +1,74 @@
+"""Plans as tasks of the Agent2Agent protocol: the id of one is the id of the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from a2a.helpers import new_text_artifact, new_text_message
+from a2a.types import Role, Task, TaskState, TaskStatus
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.redaction import redact_text
+from cleveragents.interfaces.desk.meanings import meaning_of
+from cleveragents.interfaces.desk.standing import needs_of
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+
+__all__ = ["is_over", "is_resting", "task_of"]
+
+_ENDED = {
+    PlanState.ERRORED: TaskState.TASK_STATE_FAILED,
+    PlanState.CONSTRAINED: TaskState.TASK_STATE_FAILED,
+    PlanState.CANCELLED: TaskState.TASK_STATE_CANCELED,
+    PlanState.REJECTED: TaskState.TASK_STATE_REJECTED,
+    PlanState.APPLIED: TaskState.TASK_STATE_COMPLETED,
+    PlanState.UNDONE: TaskState.TASK_STATE_COMPLETED,
+}
+_OVER = frozenset(_ENDED.values())
+
+
+def task_of(parts: PlanParts, plan: Plan, diff: str | None = None) -> Task:
+    """The plan as a task; `diff` is its artifact, where there is one."""
+    state = _state_of(plan)
+    said = meaning_of(parts, plan)
+    needs = needs_of(parts, plan)
+    if needs is not None:
+        said = f"{said} (needs {needs})"
+    if plan.error:
+        said = f"{said}: {plan.error}"
+    moment = Timestamp()
+    moment.FromDatetime(plan.updated_at)
+    message = new_text_message(redact_text(said), context_id=plan.root, task_id=plan.id, role=Role.ROLE_AGENT)
+    task = Task(
+        id=plan.id,
+        context_id=plan.root,
+        status=TaskStatus(state=state, message=message, timestamp=moment),
+    )
+    standing = {"phase": plan.phase.value, "state": plan.state.value}
+    task.metadata.update({"goal": redact_text(plan.goal), **standing})
+    if diff:
+        task.artifacts.append(new_text_artifact("changes.patch", diff, media_type="text/x-diff"))
+    return task
+
+
+def is_over(task: Task) -> bool:
+    """Whether nothing more comes of it by itself."""
+    return task.status.state in _OVER
+
+
+def is_resting(task: Task) -> bool:
+    """Whether it is over, or waits for an answer."""
+    return is_over(task) or task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+
+
+def _state_of(plan: Plan) -> TaskState:
+    if plan.state in _ENDED:
+        return _ENDED[plan.state]
+    if plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+        return TaskState.TASK_STATE_COMPLETED  # whether it is applied is for a person, or the profile
+    if plan.state is PlanState.WAITING:
+        return TaskState.TASK_STATE_INPUT_REQUIRED
+    queued = plan.state is PlanState.QUEUED and plan.phase in (Phase.ACTION, Phase.STRATEGIZE)
+    return TaskState.TASK_STATE_SUBMITTED if queued else TaskState.TASK_STATE_WORKING

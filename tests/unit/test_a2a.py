@@ -1,0 +1,196 @@
+"""Work handed over by the Agent2Agent protocol, with its official client."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import httpx
+import pytest
+from a2a.client import ClientConfig, create_client
+from a2a.client.client import Client
+from a2a.helpers import get_artifact_text, new_text_message
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+)
+from a2a.utils.errors import A2AError
+
+from tests.server_bench import BASE
+from tests.server_plan_bench import PlanServer, plan_server
+
+T = TypeVar("T")
+
+PAINTS = (
+    {
+        "when": {"system": "You plan changes"},
+        "reply": {
+            "text": '{"summary": "One step.", "decisions": [],'
+            ' "steps": [{"title": "Paint", "instructions": "Write the colour of the day."}]}'
+        },
+    },
+    {
+        "when": {"offered": "write"},
+        "turns": [
+            {"calls": [{"tool": "write", "arguments": {"path": "today.txt", "content": "green\n"}}]},
+            {"text": "Done."},
+        ],
+    },
+    {"reply": {"text": '{"verdict": "accept", "findings": [], "summary": "It is green."}'}},
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    place = tmp_path_factory.mktemp("a2a")
+    script = place / "paints.yaml"
+    _write_script(script)
+    with plan_server(place / "server", models__default=f"scripted/{script}") as made:
+        yield made
+
+
+def _write_script(path: Path) -> None:
+    import json
+
+    path.write_text(json.dumps({"version": 1, "facts": {}, "rules": list(PAINTS)}))
+
+
+def asked(server: PlanServer, work: Callable[[Client], Awaitable[T]], user: str = "operator") -> T:
+    """What the work returns, with a client that has that user's token."""
+
+    async def main() -> T:
+        token = server.bench.tokens.get(user, "nobody's")
+        http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(server.bench.app),
+            base_url=BASE,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=60,
+        )
+        async with http:
+            config = ClientConfig(httpx_client=http, streaming=True)
+            client = await create_client(BASE, config)
+            return await work(client)
+
+    return anyio.run(main)
+
+
+def goal(text: str, **metadata: str) -> SendMessageRequest:
+    message = new_text_message(text, role=Role.ROLE_USER)
+    message.metadata.update(metadata)
+    return SendMessageRequest(message=message)
+
+
+async def streamed(client: Client, request: SendMessageRequest) -> list[Any]:
+    return [event async for event in client.send_message(request)]
+
+
+def test_everybody_may_learn_what_we_do_and_nobody_unknown_may_ask(server: PlanServer) -> None:
+    stranger = server.bench.stranger
+    card = stranger.get("/.well-known/agent-card.json").json()
+    assert card["name"] == "CleverAgents"
+    assert card["supportedInterfaces"][0]["url"] == f"{BASE}/a2a"
+    refused = stranger.post("/a2a", json={"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}})
+    assert refused.status_code == 401
+    assert refused.json()["code"] == "not-authenticated"
+
+
+def test_a_goal_becomes_a_plan_whose_patch_is_the_artifact(server: PlanServer) -> None:
+    async def work(client: Client) -> tuple[list[Any], Task]:
+        events = await streamed(client, goal("paint it", resource="shop"))
+        task = next(event.task for event in events if event.HasField("task"))
+        return events, await client.get_task(GetTaskRequest(id=task.id))
+
+    events, task = asked(server, work)
+    states = [event.status_update.status.state for event in events if event.HasField("status_update")]
+    assert states[-1] == TaskState.TASK_STATE_COMPLETED
+    assert task.status.state == TaskState.TASK_STATE_COMPLETED
+    assert "+green" in get_artifact_text(task.artifacts[0])
+    assert not (server.repository / "today.txt").exists()
+    account = server.get(f"/plans/{task.id}")
+    assert (account["goal"], account["needs"]) == ("paint it", "review")
+
+
+def test_a_task_is_cancelled_and_a_second_cancel_says_so(server: PlanServer) -> None:
+    waiting = server.asking("colour")
+
+    async def work(client: Client) -> tuple[Task, Task, str]:
+        before = await client.get_task(GetTaskRequest(id=waiting["id"]))
+        after = await client.cancel_task(CancelTaskRequest(id=waiting["id"]))
+        with pytest.raises(A2AError) as refused:
+            await client.cancel_task(CancelTaskRequest(id=waiting["id"]))
+        return before, after, str(refused.value)
+
+    before, after, refusal = asked(server, work)
+    assert before.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+    assert after.status.state == TaskState.TASK_STATE_CANCELED
+    assert "cancelled" in refusal
+
+
+def test_what_is_wrong_is_said_in_the_protocols_words(server: PlanServer) -> None:
+    async def work(client: Client) -> list[str]:
+        said = []
+        for attempt in (
+            lambda: streamed(client, goal("paint it", resource="nowhere")),
+            lambda: streamed(client, goal("   ", resource="shop")),
+            lambda: client.get_task(GetTaskRequest(id="01NOBODY")),
+        ):
+            with pytest.raises(A2AError) as refused:
+                await attempt()
+            said.append(f"{type(refused.value).__name__}: {refused.value}")
+        return said
+
+    nowhere, empty, unknown = asked(server, work)
+    assert "there is no resource 'nowhere'" in nowhere
+    assert "say what is wanted" in empty
+    assert unknown.startswith("TaskNotFoundError")
+
+
+def test_a_viewer_looks_and_hands_nothing_over(server: PlanServer) -> None:
+    async def work(client: Client) -> tuple[int, str]:
+        listed = await client.list_tasks(ListTasksRequest(page_size=5))
+        with pytest.raises(A2AError) as refused:
+            await streamed(client, goal("paint it", resource="shop"))
+        return len(listed.tasks), str(refused.value)
+
+    count, refusal = asked(server, work, "viewer")
+    assert count >= 1
+    assert "this needs the role operator" in refusal
+
+
+def test_one_that_is_over_cannot_be_followed_and_one_that_asks_ends_the_stream(
+    server: PlanServer,
+) -> None:
+    waiting = server.asking("colour")
+
+    async def work(client: Client) -> tuple[list[Any], str]:
+        found = [event async for event in client.subscribe(SubscribeToTaskRequest(id=waiting["id"]))]
+        await client.cancel_task(CancelTaskRequest(id=waiting["id"]))
+        with pytest.raises(A2AError) as refused:
+            [event async for event in client.subscribe(SubscribeToTaskRequest(id=waiting["id"]))]
+        return found, str(refused.value)
+
+    found, refusal = asked(server, work)
+    assert [event.task.id for event in found] == [waiting["id"]]
+    assert "the task is over" in refusal
+
+
+def test_without_a_stream_the_answer_comes_at_once_if_that_is_wanted(server: PlanServer) -> None:
+    async def work(client: Client) -> Task:
+        request = goal("paint it", resource="shop")
+        request.configuration.CopyFrom(SendMessageConfiguration(return_immediately=True))
+        handler = client._transport  # the client's own way to send without a stream
+        answer = await handler.send_message(request)
+        return answer.task
+
+    task = asked(server, work)
+    assert not task.artifacts
+    server.rested({"id": task.id})
