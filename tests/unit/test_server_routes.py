@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from cleveragents.application.ports.workers import WorkerRecord
 from cleveragents.domain.job import Job, NewJob
 from cleveragents.domain.project import ResourceKind
-from tests.cli_bench import paint_shop
+from tests.cli_bench import git, paint_shop
 from tests.server_bench import ServerBench, server_bench
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
@@ -145,12 +145,26 @@ def test_a_question_about_a_resource_is_answered_within_its_bounds(bench: Server
 def test_no_question_leads_out_of_what_is_registered(bench: ServerBench, shop: Path) -> None:
     ask = {"question": "What is there?", "resource": "nowhere"}
     refused(bench.operator.post("/api/context", json=ask), 404, "unknown-resource")
-    said = refused(
-        bench.operator.post("/api/context", json={**ask, "resource": "far"}), 422, "invalid-resource"
-    )
-    assert "name a resource that is a directory" in said
     ask["resource"] = str(shop)
     refused(bench.operator.post("/api/context", json=ask), 422, "invalid-request")
+
+
+def test_a_remote_is_asked_about_as_its_branch_is_now(bench: ServerBench, shop: Path, tmp_path: Path) -> None:
+    remote = tmp_path / "remote.git"
+    git(shop, "clone", "-q", "--bare", str(shop), str(remote))
+    branch = git(remote, "symbolic-ref", "--short", "HEAD").strip()
+    new = {"name": "away", "project": "paint", "remote": f"file://{remote}", "branch": branch}
+    assert bench.admin.post("/api/resources", json=new).status_code == 201
+    ask = {"question": "Where is the colour set?", "resource": "away", "deadline": 30}
+    assert "src/paint.py" in bench.operator.post("/api/context", json=ask).json()["files"]
+    (shop / "src/colour_mixer.py").write_text("def mix_colour(one, other): ...\n")
+    git(shop, "add", "src/colour_mixer.py")
+    git(shop, "commit", "-qm", "mix")
+    git(shop, "push", "-q", str(remote), f"HEAD:{branch}")
+    assert "src/colour_mixer.py" in bench.operator.post("/api/context", json=ask).json()["files"]
+    remote.rename(tmp_path / "gone.git")
+    refused(bench.operator.post("/api/context", json=ask), 503, "remote-unreachable")
+    assert bench.admin.delete("/api/resources/away").status_code == 204
 
 
 def test_what_a_repository_brings_along_is_listed_and_given_out_only_once_trusted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,23 @@ from cleveragents.interfaces.desk.wording import timestamp
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.ports.projects import ProjectStore
     from cleveragents.domain.json_value import JsonValue
 
-__all__ = ["DEFAULT_BRANCH", "add_directory", "directory_of", "project_account", "resource_account"]
+__all__ = [
+    "DEFAULT_BRANCH",
+    "add_directory",
+    "directory_of",
+    "place_of",
+    "project_account",
+    "resource_account",
+]
 
 DEFAULT_BRANCH = "main"
+
+_FETCH_SECONDS = 60.0
+"""Whoever asks waits for the remote, so it is not waited for as long as a plan would."""
 
 
 def project_account(project: Project, resources: int) -> dict[str, JsonValue]:
@@ -60,9 +72,21 @@ def directory_of(resource: Resource) -> Path:
         raise InvalidResource(
             "resource",
             resource.name,
-            "it is a git remote, which only plans work on; name a resource that is a directory",
+            "it is a git remote, whose files are elsewhere; name a resource that is a directory",
         )
     path = Path(resource.location)
     if not path.is_dir():
         raise SandboxRefused(resource.location, "there is no such directory any more")
     return path
+
+
+def place_of(parts: PlanParts, resource: Resource) -> Path:
+    """A directory of this machine with its files: of a remote, a checkout of its branch as it is now.
+    `RemoteUnreachable`, `SandboxRefused`."""
+    from cleveragents.domain.remote import remote_of, resource_of
+
+    address = remote_of(resource_of(resource))
+    if address is None:
+        return directory_of(resource)
+    mirrors = replace(parts.remotes.mirrors, seconds=_FETCH_SECONDS)
+    return mirrors.checkout(address, mirrors.fetched(address))

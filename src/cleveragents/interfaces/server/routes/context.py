@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from cleveragents.interfaces.desk.context_account import context_account
-from cleveragents.interfaces.desk.project_account import directory_of
+from cleveragents.interfaces.desk.project_account import place_of
 from cleveragents.interfaces.server.access import Operator
 from cleveragents.interfaces.server.accounts import NAME, account_as
 from cleveragents.interfaces.server.service import Here
@@ -88,16 +88,17 @@ class ContextAnswer(BaseModel):
 @router.post("/context", operation_id="findContext")
 def find_context(question: Question, here: Here, who: Operator) -> ContextAnswer:
     """Finds what of a repository matters for a question, within a budget of tokens and of time. No model is
-    asked. The first question about a repository builds an index of it; what is done of that is kept."""
+    asked. The first question about a repository builds an index of it; what is done of that is kept. Of a git
+    remote, the branch as it is now is asked about."""
     from cleveragents.application.ports.code_index import CodePlace
     from cleveragents.application.services.context_query import ContextQuery
 
     container = here.container
     settings = container.settings.context
-    place = CodePlace(directory_of(container.projects.resource(question.resource)), None)
+    resource = container.projects.resource(question.resource)
     asked = ContextQuery(
         question=question.question,
-        place=place,
+        place=CodePlace(place_of(here.parts, resource), None),
         budget_tokens=question.budget or settings.budget_tokens,
         deadline_seconds=min(question.deadline or settings.deadline_seconds, _LONGEST_SECONDS),
     )
