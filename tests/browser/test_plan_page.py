@@ -151,6 +151,9 @@ def test_a_plan_is_applied_and_undone_on_the_page(
     press(page, "Apply", "Apply")
     expect(page.locator(".p-state")).to_contain_text("Applied")
     assert bench.sample.text("receipt.sh") != before
+    bench.go(page, plan_id)
+    expect(page.locator(".p-state")).to_have_text("Applied")
+    assert words_of(page) == ["Applied"]
     press(page, "Undo", "Undo")
     expect(page.locator(".p-state")).to_contain_text("Undone")
     assert bench.sample.text("receipt.sh") == before

@@ -11,6 +11,12 @@ const SIDES = [
   ["edited", "Take what I edited"],
 ];
 
+const KINDS = {
+  content: "both changed the same lines",
+  "modify/delete": "one side changed it, the other removed it",
+  "add/add": "both made it, each in its own way",
+};
+
 export function Family({ plan }) {
   const rows = plan.sub_plans || [];
   const conflicts = plan.conflicts || [];
@@ -52,7 +58,7 @@ export function ConflictRows({ plan, asking, place }) {
       (one) => html`<li key=${`${one.path}/${one.sub_plan}`} class="p-conflict">
         <div>
           <code class="p-path">${one.path}</code>
-          <span class="p-muted"> ${one.kind}; the other side is <${Link} to=${`/plans/${one.sub_plan}`}><${Id} id=${one.sub_plan} /><//></span>
+          <span class="p-muted"> ${KINDS[one.kind] || one.kind}; the other side is <${Link} to=${`/plans/${one.sub_plan}`}><${Id} id=${one.sub_plan} /><//></span>
         </div>
         ${may &&
         html`<div class="p-row" role="group" aria-label=${`Whose ${one.path}`}>

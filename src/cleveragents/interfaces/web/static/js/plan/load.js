@@ -31,10 +31,11 @@ export function usePlan(id) {
     [],
   );
 
-  // Of jobs that applied or undid it the plan says nothing where they came to nothing; their ends do.
-  const readFailures = () =>
-    get("/events", { type: "job.failed", limit: 200 }).then(
-      ({ items }) => setEvents((now) => joined(items.filter((event) => concerns(event, id, null)), now)),
+  // Who worked on it before, and who applied or undid it or failed to, is said by jobs that the plan does not name
+  // any more; they are looked for among the latest. Of each all is read: half of it would say that it goes on.
+  const readJobs = () =>
+    get("/events", { type: "job.claimed", limit: 500 }).then(
+      ({ items }) => new Set(items.filter((event) => concerns(event, id, null)).map((event) => event.subject)).forEach(readEvents),
       () => {},
     );
 
@@ -48,7 +49,7 @@ export function usePlan(id) {
       .then(() => {
         reader.now();
         readEvents(id);
-        readFailures();
+        readJobs();
       });
     return reader.stop;
   }, [id]);

@@ -61,7 +61,7 @@ function Known({ given, problem, events, rev, reload }) {
     <//>
     ${problem && html`<${ErrorBox} error=${problem} title="How it stands now cannot be read" again=${reload} />`}
     <${NeedsYou} ...${{ plan, asking, deed }} open=${setOpen} />
-    <div class="p-columns">
+    <div class="p-columns" data-tab=${tab}>
       <${Tabs} tabs=${tabsOf(plan, lines)} tab=${tab} go=${go}>
         ${panelOf(tab, { ...all, rollBack: setCheckpoint })}
       <//>
