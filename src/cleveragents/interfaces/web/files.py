@@ -27,6 +27,7 @@ _TYPES = {
 }
 _DIGITS = 16
 _PLACE = b"/static/"
+_CLASSIC = "js/early.js"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class PageFiles:
 
     @property
     def index(self) -> PageFile:
-        """The page itself, which names its files with the digest in their addresses."""
+        """The page itself, which names its files with the digest in their addresses; all modules at once, so
+        that a browser need not find them one by one."""
         return self.by_path[INDEX]
 
 
@@ -60,7 +62,10 @@ def page_files() -> PageFiles:
         whole.update(f"{path}\0{len(content)}\0".encode())
         whole.update(content)
     digest = whole.hexdigest()[:_DIGITS]
-    found[INDEX] = found[INDEX].replace(_PLACE, f"{_PLACE.decode()}{digest}/".encode())
+    scripts = [path for path in found if path.endswith(".js") and path != _CLASSIC]
+    hints = "".join(f'<link rel="modulepreload" href="/static/{path}" />' for path in scripts)
+    page = found[INDEX].replace(b"</head>", f"{hints}</head>".encode())
+    found[INDEX] = page.replace(_PLACE, f"{_PLACE.decode()}{digest}/".encode())
     return PageFiles(digest, MappingProxyType({path: _sent(path, found[path]) for path in found}))
 
 

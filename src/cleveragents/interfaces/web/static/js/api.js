@@ -76,7 +76,7 @@ export async function all(path, query = {}, { most = 2000, signal } = {}) {
   const items = [];
   let after = null;
   do {
-    const page = await get(path, { limit: 200, ...query, after }, { signal });
+    const page = await get(path, { limit: 200, ...query, ...(after === null ? {} : { after }) }, { signal });
     items.push(...page.items);
     after = page.next;
   } while (after !== null && after !== undefined && items.length < most);

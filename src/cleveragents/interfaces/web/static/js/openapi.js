@@ -14,7 +14,7 @@ export function operationsByTag(api) {
       found.get(tag).push(operation);
     }
   }
-  return [...found];
+  return [...found].sort(([a], [b]) => (b === "plans") - (a === "plans"));
 }
 
 /** A schema's type in a word or two. */

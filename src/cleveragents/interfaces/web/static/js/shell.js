@@ -13,7 +13,7 @@ const ICON = new URL("../icon.svg", import.meta.url).href;
 
 const PAGES = [
   { to: "/", label: "Board", icon: "board", key: "g b" },
-  { to: "/context", label: "Context", icon: "search", key: "g c" },
+  { to: "/context", label: "Context", icon: "search", key: "g c", role: "operator" },
   { to: "/events", label: "Audit log", icon: "log", key: "g e" },
   { to: "/jobs", label: "Jobs & workers", icon: "jobs", key: "g j" },
   { to: "/projects", label: "Projects", icon: "folder", key: "g p" },

@@ -115,7 +115,7 @@ const LOOKS = { used: "good", empty: "off", late: "need", timed_out: "need", bro
 function Strategy({ one }) {
   return html`<li>
     <span class="name">${one.name}</span>
-    <span class="faint number">${one.found} · ${one.ms} ms</span>
+    <span class="faint number">${one.found} found · ${one.ms} ms</span>
     <${Badge} tone=${LOOKS[one.status] ?? "need"}>${one.status.replace("_", " ")}<//>
     ${one.error && html`<span class="why"><${Icon} name="tone-bad" /> ${one.error}</span>`}
     ${one.truncated && html`<span class="small faint">more than is kept</span>`}

@@ -61,7 +61,7 @@ function Parameters({ api, parameters }) {
         (one) => html`<dt key=${one.name}><code>${one.name}</code></dt>
           <dd>
             <span class="faint">${one.in}, ${typeOf(api, one.schema)}${one.required ? ", required" : ""}</span>
-            ${one.description ? ` ${one.description}` : ""}
+            ${" "}<${Prose} text=${one.description} />
           </dd>`,
       )}
     </dl>

@@ -1,14 +1,17 @@
 // Jobs and workers: what is queued and runs, and who works on it.
 
-import { html, useState } from "../ui.js";
-import { get, post } from "../api.js";
+import { html } from "../ui.js";
+import { all, get, post } from "../api.js";
 import { Badge, Button, Code, Empty, Id, Link, Loaded, PageHead, StateBadge, Table, When, confirm, toast, toastProblem } from "../components.js";
 import { useLoad } from "../load.js";
 import { useSession } from "../session.js";
 import { useEvents } from "../stream.js";
 
 const PAGE = 100;
+const UNDER_WAY = ["queued", "running"];
 const OVER = ["succeeded", "failed", "cancelled"];
+const FEW = 10;
+const SHOWN = 50;
 
 export function Jobs() {
   return html`
@@ -49,23 +52,49 @@ const WORKER_COLUMNS = [
 ];
 
 function JobList() {
-  const [after, setAfter] = useState(null);
-  const load = useLoad((signal) => get("/jobs", { limit: PAGE, after }, { signal }), [after]);
-  useEvents((event) => event.type === "reset" || event.type.startsWith("job."), load.reload, [load.reload]);
+  const load = useLoad(async (signal) => {
+    const [open, over] = await Promise.all([all("/jobs", { state: UNDER_WAY }, { signal }), latest({ state: OVER }, signal)]);
+    return { open: open.reverse(), over };
+  });
+  useEvents((event) => event.type === "reset" || event.type.startsWith("job."), load.reload);
   const { may } = useSession();
   const columns = may("operator") ? [...JOB_COLUMNS, cancelColumn(load.reload)] : JOB_COLUMNS;
-  return html`<section aria-labelledby="jobs">
-    <div class="section-head"><h2 id="jobs">Jobs</h2></div>
-    <${Loaded} load=${load} what="Reading jobs">
-      ${({ items, next }) => html`
-        ${items.length
-          ? html`<${Table} caption="Jobs" columns=${columns} rows=${items} />`
-          : html`<${Empty} title="No jobs" icon="jobs"><p>Every plan that runs is a job. There is none yet.</p><//>`}
-        ${next && html`<${Button} small onClick=${() => setAfter(next)}>Older ones<//>`}
-        ${after && html`<${Button} small onClick=${() => setAfter(null)}>The latest<//>`}
-      `}
-    <//>
-  </section>`;
+  return html`<${Loaded} load=${load} what="Reading jobs">
+    ${({ open, over }) => html`
+      <section aria-labelledby="open">
+        <div class="section-head"><h2 id="open">Under way</h2></div>
+        ${open.length
+          ? html`<${Table} caption="Jobs under way" columns=${columns} rows=${open} />`
+          : html`<p class="card card-body soft">Nothing is queued and nothing runs.</p>`}
+      </section>
+      <section aria-labelledby="over">
+        <div class="section-head"><h2 id="over">Ended lately</h2></div>
+        ${over.length
+          ? html`<${Table} caption="Jobs that ended" columns=${JOB_COLUMNS} rows=${over} />`
+          : html`<p class="card card-body soft">Every plan that runs is a job. None has ended yet.</p>`}
+      </section>
+    `}
+  <//>`;
+}
+
+/** The latest jobs, the newest first: lists begin with the oldest, but ids begin with the time. */
+async function latest(query, signal) {
+  for (const hours of [1, 24, 24 * 365]) {
+    const found = await all("/jobs", { ...query, after: idAt(Date.now() - hours * 3600e3) }, { signal, most: 1000 });
+    if (found.length >= FEW || hours > 24) return found.reverse().slice(0, SHOWN);
+  }
+  return [];
+}
+
+/** The smallest id that something can have that was made then. */
+function idAt(time) {
+  let rest = Math.max(0, time);
+  let digits = "";
+  for (let place = 0; place < 10; place += 1) {
+    digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"[rest % 32 | 0] + digits;
+    rest = Math.floor(rest / 32);
+  }
+  return digits + "0".repeat(16);
 }
 
 const JOB_COLUMNS = [
@@ -81,7 +110,7 @@ const JOB_COLUMNS = [
 function Kind({ kind }) {
   const [what, plan] = kind.split(":");
   if (!plan) return what;
-  return html`${what} <${Link} to=${`/plans/${plan}`}><${Id} id=${plan} /><//>`;
+  return html`<span class="nowrap">${what} <${Link} to=${`/plans/${plan}`}><${Id} id=${plan} /><//></span>`;
 }
 
 function cancelColumn(reload) {

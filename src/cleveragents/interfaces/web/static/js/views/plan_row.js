@@ -27,6 +27,7 @@ function State({ plan }) {
   const need = needInWords(plan.needs);
   if (plan.needs === "review") return html`<${Badge} tone="good">${need}<//>`;
   if (plan.needs) return html`<${Badge} tone=${plan.needs === "error" ? "bad" : "need"}>${need}<//>`;
+  if (plan.state === "waiting") return html`<${Badge} tone="run">parts at work<//>`;
   const phase = plan.state === "processing" ? phaseInWords(plan.phase) : undefined;
   return html`<${StateBadge} state=${plan.state} word=${phase} />`;
 }
@@ -37,6 +38,7 @@ function phaseInWords(phase) {
 
 /** What the server says the state means, without the state itself, which the badge says. */
 function meaningOf(plan) {
+  if (plan.state === "queued") return "waits for a worker";
   const said = plan.error && plan.state === "errored" ? plan.error : (plan.meaning ?? "");
   return oneLine(said).replace(/^[a-z]+\/[a-z]+(: )?/, "");
 }

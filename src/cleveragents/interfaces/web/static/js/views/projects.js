@@ -124,9 +124,8 @@ function AddResource({ projects, onClose, onDone }) {
   const body = () => ({
     name: draft.name.trim(),
     project: draft.project,
-    kind: draft.kind,
-    location: draft.location.trim(),
-    ...(remote && draft.branch ? { branch: draft.branch.trim() } : {}),
+    ...(remote ? { remote: draft.location.trim() } : { path: draft.location.trim() }),
+    ...(remote && draft.branch.trim() ? { branch: draft.branch.trim() } : {}),
   });
   return html`<${Adding} title="Add a repository" path="/resources" body=${body} onClose=${onClose} onDone=${onDone}>
     <${TextField} label="Name" required autofocus value=${draft.name} onInput=${set("name")} />
