@@ -316,7 +316,7 @@ def test_a_position_that_this_log_does_not_have_is_said_to_be_none() -> None:
         ours = Ours(log)
         connection, reader = Connection(ours(900)), Reader(900)
         reader.take(await connection.read() or b"")
-        assert (reader.last, reader.other) == (3, ['{"position": 3}'])
+        assert (reader.last, reader.other) == (3, ['{"position":3}'])
         log.append()
         await read_until(connection, reader, 4)
         await connection.cut()

@@ -13,7 +13,9 @@ import pytest
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.plan import Plan
+from cleveragents.domain.redaction import keep_secret
 from cleveragents.domain.user import TokenKind
+from cleveragents.infrastructure.events.chain import LogRow
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
 from cleveragents.interfaces.desk.event_account import fields_of, fields_of_row
@@ -85,9 +87,23 @@ def test_a_row_is_told_as_its_record_is(bench: ServerBench) -> None:
     assert "hunter2" not in json.dumps(row)
 
 
-def test_a_row_that_was_tampered_with_can_still_be_looked_at(bench: ServerBench) -> None:
-    from cleveragents.infrastructure.events.chain import LogRow
+def test_what_is_masked_once_is_not_taken_for_something_else() -> None:
+    def facts(payload: str) -> object:
+        row = LogRow(1, "id", "t", "s", "2026-01-01T00:00:00+00:00", payload, "h", "h")
+        return fields_of_row(row)["facts"]
 
+    assert facts('{"n": 1, "of": true}') == {"n": 1, "of": True}
+    assert json.dumps(facts('{"n": true, "of": 1}')) == '{"n": true, "of": 1}'
+    assert facts('{"secret": 1, "path": null}') == {"secret": "***", "path": None}
+    assert facts('["token=abcdefgh1234"]') == ["token=***"]
+    secret = "a-word-that-is-kept"
+    assert facts(f'{{"said": "{secret}"}}') == {"said": secret}
+    keep_secret(secret)
+    assert facts(f'{{"said": "{secret}"}}') == {"said": "***"}
+    assert facts(f'{{"said": "{"x " * 50}{secret}"}}') == {"said": f"{'x ' * 50}***"}
+
+
+def test_a_row_that_was_tampered_with_can_still_be_looked_at(bench: ServerBench) -> None:
     row = LogRow(1, "id", "from.the-future", "s", "yesterday", "{not json", "h", "h")
     assert fields_of_row(row)["facts"] == {}
     assert fields_of_row(row)["time"] == "yesterday"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.redaction import redact
+from cleveragents.domain.redaction import kept_secrets, redact
 from cleveragents.interfaces.desk.wording import timestamp
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def fields_of_row(row: LogRow) -> dict[str, object]:
     """The same of a row as it was read; also of one whose type only a newer version knows."""
     try:
         time = timestamp(datetime.fromisoformat(row.occurred_at))
-        facts = redact(json.loads(row.payload))
+        facts = _masked(json.loads(row.payload))
     except ValueError:  # it was tampered with: `verification` says so, and who reads on can
         time, facts = row.occurred_at, {}
     return {
@@ -49,6 +50,32 @@ def fields_of_row(row: LogRow) -> dict[str, object]:
         "event_id": row.event_id,
         "hash": row.hash,
     }
+
+
+def _masked(payload: object) -> object:
+    """As `redact` does it; what is short comes again and again, and is masked once."""
+    if not isinstance(payload, dict):
+        return redact(payload)
+    known = len(kept_secrets())  # they are only ever added to
+    masked: dict[str, object] = {}
+    for name, value in payload.items():
+        if value is None or isinstance(value, (bool, int)) or (isinstance(value, str) and len(value) <= 40):
+            masked |= _masked_item(name, type(value).__name__, value, known)
+        else:
+            masked |= _items(name, value)
+    return masked
+
+
+@lru_cache(maxsize=4096)
+def _masked_item(name: str, kind: str, value: str | int | None, known: int) -> dict[str, object]:
+    # `kind`, because 1 and True are equal.
+    return _items(name, value)
+
+
+def _items(name: str, value: object) -> dict[str, object]:
+    found = redact({name: value})
+    assert isinstance(found, dict)
+    return found
 
 
 def end_of_log(database: Database) -> int:

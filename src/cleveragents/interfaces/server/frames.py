@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from cleveragents.interfaces.desk.event_account import fields_of_row
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ def joined(position: int, frames: Iterable[bytes]) -> tuple[int, bytes]:
 def _json(value: object) -> bytes:
     # A half character, as in the name of a file that is not UTF-8, is escaped as in the CLI's JSON.
     try:
-        return json.dumps(value, ensure_ascii=False).encode()
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return json.dumps(value).encode()
 

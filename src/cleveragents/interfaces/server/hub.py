@@ -8,9 +8,9 @@ the position it names, whoever served it before.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from starlette.concurrency import run_in_threadpool
@@ -119,7 +119,8 @@ class EventHub:
     Thread safety:
         Owner: the application that made it closes it. Clients and hub live on one loop; the follower's
             thread calls `take_events`, `take_output` and `watched`, which cross over to it.
-        Lock: none: whatever is shared belongs to the loop.
+        Lock: none: whatever is shared belongs to the loop, but for what is wanted, which is replaced as a
+            whole, and what was handed over last, which is the follower's.
         Guarantee: a client gets every position after the one it named, once, in order; none waits for
             another.
     Cancel safety: a client whose task is cancelled is taken off by who joined it; nothing else is held.
@@ -151,6 +152,8 @@ class EventHub:
         self._pages_read = 0
         self._printed: dict[str, OutputRing] = {}
         self._ticking: asyncio.TimerHandle | None = None
+        self._watching: Mapping[str, int] | None = None
+        self._handed_over: threading.Event | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -176,6 +179,7 @@ class EventHub:
         cursor = end if after is None or astray else after
         client = StreamClient(self, cursor, dict(outputs), sent_at=self.now())
         self._clients.add(client)
+        self._watch()
         self._tick()
         assert self._follower is not None
         self._follower.wake()
@@ -187,6 +191,7 @@ class EventHub:
         wanted = {plan_id for other in self._clients for plan_id in other.outputs}
         for plan_id in [one for one in self._printed if one not in wanted]:
             del self._printed[plan_id]
+        self._watch()
 
     def statistics(self) -> HubStatistics:
         tip = self.ring.tip
@@ -243,30 +248,29 @@ class EventHub:
     # Called by the follower's thread.
 
     def take_events(self, after: int, frames: Sequence[bytes]) -> bool:
-        return self._crossed(lambda: self._publish(after, frames))
+        return self._crosses(lambda: self._publish(after, frames))
 
     def take_output(self, plan_id: str, pieces: Sequence[tuple[int, bytes]]) -> bool:
-        return self._crossed(lambda: self._print(plan_id, pieces))
+        return self._crosses(lambda: self._print(plan_id, pieces))
 
     def watched(self) -> Mapping[str, int] | None:
-        found: list[Mapping[str, int] | None] = []
-        self._crossed(lambda: found.append(self._watched()))
-        return found[0] if found else None
+        return self._watching
 
-    def _crossed(self, act: Callable[[], None]) -> bool:
-        """Runs it on the loop and waits for that: a loop that is behind is not buried under more. False: it
-        was not run, and will not be."""
-        done: Future[bool] = Future()
+    def _crosses(self, act: Callable[[], None]) -> bool:
+        """Has it run on the loop, after what was handed over before; False: it will not be run.
+
+        A loop that is behind is not buried under more: what was handed over before has to have run.
+        """
+        before = self._handed_over
+        if before is not None and not before.wait(_TAKEN_SECONDS):  # guard: one at a time
+            return False
+        done = threading.Event()
 
         def run() -> None:
-            if not done.set_running_or_notify_cancel():  # guard: nobody counts on it any more
-                return
-            taken = False
             try:
                 act()
-                taken = True
             finally:
-                done.set_result(taken)
+                done.set()
 
         try:
             self._loop.call_soon_threadsafe(run)
@@ -276,10 +280,8 @@ class EventHub:
             if self._follower is not None:
                 self._follower.stop()
             return False
-        try:
-            return done.result(_TAKEN_SECONDS)
-        except TimeoutError:
-            return False if done.cancel() else done.result()
+        self._handed_over = done
+        return True
 
     def _publish(self, after: int, frames: Sequence[bytes]) -> None:
         self.ring.extend(after, frames)
@@ -291,12 +293,15 @@ class EventHub:
         if ring is None:
             return  # who watched it has gone
         ring.extend(pieces)
+        self._watch()
         for client in self._clients:
             if plan_id in client.outputs:
                 client.wake()
 
-    def _watched(self) -> Mapping[str, int] | None:
-        return {plan_id: ring.tip for plan_id, ring in self._printed.items()} if self._clients else None
+    def _watch(self) -> None:
+        """Says what is to be looked for; replaced as a whole, because another thread reads it."""
+        tips = {plan_id: ring.tip for plan_id, ring in self._printed.items()}
+        self._watching = tips if self._clients else None
 
     # Beginning, and once a second.
 

@@ -24,7 +24,11 @@ __all__ = ["COALESCE_SECONDS", "LogFollower", "LogSource", "Sink", "Source"]
 
 COALESCE_SECONDS = 0.025
 
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.1
+_BUSY_SECONDS = 0.0
+_STAYS_BUSY = 40
+"""After something was found, so many looks are quick: events of other processes, too, come in bursts."""
+
 _IDLE_SECONDS = 1.0
 _PAGE = 500
 _CLOSE_SECONDS = 10.0
@@ -82,7 +86,7 @@ class LogSource:
 
 
 class Sink(Protocol):
-    """Who gets what the follower found. Taking returns when it is done; False: not now, and not by itself."""
+    """Who gets what the follower found. True: it is taken, in this order. False: it is not."""
 
     def take_events(self, after: int, frames: Sequence[bytes]) -> bool: ...
 
@@ -114,6 +118,7 @@ class LogFollower:
         self._wakeup = threading.Event()
         self._stopping = threading.Event()
         self._said: str | None = None
+        self._quick = 0
         self._thread = threading.Thread(target=self._run, name="event-follower", daemon=True)
 
     def start(self) -> None:
@@ -144,7 +149,9 @@ class LogFollower:
         """Hands on what is new; returns for how long nothing needs to be looked at, if nobody wakes us."""
         watched = self._sink.watched()
         self._attempt(self._brought_up)
+        self._quick = max(0, self._quick - 1)
         while frames := self._source.frames(self._position):
+            self._quick = _STAYS_BUSY
             if not self._sink.take_events(self._position, frames):
                 break
             self._position += len(frames)
@@ -152,7 +159,9 @@ class LogFollower:
             if pieces := self._source.output(plan_id, number):
                 self._sink.take_output(plan_id, pieces)
         self._said = None
-        return _IDLE_SECONDS if watched is None else _POLL_SECONDS
+        if watched is None:
+            return _IDLE_SECONDS
+        return _BUSY_SECONDS if self._quick else _POLL_SECONDS
 
     def _brought_up(self) -> float:
         self._source.bring_up()

@@ -1,0 +1,256 @@
+"""Streams of events: how late they are for how many clients, and what they cost beside bare writing.
+
+    python -m benchmarks.bench_streams
+
+prints every figure once; `asv run` keeps the first two. The server is a process of its own, and so are the
+clients; the events are written by a third, a transaction for every ten. The floor is a bare asyncio server
+that writes ready frames of the same size to the same number of sockets at the same rate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import re
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+if TYPE_CHECKING:
+    from cleveragents.domain.event import DomainEvent
+    from cleveragents.infrastructure.persistence.database import Database
+
+SECONDS = 5.0
+BATCH = 10
+LIMIT_SECONDS = 0.25
+_AT = re.compile(rb'"at":([0-9.]+)')
+_START = 1.0
+
+Serving = Callable[[socket.socket, str, Connection], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one run: what each client got, how late the oldest event of each chunk was, what the server used."""
+
+    complete: bool
+    median_seconds: float
+    p99_seconds: float
+    server_cpu_seconds: float
+
+
+class Streams:
+    """1,000 events a second for 100 clients."""
+
+    timeout = 600
+
+    def track_p99_milliseconds(self) -> float:
+        return measure(_serve_ours, clients=100, rate=1000).p99_seconds * 1000
+
+    def track_cpu_ratio(self) -> float:
+        """CPU of the server beside bare writing; everything from the commit on is ours, too."""
+        return cpu_ratio(100, 1000)
+
+    track_p99_milliseconds.unit = "ms"
+    track_cpu_ratio.unit = "ratio"
+
+
+def cpu_ratio(clients: int, rate: int) -> float:
+    ours = measure(_serve_ours, clients, rate)
+    floor = measure(_serve_bare, clients, rate)
+    assert ours.complete
+    assert floor.complete
+    return ours.server_cpu_seconds / floor.server_cpu_seconds
+
+
+def measure(serving: Serving, clients: int, rate: int) -> Measured:
+    """Runs server, writer and clients once."""
+    context = multiprocessing.get_context("spawn")
+    total = int(rate * SECONDS)
+    with TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0), backlog=1024) as listens:
+        here, there = context.Pipe()
+        server = context.Process(target=serving, args=(listens, directory, there))
+        server.start()
+        token = here.recv()
+        ours, theirs = context.Pipe()
+        address = listens.getsockname()
+        crowd = context.Process(target=_crowd, args=(address, token, clients, total, theirs))
+        crowd.start()
+        assert ours.recv() == "connected"
+        used = psutil.Process(server.pid).cpu_times()
+        here.send((rate, total))
+        complete, late = ours.recv()
+        after = psutil.Process(server.pid).cpu_times()
+        here.send(None)
+        crowd.join(30)
+        server.join(30)
+        if server.is_alive():
+            server.kill()
+    late.sort()
+    cpu = after.user + after.system - used.user - used.system
+    return Measured(complete, late[len(late) // 2], late[int(len(late) * 0.99)], cpu)
+
+
+# The server under test, with all its gates, on SQLite; the writer is another process, as plans are.
+
+
+def _serve_ours(listens: socket.socket, directory: str, control: Connection) -> None:
+    import logging
+    import threading
+
+    import structlog
+    import uvicorn
+
+    from cleveragents.application.container import Container
+    from cleveragents.domain.user import Role, TokenKind
+    from cleveragents.infrastructure.configuration.loading import load_configuration
+    from cleveragents.interfaces.server.app import create_app
+    from cleveragents.interfaces.server.service import Service
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    environment = {"HOME": directory, "CLEVERAGENTS_STATE_DIRECTORY": directory}
+    with Container(load_configuration(environment, Path(directory), []).settings) as container:
+        now = container.clock.now()
+        container.users.add("bench", Role.VIEWER, now=now)
+        _, token = container.users.issue("bench", TokenKind.PROGRAM, "bench", now=now)
+        service = Service(container)
+        server = uvicorn.Server(uvicorn.Config(create_app(service), log_config=None, lifespan="off"))
+        thread = threading.Thread(target=lambda: server.run(sockets=[listens]))
+        thread.start()
+        control.send(token)
+        rate, total = control.recv()
+        context = multiprocessing.get_context("spawn")
+        writer = context.Process(target=_write_events, args=(directory, rate, total))
+        writer.start()
+        control.recv()
+        writer.join(30)
+        server.should_exit = True
+        server.force_exit = True
+        service.stopping.begin()
+        thread.join(10)
+
+
+def _write_events(directory: str, rate: int, total: int) -> None:
+    from cleveragents.application.container import Container
+    from cleveragents.domain.event import DomainEvent, EventType
+    from cleveragents.infrastructure.configuration.loading import load_configuration
+
+    environment = {"HOME": directory, "CLEVERAGENTS_STATE_DIRECTORY": directory}
+    with Container(load_configuration(environment, Path(directory), []).settings) as container:
+        container.database.read().__enter__()
+        began = time.monotonic() + _START
+        for first in range(0, total, BATCH):
+            time.sleep(max(0.0, began + first / rate - time.monotonic()))
+            now, at = container.clock.now(), time.monotonic()
+            events = [
+                DomainEvent(
+                    EventType.PLAN_MOVED,
+                    "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C",
+                    container.identifiers.new(),
+                    now,
+                    {"at": at, "phase": "execute", "state": "processing", "was": "execute/queued"},
+                )
+                for _ in range(BATCH)
+            ]
+            _keep(container.database, events)
+
+
+def _keep(database: Database, events: list[DomainEvent]) -> None:
+    from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox
+
+    database.write(lambda connection: append_many_to_outbox(connection, events))
+
+
+# The floor.
+
+
+def _serve_bare(listens: socket.socket, directory: str, control: Connection) -> None:
+    control.send("")
+    asyncio.run(_bare(listens, control))
+
+
+async def _bare(listens: socket.socket, control: Connection) -> None:
+    writers: list[asyncio.StreamWriter] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 0\n\n")
+        writers.append(writer)
+
+    server = await asyncio.start_server(accept, sock=listens)
+    rate, total = await asyncio.to_thread(control.recv)
+    began = time.monotonic() + _START
+    frame = b'id: 1\nevent: plan.moved\ndata: {"at":%.6f, "padding": "' + b"x" * 320 + b'"}\n\n'
+    for first in range(0, total, BATCH):
+        await asyncio.sleep(max(0.0, began + first / rate - time.monotonic()))
+        ready = frame % time.monotonic() * BATCH
+        for writer in writers:
+            writer.write(ready)
+    await asyncio.to_thread(control.recv)
+    server.close()
+
+
+# The clients.
+
+
+def _crowd(address: Any, token: str, clients: int, total: int, report: Connection) -> None:
+    asyncio.run(_read_all(address, token, clients, total, report))
+
+
+async def _read_all(address: Any, token: str, clients: int, total: int, report: Connection) -> None:
+    late: list[float] = []
+    connected: list[None] = []
+
+    async def read() -> int:
+        reader, writer = await asyncio.open_connection(*address, limit=1 << 20)
+        said = f"GET /api/events/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"
+        writer.write(said.encode())
+        await reader.readuntil(b"id: ")
+        connected.append(None)
+        if len(connected) == clients:
+            report.send("connected")
+        seen = 0
+        while seen < total and (chunk := await reader.read(1 << 18)):
+            now = time.monotonic()
+            seen += chunk.count(b'"at":')
+            if oldest := _AT.search(chunk):
+                late.append(now - float(oldest.group(1)))
+        writer.close()
+        return seen
+
+    async with asyncio.timeout(SECONDS * 20):
+        seen = await asyncio.gather(*(read() for _ in range(clients)))
+    # A chunk may end within what is counted.
+    report.send((min(seen) >= total * 0.999, late))
+
+
+def _print_all() -> None:
+    ours = measure(_serve_ours, 100, 1000)
+    floor = measure(_serve_bare, 100, 1000)
+    for name, one in (("ours", ours), ("bare", floor)):
+        print(
+            f"{name}, 1,000 events/s, 100 clients: median {one.median_seconds * 1000:.0f} ms, "
+            f"p99 {one.p99_seconds * 1000:.0f} ms, CPU {one.server_cpu_seconds / SECONDS:.2f} of one"
+        )
+    print(f"CPU / bare writing: {ours.server_cpu_seconds / floor.server_cpu_seconds:.2f}")
+    for clients, rates in ((10, (1000, 2000, 4000)), (100, (250, 500, 2000)), (300, (250, 500, 1000))):
+        for rate in rates:
+            one = measure(_serve_ours, clients, rate)
+            print(
+                f"{clients} clients, {rate:,} events/s: p99 {one.p99_seconds * 1000:,.0f} ms, "
+                f"CPU {one.server_cpu_seconds / SECONDS:.2f}",
+                flush=True,
+            )
+            if one.p99_seconds > LIMIT_SECONDS:
+                break
+
+
+if __name__ == "__main__":
+    _print_all()
