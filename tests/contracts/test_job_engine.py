@@ -347,11 +347,14 @@ def test_the_job_of_a_worker_that_fell_silent_moves_and_the_silent_one_is_told(p
     job = submit(mine)
     assert began.wait(SECONDS)
     cut.off.set()
+    # It takes nothing else meanwhile: it could get its own job again.
+    draining = threading.Thread(target=mine.drain, args=(SECONDS,))
+    draining.start()
     worker_of(others, lambda job: ["of the other", job.fence > 1])
     after = ended(others, job)
     assert told.wait(SECONDS)
     assert (after.state, after.result) == (JobState.SUCCEEDED, ("of the other", True))
-    mine.drain(SECONDS)
+    draining.join(SECONDS)
     assert others.get(job.id) == after
 
 

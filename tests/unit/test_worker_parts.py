@@ -57,7 +57,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_plans_are_run_concluded_and_seen(container: Container, tmp_path: Path) -> None:
-    plan = plan_of(container, tmp_path, "echo seen; echo made > made.txt", apply="auto")
+    script = "echo seen; echo made > made.txt"
+    plan = plan_of(container, tmp_path, script, apply="auto", checks=["test -e made.txt"])
     parts = WorkerParts(container)
     assert not parts.is_idle()
     with parts.start(name="one", concurrency=3) as worker:
@@ -72,6 +73,8 @@ def test_plans_are_run_concluded_and_seen(container: Container, tmp_path: Path) 
     assert (worker.ended, worker.running) == (1, 0)
     printed = SqlPlanOutput(container.database).read(plan.id)
     assert "seen\n" in {piece.text for piece in printed if piece.kind == "output"}
+    # The check ran with the plan, and once more before its result was applied.
+    assert "".join(piece.text for piece in printed if piece.kind == "progress").count("made.txt") > 1
     [record] = container.worker_registry.list()
     assert record.state == "gone"
     worker.close()

@@ -15,11 +15,9 @@ from cleveragents.application.services.output_recorder import OutputRecorder
 from cleveragents.application.services.plan_lanes import SHARED_QUEUE
 from cleveragents.application.services.service_thread import ServiceThread
 from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
-from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_reports import BusyCount, WorkerReports
 from cleveragents.domain.job import JobState
 from cleveragents.domain.plan import Plan, PlanState
-from cleveragents.errors import CleverAgentsError
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -100,7 +98,7 @@ class WorkerParts:
         container = self._container
         engine = container.engine
         at_once = concurrency or container.settings.worker.concurrency
-        self._recover()
+        self._parts.apply.settle()
         busy = BusyCount()
         recorder = OutputRecorder(self._output(), container.clock)
         reports = WorkerReports(
@@ -172,13 +170,6 @@ class WorkerParts:
             started_at=now,
             seen_at=now,
         )
-
-    def _recover(self) -> None:
-        try:
-            self._parts.apply.settle()
-        except CleverAgentsError as error:
-            # It is tried again by whoever applies the plan; others need not wait for that.
-            worker_log().warning("worker.settling_failed", problem=str(error))
 
     def _reconcile(self) -> float:
         after: str | None = None
