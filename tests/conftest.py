@@ -27,6 +27,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
     "unit/test_a2a",
+    "crash/test_many_machines",
     "crash/test_streams",
     "unit/test_server_stream",
     "browser/",
@@ -109,6 +110,7 @@ ENGINE = (
 
 # The longest modules, longest first: one that begins when the others end leaves a processor idle.
 LONGEST = (
+    "crash/test_many_machines",
     "crash/test_plans",
     "crash/test_field_reports",
     "crash/test_apply",

@@ -142,7 +142,7 @@ def world(tmp_path: Path, postgres: PostgresServer) -> Iterator[World]:
 
 
 def test_plans_end_right_wherever_their_machines_die(world: World) -> None:
-    plans = [world.plan(number) for number in range(5)]
+    plans = [world.plan(number) for number in range(4)]
     points = ("tool.ending.after", "apply.push.after", "sandbox.create.after")
     first = [world.start(f"m{n}", crash_at=point) for n, point in enumerate(points)]
     world.wait_until("all are dead", lambda: all(one.process.poll() is not None for one in first))
@@ -155,7 +155,7 @@ def test_plans_end_right_wherever_their_machines_die(world: World) -> None:
 
 def test_plans_end_right_when_machines_are_killed_at_any_moment(world: World) -> None:
     chance = random.Random(20240707)
-    plans = [world.plan(number, "sleep 0.2") for number in range(6)]
+    plans = [world.plan(number, "sleep 0.2") for number in range(5)]
     machines = {name: world.start(name) for name in ("m0", "m1", "m2")}
     for _ in range(3):
         done = chance.randrange(len(plans) - 1)

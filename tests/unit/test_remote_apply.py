@@ -249,6 +249,18 @@ def test_one_that_lost_its_job_does_not_even_begin(remote: Remote, one: Machine,
     assert remote.commits_of(plan.id) == []
 
 
+def test_one_that_loses_its_job_before_it_pushes_does_not_push(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=At("apply.journal.before", lambda: one.lose(job)))
+    plan = done(one, remote)
+    job = one.apply_job(plan)
+    with pytest.raises(StaleFence):
+        one.apply(plan, job)
+    assert remote.commits_of(plan.id) == []
+    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+
+
 def test_while_the_remote_is_away_nobody_says_what_became_of_it(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:

@@ -14,9 +14,11 @@ from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.sandboxes import SandboxRequest, StartTree
 from cleveragents.domain.action import Setup
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.remote import RemoteAddress
 from cleveragents.domain.tool import CallState
 from cleveragents.errors import CleverAgentsError, SandboxMissing, SandboxRefused, StaleFence
 from cleveragents.infrastructure.persistence.service_tables import contents
+from cleveragents.infrastructure.remote.mirror import Mirrors
 from cleveragents.testing.faults import RaiseAt
 from tests.plan_bench import check, command, edit, write
 from tests.ready_database import ready_database
@@ -217,9 +219,7 @@ def job_of(machine: Machine, plan: Plan) -> Fence:
     return Fence(job.id, job.fence)
 
 
-def test_a_sandbox_is_taken_over_by_who_has_the_job(
-    remote: Remote, one: Machine, other: Machine
-) -> None:
+def test_a_sandbox_is_taken_over_by_who_has_the_job(remote: Remote, one: Machine, other: Machine) -> None:
     plan = done_by(one, remote)
     job = other.apply_job(plan)
     other.lose(job)
@@ -280,3 +280,55 @@ def test_a_call_that_was_recorded_before_its_machine_died_is_not_made_again(
     other.run(other.claimed(plan))
     calls = other.parts.history.calls(plan.id)
     assert [call.state for call in calls] == [CallState.ENDED] * 3
+
+
+def test_one_that_lost_its_job_while_it_made_a_sandbox_leaves_the_others_alone(
+    remote: Remote, machines: Callable[..., Machine], other: Machine
+) -> None:
+    one = machines("one", faults=At("sandbox.create.after", lambda: went_on()))
+    plan = one.plan(remote, *STEPS)
+    job = one.claimed(plan)
+    other.knows(one)
+
+    def went_on() -> None:
+        one.lose(job)
+        other.run(other.claimed(plan))
+
+    with pytest.raises(StaleFence):
+        one.run(job)
+    row = one.parts.sandboxes.row(plan.id)
+    assert row is not None
+    assert (row.home, row.state) == (other.container.home, "ready")
+    assert other.parts.sandboxes.open(plan.id).scan()
+
+
+def test_machines_that_begin_at_once_begin_with_one_commit(
+    remote: Remote, one: Machine, other: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = one.plan(remote, *STEPS)
+    fetched = Mirrors.fetched
+    first: list[str] = []
+
+    def while_another_does(self: Mirrors, address: RemoteAddress) -> str:
+        tip = fetched(self, address)
+        monkeypatch.setattr(Mirrors, "fetched", fetched)
+        remote.commit({"later.txt": ""})
+        first.append(one.parts.remotes.directories.base(plan.id, address))
+        return tip
+
+    monkeypatch.setattr(Mirrors, "fetched", while_another_does)
+    assert [other.parts.remotes.directories.base(plan.id, remote.address)] == first == [remote.tip()]
+    assert (one.parts.remotes.directories.of_resource(remote.resource) / "later.txt").exists()
+    assert one.parts.remotes.directories.of_resource("/srv") == Path("/srv")
+
+
+def test_a_sandbox_that_was_removed_is_made_again_of_what_is_recorded(remote: Remote, one: Machine) -> None:
+    plan = done_by(one, remote)
+    before = one.diff(plan)
+    one.parts.sandboxes.remove(plan.id)
+    job = one.apply_job(plan)
+    resource = one.parts.directory_of(plan)
+    fence = Fence(job.id, job.fence)
+    request = SandboxRequest(plan.id, resource, from_head=True, remote=plan.resource, fence=fence)
+    one.parts.sandboxes.create(request)
+    assert one.diff(plan) == before

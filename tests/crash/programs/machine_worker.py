@@ -42,7 +42,9 @@ def settings_of(directory: Path, url: str) -> Settings:
 
 
 def main(told: dict[str, Any]) -> None:
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    # Plainly: what is said of a database that is away, again and again, is costly to draw.
+    processors = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    structlog.configure(processors=processors, logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     faults: FaultPoints | None = None

@@ -265,8 +265,6 @@ class PlanApply:
 
     def _constrained(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
         state = PlanState.CONSTRAINED
-        if isinstance(error, StaleFence):  # guard: it is another's, who says what becomes of it
-            return
         if isinstance(error, (Cancelled, KeyboardInterrupt)):
             text = "applying it was interrupted"
         elif isinstance(error, _NO_STORE):
