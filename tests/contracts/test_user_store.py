@@ -14,6 +14,7 @@ from cleveragents.domain.user import Role, TokenKind
 from cleveragents.errors import AlreadyThere, InvalidName, StillUsed, UnknownUser
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.service_tables import tokens
 from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
 from cleveragents.infrastructure.persistence.tables import METADATA, outbox
 from tests.races.hammer import hammer
@@ -130,6 +131,8 @@ def test_a_removed_user_is_gone_with_all_tokens(store: SqlUserStore, database: D
     assert [user.name for user in store.list()] == ["ada"]
     assert store.known_by(secret, PROGRAM, now=NOW) is None
     assert told(database)[-1] == ("user.removed", bob.id, {"name": "bob"})
+    with database.read() as connection:
+        assert connection.execute(select(tokens)).all() == []
     again = store.add("bob", Role.VIEWER, now=LATER)
     assert again.id != bob.id
     assert store.tokens_of("bob") == []
