@@ -90,3 +90,11 @@ def test_who_is_told_to_stop_hears_of_it_and_nothing_is_applied(bench: PlanBench
     with pytest.raises(Cancelled):
         concluded(bench.parts, plan, stop=stop)
     assert bench.text("b.txt") == "alpha\n"
+
+
+def test_a_result_whose_sandbox_is_gone_is_left_and_that_is_told(bench: PlanBench) -> None:
+    plan = done(bench, CHANGE, apply="auto")
+    bench.parts.sandboxes.remove(plan.id)
+    told: list[str] = []
+    assert concluded(bench.parts, plan, told.append).state.value == "complete"
+    assert len(told) == 1

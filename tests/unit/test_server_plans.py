@@ -127,6 +127,8 @@ def test_a_decision_is_corrected_after_looking_at_what_that_undoes(server: PlanS
     assert "superseded" in states
     assert server.post(f"{where}/correct", {"decision": 1}, 422)["code"] == "request-refused"
     assert server.post(f"{where}/correct", {"dry_run": True}, 422)["code"] == "request-refused"
+    other = {"guidance": "and mention it", "model": "nowhere/at-all"}
+    assert server.post(f"{where}/correct", other, 404)["code"] == "unknown-model"
     server.post(f"{where}/correct", {"guidance": "and mention it"})
     assert server.rested(plan)["corrections"][-1]["decision"] is None
 
@@ -162,6 +164,10 @@ def test_a_question_is_answered(server: PlanServer) -> None:
     told = server.get(f"/plans/{plan['id']}/files", path="told.txt")
     assert (done["state"], told["content"]) == ("complete", "red")
     assert server.get(f"/plans/{plan['id']}/files", path="told.txt", side="before")["exists"] is False
+    place.unlink()
+    (graph,) = server.get(f"/plans/{plan['id']}/graph")["actors"]
+    assert (graph["actor"], graph["nodes"]) == ("tests/asking", [])
+    assert "tests/asking" in graph["problem"]
 
 
 def test_a_plan_that_has_spent_its_budget_goes_on_with_a_larger_one(server: PlanServer) -> None:
@@ -172,6 +178,22 @@ def test_a_plan_that_has_spent_its_budget_goes_on_with_a_larger_one(server: Plan
     assert server.post(f"{where}/budget", {"steps": 1}, 422)["code"] == "request-refused"
     assert server.post(f"{where}/budget", {"steps": 20})["limits"]["steps"] == 20
     assert server.rested(plan)["state"] == "complete"
+
+
+def test_a_result_is_committed_if_that_is_said(server: PlanServer) -> None:
+    git(server.repository, "config", "user.name", "Ada")
+    git(server.repository, "config", "user.email", "ada@example.org")
+    plan = server.rested(server.command("echo kept > kept.txt", apply="review"))
+    where = f"/plans/{plan['id']}"
+    server.post(f"{where}/review", {"reject": ["."]})
+    assert "nothing to apply" in server.post(f"{where}/apply", status=409)["detail"]
+    server.post(f"{where}/review", {"accept": ["."]})
+    server.done(server.post(f"{where}/apply", {"commit": "Keep it"}, 202))
+    assert git(server.repository, "log", "-1", "--format=%s", "--name-only").split() == [
+        "Keep",
+        "it",
+        "kept.txt",
+    ]
 
 
 def test_a_conflict_shows_in_the_plan_and_nothing_is_touched(server: PlanServer) -> None:
@@ -201,7 +223,10 @@ def test_a_rollback_takes_calls_back_and_a_resume_makes_them_again(server: PlanS
 
 
 def test_files_are_read_only_where_the_plan_changed_them(server: PlanServer) -> None:
-    script = f"echo 'key = \"{SECRET}\"' > key.txt; head -c 2000000 /dev/zero | tr '\\0' a > big.txt"
+    script = (
+        f"echo 'key = \"{SECRET}\"' > key.txt; "
+        "head -c 2000000 /dev/zero | tr '\\0' a > big.txt; printf '\\377' > raw"
+    )
     plan = server.rested(server.command(script, apply="review"))
     where = f"/plans/{plan['id']}"
     for path in ("../state/state.db", "/etc/passwd", ".git/config", "a.txt", "key.txt/"):
@@ -209,6 +234,8 @@ def test_files_are_read_only_where_the_plan_changed_them(server: PlanServer) -> 
         assert refused.status_code == 404, path
     big = server.get(f"{where}/files", path="big.txt")
     assert (big["truncated"], big["size"], len(big["content"])) == (True, 2_000_000, 1 << 20)
+    raw = server.get(f"{where}/files", path="raw")
+    assert (raw["binary"], raw["encoding"], raw["content"]) == (True, "base64", "/w==")
     assert SECRET not in server.get(f"{where}/files", path="key.txt")["content"]
     assert SECRET not in str(server.get(f"{where}/diff"))
 

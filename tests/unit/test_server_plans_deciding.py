@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import httpx
 import pytest
 from starlette.testclient import TestClient
 
 from cleveragents.application.ports.plans import NewPlan
+from cleveragents.domain.budget import Limits, Spend
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import PlanState
+from cleveragents.errors import SandboxBusy
+from cleveragents.interfaces.desk.plan_graphs import graphs_of
+from cleveragents.interfaces.server.turns import Turns
+from tests.actor_plan_bench import rule, says
 from tests.server_plan_bench import PlanServer, plan_server, until
 
 COMMAND = {"action": "builtin/command", "arguments": {"argv": ["true"]}, "resource": "shop"}
@@ -88,10 +94,11 @@ def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
 
 
 def test_a_plan_that_runs_is_stopped_and_a_second_cancel_says_so(server: PlanServer) -> None:
-    plan = server.command("touch begun; sleep 600")
+    plan = server.command("trap '' TERM; sleep 600")
     where = f"/plans/{plan['id']}"
     until(lambda: any(call["state"] == "started" for call in server.get(where)["calls"]))
     server.post(f"{where}/cancel", {"reason": "enough"})
+    assert "already" in server.post(f"{where}/cancel", {"reason": "more"}, 409)["detail"]
     stopped = server.rested(plan)
     assert (stopped["state"], stopped["error"]) == ("cancelled", "cancelled: enough (operator)")
     assert stopped["can"] == ["delete"]
@@ -213,3 +220,37 @@ def test_what_cannot_be_done_with_a_plan_now_is_a_conflict(idle: PlanServer) -> 
         assert idle.post(f"{where}/{verb}", body, 409)["code"] == "plan-error", verb
     assert idle.bench.operator.delete(f"/api{where}").status_code == 409
     assert idle.post(f"{where}/review", {}, 422)["code"] == "request-refused"
+
+
+def test_a_plan_that_has_not_begun_has_changed_nothing(idle: PlanServer) -> None:
+    plan = idle.make(**{key: value for key, value in COMMAND.items() if key != "resource"})
+    where = f"/plans/{plan['id']}"
+    assert idle.get(f"{where}/diff") == {"files": [], "truncated": False}
+    assert idle.bench.viewer.get(f"/api{where}/diff", params={"format": "patch"}).text == ""
+    assert idle.get(f"{where}/calls")["items"] == []
+    assert idle.get(f"{where}/graph")["actors"] == []
+
+
+def test_the_node_that_asks_a_model_is_shown_and_nothing_is_guessed(idle: PlanServer) -> None:
+    parts, now = idle.parts, idle.bench.container.clock.now()
+    made = idle.make(goal="think", model=idle.script(rule(says("x"))))
+    plan = replace(parts.plans.get(made["id"]), state=PlanState.PROCESSING)
+
+    def running() -> list[object]:
+        return [graph["running"] for graph in graphs_of(parts, plan)]
+
+    assert running() == [None, None, None]
+    named = {"actor": "builtin/executor", "node": "think.within", "model": "scripted/x"}
+    parts.thinking.budgets.open(plan.id, Limits(), now=now)
+    parts.thinking.budgets.reserve(plan.id, plan.id, Spend(steps=1), key="1", now=now, **named)
+    assert running() == [(), ("think",), ()]
+    unknown = replace(plan, action="nobody/knows")
+    assert graphs_of(parts, unknown) == []
+
+
+def test_who_waits_too_long_for_a_turn_is_told() -> None:
+    turns = Turns(at_once=1, patience_seconds=0.01)
+    with turns.of("one"), pytest.raises(SandboxBusy), turns.of("one"):
+        raise AssertionError("two have their turn")
+    with turns.of("one"):
+        pass

@@ -27,14 +27,15 @@ class Turns:
     Cancel safety: a turn ends with its block, however that ends.
     """
 
-    def __init__(self, at_once: int = 64) -> None:
+    def __init__(self, at_once: int = 64, patience_seconds: float = _MOST_SECONDS) -> None:
+        self._patience_seconds = patience_seconds
         self._locks = tuple(threading.Lock() for _ in range(at_once))
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
         """`SandboxBusy` when somebody takes too long."""
         lock = self._locks[hash(name) % len(self._locks)]
-        if not lock.acquire(timeout=_MOST_SECONDS):
+        if not lock.acquire(timeout=self._patience_seconds):
             raise SandboxBusy(name)
         try:
             yield
