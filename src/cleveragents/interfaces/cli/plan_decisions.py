@@ -10,6 +10,7 @@ import click
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.remote import remote_of
 from cleveragents.interfaces.cli.budget_options import budget_options
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.plan_account import tell_left_out, told_ignored, told_plan
@@ -68,7 +69,7 @@ def apply_plan(session: Session, plan_id: str, message: str | None, output: Outp
     if not plan.state.ended:
         ensure_reachable(parts, plan)
     ensure_decidable(plan)
-    if message is not None:
+    if message is not None and remote_of(plan.resource) is None:
         ensure_can_commit(Path(plan.resource))
     tell_left_out(parts, plan)
     told_ignored(parts, plan)
@@ -102,7 +103,7 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
     ensure_undoable(container, plan)
     if not plan.state.ended or plan.state is PlanState.APPLIED:
         ensure_reachable(parts, plan)
-    if message is not None:
+    if message is not None and remote_of(plan.resource) is None:
         ensure_can_commit(Path(plan.resource))
     commit = None if message is None else CommitRequest(message)
     stays = applied_commit(container, plan)

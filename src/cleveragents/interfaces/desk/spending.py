@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.application.services.plan_family import below, spend_of
@@ -68,9 +67,9 @@ def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None
         raise RequestRefused(f"--max-… is for plans with actors, and plan {plan.id} has none")
     for casting in castings:
         cast = [name for name in (casting.strategize, casting.execute, casting.review) if name]
-        ensure_counted(parts.actors(Path(plan.resource)), cast, limits)
+        ensure_counted(parts.actors(parts.directory_of(plan)), cast, limits)
         if limits.picodollars is not None:
-            parts.thinking.ensure_priced(Path(plan.resource), cast, model or casting.model)
+            parts.thinking.ensure_priced(parts.directory_of(plan), cast, model or casting.model)
     _ensure_raised(parts, plan, limits)
     parts.thinking.raise_limits(plan, limits)
 
