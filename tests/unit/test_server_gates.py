@@ -227,10 +227,10 @@ def test_the_servers_own_page_may_ask(host: str, origin: str) -> None:
         "http://",
     ],
 )
-def test_no_other_page_may_ask_the_api(origin: str) -> None:
-    for method in ("GET", "POST", "DELETE"):
+def test_no_other_page_may_ask(origin: str) -> None:
+    for method, path in (("GET", "/api/x"), ("POST", "/api/x"), ("DELETE", "/api/x"), ("GET", "/metrics")):
         with pytest.raises(Refused) as refused:
-            ask(OriginGate(echo), scope_of(method=method, host="localhost:8420", origin=origin))
+            ask(OriginGate(echo), scope_of(path, method, host="localhost:8420", origin=origin))
         assert refused.value.status == 403
 
 
@@ -246,6 +246,8 @@ def test_what_a_browser_says_comes_from_elsewhere_is_refused(site: str) -> None:
     for fine in ("same-origin", "none"):
         assert ask(OriginGate(echo), scope_of(host="localhost", sec_fetch_site=fine))
     assert ask(OriginGate(echo), scope_of("/plans/1", host="localhost", sec_fetch_site=site)), "a link"
+    with pytest.raises(Refused):
+        ask(OriginGate(echo), scope_of("/plans/1", "POST", host="localhost", sec_fetch_site=site))
 
 
 def test_what_was_refused_on_purpose_says_so_and_what_was_not_gives_a_number_only(

@@ -24,15 +24,15 @@ _OURS = ("same-origin", "none")
 
 
 class OriginGate:
-    """Refuses requests to the API that come from pages of others, or with a cookie alone."""
+    """Refuses requests that come from pages of others, but for links to ours, or with a cookie alone."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and is_api(scope):
+        if scope["type"] == "http":
             if _is_foreign(scope):  # guard: no page of others reads or changes anything
-                raise Refused(403, "foreign-origin", "the API answers no pages but the server's own")
+                raise Refused(403, "foreign-origin", "the server answers no pages but its own")
             _ensure_meant(scope)
         await self._app(scope, receive, send)
 
@@ -54,7 +54,8 @@ def _ensure_meant(scope: Scope) -> None:
 
 def _is_foreign(scope: Scope) -> bool:
     site = header(scope, b"sec-fetch-site")
-    if site is not None and site not in _OURS:
+    linked = scope["method"] in SAFE_METHODS and not is_api(scope)
+    if site is not None and site not in _OURS and not linked:
         return True
     if not any(name == b"origin" for name, _ in scope["headers"]):
         return False  # no page of a browser: those send it, or the header above, with everything but links
