@@ -114,6 +114,7 @@ def test_a_name_that_cannot_be_one_is_refused(store: SqlProjectStore, name: str)
         (REMOTE, "https://git.example/shop", "a..b"),
         (REMOTE, "/srv/shop", "main"),
         (REMOTE, "ext::sh -c x", "main"),
+        (REMOTE, "https://[git.example/shop", "main"),
         (REMOTE, "-oProxyCommand=x", "main"),
         (REMOTE, "https://me:hunter2-hunter2@git.example/shop", "main"),
         (REMOTE, "https://hunter2-hunter2@git.example/shop", "main"),

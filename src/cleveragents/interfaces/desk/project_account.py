@@ -64,16 +64,9 @@ def add_directory(store: ProjectStore, name: str, project: str, path: Path, *, n
 
 
 def directory_of(resource: Resource) -> Path:
-    """Where its files are on this machine. `InvalidResource`: it is a remote, whose files are elsewhere;
-    `SandboxRefused`: its directory is gone."""
-    from cleveragents.errors import InvalidResource, SandboxRefused
+    """Where the files of a resource are that is a directory. `SandboxRefused`: it is gone."""
+    from cleveragents.errors import SandboxRefused
 
-    if resource.kind is ResourceKind.REMOTE:
-        raise InvalidResource(
-            "resource",
-            resource.name,
-            "it is a git remote, whose files are elsewhere; name a resource that is a directory",
-        )
     path = Path(resource.location)
     if not path.is_dir():
         raise SandboxRefused(resource.location, "there is no such directory any more")
