@@ -137,3 +137,19 @@ def test_what_a_killed_worker_had_is_taken_up_by_the_next(home: Home) -> None:
     ended(home.worker("--until-idle"))
     assert home.now(plan).standing == (Phase.APPLY, PlanState.APPLIED)
     assert home.container.jobs.get(str(plan.job_id)).attempt == 2
+
+
+def test_a_command_neither_runs_a_plan_of_the_workers_nor_waits_for_it(home: Home) -> None:
+    plan = home.plan("true")
+    command = [sys.executable, "-m", "cleveragents", "plan", "resume", plan.id]
+    ran = subprocess.run(
+        command,
+        cwd=home.root,
+        env=home.environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (ran.returncode, home.now(plan)) == (0, plan)
+    assert f"`agents plan watch {plan.id}` follows it" in ran.stderr

@@ -90,9 +90,13 @@ def work_on(
     What was said when the call that is now `answered` was asked for is not said again.
     """
     from cleveragents.application.services.plan_jobs import kind_of_plan
+    from cleveragents.application.services.plan_lanes import queue_of
 
     parts = container.plan_parts
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    if queue_of(root.request):  # guard: what is for all workers is not run here
+        progress(f"workers of a server run it; `agents plan watch {plan.id}` follows it")
+        return parts.lifecycle.reconciled(parts.plans.get(plan.id))
     worker: AsyncWorker | None = None
     board: Board = PlainBoard([root], alone=True)
     try:
@@ -133,7 +137,7 @@ def _is_taken_up(parts: PlanParts, plan: Plan) -> bool:
     """Whether there is something to be done for the plan, now that it knows what became of its jobs."""
     plan = parts.lifecycle.reconciled(parts.plans.get(plan.id))
     jobs = (parts.lifecycle.queueing.job_of(one) for one in (plan, *below(parts, plan)))
-    return any(job is not None and not job.state.ended for job in jobs)
+    return any(job is not None and not job.state.ended and not job.queue for job in jobs)
 
 
 def asked_parallel(plan: Plan) -> int | None:
