@@ -453,7 +453,6 @@ TESTS: dict[str, list[str]] = {
     "interfaces/desk/deciding.py": [f"{UNIT}server_plans.py"],
     "interfaces/desk/ending.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/desk/plan_files.py": [f"{UNIT}server_plans.py"],
-    "interfaces/desk/server_requests.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/desk/reviewing.py": [f"{UNIT}cli_left_out.py"],
     "interfaces/cli/plan_work.py": [
         f"{UNIT}cli_plans.py",

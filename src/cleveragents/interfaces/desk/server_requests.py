@@ -40,7 +40,8 @@ def shared_plan(container: Container, asked: Asked, *, by: str) -> Plan:
 
 def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan:
     """The plan to be made, as all workers are to understand it."""
-    resource = container.projects.resource(asked.resource)  # guard: nobody names a path of their own
+    # By its name: nobody names a path of their own.
+    resource = container.projects.resource(asked.resource)
     parts = container.plan_parts
     if resource.kind is ResourceKind.REMOTE:
         # What the repository brings along is read by who has a mirror of it; here is none.

@@ -92,7 +92,7 @@ class CorrectionPreview(BaseModel):
 
 
 @router.post("/plans/{plan_id}/review", operation_id="reviewPlan")
-def review(plan_id: PlanId, body: Reviewing, here: Here, who: Operator) -> PlanAccount:
+def review_plan(plan_id: PlanId, body: Reviewing, here: Here, who: Operator) -> PlanAccount:
     """Leaves files of a plan out before it is applied, or takes them in again.
 
     A directory stands for all that was changed below it. If one of the names is none of a changed file,
@@ -110,7 +110,7 @@ def review(plan_id: PlanId, body: Reviewing, here: Here, who: Operator) -> PlanA
 
 
 @router.post("/plans/{plan_id}/rollback", operation_id="rollBackPlan")
-def roll_back(plan_id: PlanId, body: RollingBack, here: Here, who: Operator) -> PlanAccount:
+def roll_back_plan(plan_id: PlanId, body: RollingBack, here: Here, who: Operator) -> PlanAccount:
     """Takes a plan's sandbox back to a checkpoint; the repository is not touched. A resume makes the calls
     from there on again."""
     parts = here.parts
@@ -122,7 +122,7 @@ def roll_back(plan_id: PlanId, body: RollingBack, here: Here, who: Operator) -> 
 
 
 @router.post("/plans/{plan_id}/resolve", operation_id="resolvePlanConflict")
-def resolve(plan_id: PlanId, body: Resolving, here: Here, who: Operator) -> PlanAccount:
+def resolve_plan_conflict(plan_id: PlanId, body: Resolving, here: Here, who: Operator) -> PlanAccount:
     """Says what is to become of a conflict in a plan whose sub-plans disagree. When none is left, a resume
     goes on."""
     parts = here.parts
@@ -134,7 +134,9 @@ def resolve(plan_id: PlanId, body: Resolving, here: Here, who: Operator) -> Plan
 
 
 @router.post("/plans/{plan_id}/correct", operation_id="correctPlan")
-def correct(plan_id: PlanId, body: Correcting, here: Here, who: Operator) -> PlanAccount | CorrectionPreview:
+def correct_plan(
+    plan_id: PlanId, body: Correcting, here: Here, who: Operator
+) -> PlanAccount | CorrectionPreview:
     """Corrects a decision: it and all that followed from it no longer hold, what was done for them is undone,
     and the plan is thought through again from there, with that guidance. A plan that runs is stopped first.
 

@@ -79,7 +79,7 @@ class Applying(Strict):
 
 
 @router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
-def cancel(plan_id: PlanId, here: Here, who: Operator, body: Cancelling | None = None) -> PlanAccount:
+def cancel_plan(plan_id: PlanId, here: Here, who: Operator, body: Cancelling | None = None) -> PlanAccount:
     """Stops a plan, its sub-plans and all their processes, wherever they run.
 
     Where somebody runs it, `state` is still that of a running plan until its processes are gone.
@@ -90,7 +90,7 @@ def cancel(plan_id: PlanId, here: Here, who: Operator, body: Cancelling | None =
 
 
 @router.post("/plans/{plan_id}/resume", operation_id="resumePlan")
-def resume(plan_id: PlanId, here: Here, who: Operator, body: Resuming | None = None) -> PlanAccount:
+def resume_plan(plan_id: PlanId, here: Here, who: Operator, body: Resuming | None = None) -> PlanAccount:
     """Goes on with a plan that failed or was interrupted, where it stands; finished calls are not
     repeated."""
     asked = body or Resuming()
@@ -101,27 +101,27 @@ def resume(plan_id: PlanId, here: Here, who: Operator, body: Resuming | None = N
 
 
 @router.post("/plans/{plan_id}/approve", operation_id="approvePlan")
-def approve(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
+def approve_plan(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
     """Gives leave to the call that a plan waits for, and goes on with it."""
     return _answered(here, plan_id, body, granted=True)
 
 
 @router.post("/plans/{plan_id}/deny", operation_id="denyPlan")
-def deny(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
+def deny_plan(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
     """Refuses leave to the call that a plan waits for. Actors are told, and try something else; a plan of
     plain steps fails."""
     return _answered(here, plan_id, body, granted=False)
 
 
 @router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
-def answer(plan_id: PlanId, body: Replying, here: Here, who: Operator) -> PlanAccount:
+def answer_plan(plan_id: PlanId, body: Replying, here: Here, who: Operator) -> PlanAccount:
     """Answers what an actor asks, and goes on with the plan."""
     with TURNS.of(_id(here, plan_id)):
         return _account(here, deciding.replied(here.parts, plan_id, body.text))
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")
-def apply(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = None) -> JobAccount:
+def apply_plan(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = None) -> JobAccount:
     """Brings a plan's result into the repository: merged with what is there now, all of it or nothing.
 
     A worker does it; the answer is its job. Required checks run first, on the merged result. What stands in
@@ -134,7 +134,7 @@ def apply(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = No
 
 
 @router.post("/plans/{plan_id}/undo", status_code=202, operation_id="undoPlan")
-def undo(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = None) -> JobAccount:
+def undo_plan(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = None) -> JobAccount:
     """Takes an applied plan out of the repository again; what was changed since stays.
 
     A worker does it; the answer is its job. A plan that could not be undone stays applied, and the job says
@@ -147,14 +147,14 @@ def undo(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = Non
 
 
 @router.post("/plans/{plan_id}/reject", operation_id="rejectPlan")
-def reject(plan_id: PlanId, here: Here, who: Operator) -> PlanAccount:
+def reject_plan(plan_id: PlanId, here: Here, who: Operator) -> PlanAccount:
     """Says that a plan's result is not wanted. The repository was not touched, and will not be."""
     with TURNS.of(_id(here, plan_id)):
         return _account(here, deciding.rejected(here.parts, plan_id))
 
 
 @router.post("/plans/{plan_id}/budget", operation_id="raisePlanBudget")
-def raise_budget(plan_id: PlanId, body: NewLimits, here: Here, who: Operator) -> BudgetAccount:
+def raise_plan_budget(plan_id: PlanId, body: NewLimits, here: Here, who: Operator) -> BudgetAccount:
     """Allows a plan that cannot go on so much in all, and goes on with it.
 
     A limit is a total: one below what the plan may spend already is refused. What is left out stays.

@@ -218,7 +218,7 @@ class BudgetAccount(BaseModel):
 
 
 @router.get("/plans/{plan_id}/calls", operation_id="listPlanCalls")
-def list_calls(
+def list_plan_calls(
     plan_id: PlanId, here: Here, who: Viewer, limit: Limit = 100, after: AfterNumber = None
 ) -> Listing[Call]:
     """Lists a plan's tool calls, in order: its checkpoints and results."""
@@ -230,7 +230,7 @@ def list_calls(
 
 
 @router.get("/plans/{plan_id}/calls/{number}", operation_id="getPlanCall")
-def get_call(plan_id: PlanId, number: Number, here: Here, who: Viewer) -> Call:
+def get_plan_call(plan_id: PlanId, number: Number, here: Here, who: Viewer) -> Call:
     """Shows one call, and what it printed."""
     parts = here.parts
     plan = found_plan(parts, plan_id)
@@ -241,7 +241,7 @@ def get_call(plan_id: PlanId, number: Number, here: Here, who: Viewer) -> Call:
 
 
 @router.get("/plans/{plan_id}/decisions", operation_id="listPlanDecisions", response_model_exclude_unset=True)
-def list_decisions(
+def list_plan_decisions(
     plan_id: PlanId, here: Here, who: Viewer, limit: Limit = 1000, after: AfterNumber = None
 ) -> Listing[InTree]:
     """Lists what was decided in a plan, superseded decisions included, then what was added to it, then its
@@ -255,7 +255,7 @@ def list_decisions(
 
 
 @router.get("/plans/{plan_id}/decisions/{number}", operation_id="explainPlanDecision")
-def explain_decision(plan_id: PlanId, number: Number, here: Here, who: Viewer) -> ExplainedDecision:
+def explain_plan_decision(plan_id: PlanId, number: Number, here: Here, who: Viewer) -> ExplainedDecision:
     """Says why a plan decided as it did: the question, the choice, what else there was, what carries it
     out."""
     parts = here.parts
@@ -293,7 +293,7 @@ def diff_plan(
 
 
 @router.get("/plans/{plan_id}/files", operation_id="readPlanFile")
-def read_file(
+def read_plan_file(
     plan_id: PlanId,
     here: Here,
     who: Viewer,
@@ -312,7 +312,7 @@ def read_file(
 
 
 @router.get("/plans/{plan_id}/graph", operation_id="getPlanGraph")
-def get_graph(plan_id: PlanId, here: Here, who: Viewer) -> PlanGraphs:
+def get_plan_graph(plan_id: PlanId, here: Here, who: Viewer) -> PlanGraphs:
     """Shows the graphs of the plan's actors, and which of their nodes are at work, as far as that is
     known."""
     parts = here.parts
@@ -320,7 +320,7 @@ def get_graph(plan_id: PlanId, here: Here, who: Viewer) -> PlanGraphs:
 
 
 @router.get("/plans/{plan_id}/budget", operation_id="getPlanBudget")
-def get_budget(plan_id: PlanId, here: Here, who: Viewer) -> BudgetAccount:
+def get_plan_budget(plan_id: PlanId, here: Here, who: Viewer) -> BudgetAccount:
     """Shows what the whole tree of the plan may spend, has spent, and holds back for calls under way."""
     parts = here.parts
     return account_as(BudgetAccount, budget_of(parts, found_plan(parts, plan_id)))
