@@ -136,6 +136,18 @@ def test_a_body_that_says_nothing_is_refused_when_too_much_has_come() -> None:
     assert refused.value.status == 413
 
 
+def test_of_a_body_that_never_ends_a_bounded_part_is_read() -> None:
+    read: list[int] = []
+
+    async def endless() -> Message:
+        read.append(10)
+        return {"type": "http.request", "body": b"x" * 10, "more_body": True}
+
+    with pytest.raises(Refused):
+        asyncio.run(BodyGate(echo, 100)(scope_of(), endless, endless))
+    assert 100 < sum(read) <= 1000
+
+
 def test_who_takes_the_refusal_of_a_body_for_something_else_answers_nothing() -> None:
     async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -9,6 +9,8 @@ from cleveragents.interfaces.server.problems import Refused
 
 __all__ = ["BodyGate"]
 
+_BEARABLE = 8
+
 
 class BodyGate:
     """Refuses a body of more than so many bytes: at once if its size is known, else when they have come."""
@@ -54,6 +56,7 @@ class _Counted:
         self._receive = receive
         self._send = send
         self._left = limit
+        self._bearable = _BEARABLE * limit
         self.over = False
         self.started = False
 
@@ -63,8 +66,16 @@ class _Counted:
             self._left -= len(message.get("body", b""))
             if self._left < 0:  # guard: a body that comes in pieces says no size
                 self.over = True
+                await self._discard(message)
                 raise _TooMuch
         return message
+
+    async def _discard(self, message: Message) -> None:
+        """Reads on for a while: a connection that is cut while somebody sends takes the answer with it."""
+        passed = 0
+        while message.get("more_body", False) and passed < self._bearable:
+            message = await self._receive()
+            passed += len(message.get("body", b""))
 
     async def send(self, message: Message) -> None:
         if self.over and not self.started:
