@@ -27,13 +27,20 @@ function Workers() {
     <div class="section-head"><h2 id="workers">Workers</h2></div>
     <${Loaded} load=${load} what="Reading workers">
       ${({ items }) => items.length
-        ? html`<${Table} caption="Workers" columns=${WORKER_COLUMNS} rows=${items} />`
+        ? html`<${Table} caption="Workers" columns=${WORKER_COLUMNS} rows=${byState(items)} />`
         : html`<${Empty} title="Nobody works" icon="jobs"><p>Plans stay queued until somebody does. Start a worker:</p><${Code}>agents worker<//><//>`}
     <//>
   </section>`;
 }
 
-const WORKER_STATES = { working: ["good", "working"], draining: ["wait", "draining"], gone: ["off", "gone"], lost: ["bad", "lost"] };
+const WORKER_STATES = { working: ["good", "working"], draining: ["wait", "draining"], lost: ["bad", "lost"], gone: ["off", "gone"] };
+
+/** Those that work first, those that left last; of each the latest heard of first. */
+function byState(workers) {
+  const order = Object.keys(WORKER_STATES);
+  const rank = (one) => order.indexOf(one.state);
+  return [...workers].sort((a, b) => rank(a) - rank(b) || (a.seen < b.seen ? 1 : -1));
+}
 
 const WORKER_COLUMNS = [
   {
@@ -101,7 +108,7 @@ const JOB_COLUMNS = [
   { name: "state", label: "State", cell: (row) => html`<${StateBadge} state=${row.state} />` },
   { name: "kind", label: "What", cell: (row) => html`<${Kind} kind=${row.kind} />` },
   { name: "attempt", label: "Attempt", number: true, cell: (row) => `${row.attempt} of ${row.max_attempts}` },
-  { name: "error", label: "Result", wide: true, cell: (row) => row.error ?? row.cancel_reason ?? "" },
+  { name: "error", label: "Note", wide: true, cell: (row) => row.error ?? row.cancel_reason ?? "" },
   { name: "worker", label: "Worker", cell: (row) => (row.worker ? html`<${Id} id=${row.worker} />` : "") },
   { name: "updated", label: "Updated", cell: (row) => html`<${When} time=${row.updated} />` },
   { name: "id", label: "Id", cell: (row) => html`<${Id} id=${row.id} />` },

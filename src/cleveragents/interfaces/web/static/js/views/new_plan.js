@@ -13,7 +13,7 @@ const GOAL = "";
 const APPLYING = [
   { value: "", label: "By profile" },
   { value: "review", label: "I review" },
-  { value: "auto", label: "Apply" },
+  { value: "auto", label: "Apply it" },
 ];
 
 export function NewPlan() {

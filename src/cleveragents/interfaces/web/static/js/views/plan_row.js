@@ -39,6 +39,7 @@ function phaseInWords(phase) {
 /** What the server says the state means, without the state itself, which the badge says. */
 function meaningOf(plan) {
   if (plan.state === "queued") return "waits for a worker";
+  if (plan.needs && plan.waiting_for?.what) return oneLine(plan.waiting_for.what);
   const said = plan.error && plan.state === "errored" ? plan.error : (plan.meaning ?? "");
   return oneLine(said).replace(/^[a-z]+\/[a-z]+(: )?/, "");
 }
