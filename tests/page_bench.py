@@ -114,6 +114,7 @@ class PageBench:
     script: Path
     browser: Browser
     environment: dict[str, str]
+    workers: int
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
     visits: list[Visit] = field(default_factory=list)
@@ -134,7 +135,7 @@ class PageBench:
         """Starts the server, at the address that it had before, if it had one."""
         log = self.directory / "serve.log"
         log.write_text("")
-        command = [*_AGENTS, "serve", "--port", str(self.port), "--workers", "2"]
+        command = [*_AGENTS, "serve", "--port", str(self.port), "--workers", str(self.workers)]
         with log.open("w") as said:
             self.process = subprocess.Popen(
                 command, env=self.environment, cwd=self.directory, stdout=said, stderr=said
@@ -189,7 +190,7 @@ class PageBench:
 
 
 @contextmanager
-def page_bench(directory: Path) -> Iterator[PageBench]:
+def page_bench(directory: Path, *, workers: int = 2) -> Iterator[PageBench]:
     """The bench in that empty directory; everything it started has ended afterwards."""
     state = directory / "state"
     state.mkdir()
@@ -204,7 +205,7 @@ def page_bench(directory: Path) -> Iterator[PageBench]:
         driver = stack.enter_context(sync_playwright())
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
         stack.callback(browser.close)
-        bench = PageBench(directory, state, sample, laid_script(directory), browser, environment)
+        bench = PageBench(directory, state, sample, laid_script(directory), browser, environment, workers)
         stack.callback(bench.stop)
         bench.start()
         yield bench

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import httpx
-import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from cleveragents.interfaces.demo.goals import CHECK, GOALS, laid_script
+from cleveragents.interfaces.demo.goals import CHECK, GOALS
 from cleveragents.interfaces.demo.sample import SampleRepository
+from tests.page_bench import PageBench, page_bench, until
 
-__all__ = ["PlanPageBench", "browser_alone", "plan_page_bench", "until", "words_of"]
-
-_PATIENCE_SECONDS = 60.0
-_AGENTS = [sys.executable, "-m", "cleveragents"]
-_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
+__all__ = ["PlanPageBench", "plan_page_bench", "words_of"]
 
 # Every word that the badge says, in order, from when the page is there.
 _WATCH = """() => {
@@ -45,59 +29,20 @@ _WATCH = """() => {
 }"""
 
 
-def until(what: str, holds: Callable[[], bool]) -> None:
-    """Returns when it holds; an AssertionError if that does not come to pass."""
-    give_up = time.monotonic() + _PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < give_up, f"waited for {what}"
-        time.sleep(0.05)
-
-
-class _Server:
-    """`agents serve` on one port, as often as it is started."""
-
-    def __init__(self, state: Path, environment: dict[str, str]) -> None:
-        self._state = state
-        self._environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
-        self._starts = 0
-        self.url = ""
-
-    def start(self) -> None:
-        """Returns when it listens, where it did before."""
-        self._starts += 1
-        port = self.url.rpartition(":")[2] or "0"
-        log = self._state.parent / f"serve-{self._starts}.log"
-        with log.open("w") as said:
-            command = [*_AGENTS, "serve", "--port", port, "--workers", "6"]
-            self._process = subprocess.Popen(
-                command, env=self._environment, cwd=self._state.parent, stdout=said, stderr=said
-            )
-        ended = self._process.poll
-        until("the server", lambda: "listening on " in log.read_text() or ended() is not None)
-        assert ended() is None, log.read_text()
-        self.url = log.read_text().partition("listening on ")[2].split()[0]
-
-    def stop(self) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(_PATIENCE_SECONDS)
-
-    @property
-    def token(self) -> str:
-        return (self._state / "server-token").read_text().strip()
-
-
 @dataclass
 class PlanPageBench:
     """A server with the demo's repository and script. Not thread-safe: use it in the thread that made it."""
 
-    server: _Server
+    server: PageBench
     api: httpx.Client
-    browser: Browser
-    sample: SampleRepository
-    script: Path
-    errors: list[str] = field(default_factory=list)
+
+    @property
+    def sample(self) -> SampleRepository:
+        return self.server.sample
+
+    @property
+    def script(self) -> Path:
+        return self.server.script
 
     def begin(self, goal: str, **more: Any) -> str:
         """A plan for one of the demo's goals, or for another; its id."""
@@ -123,15 +68,9 @@ class PlanPageBench:
 
         until(f"{phase}/{state} of {plan_id}", stands)
 
-    def open(self, plan_id: str, tab: str = "", token: str = "", **options: Any) -> Page:
+    def open(self, plan_id: str, tab: str = "", token: str | None = None, **options: Any) -> Page:
         """The plan's page in a browser of its own, logged in; what its badge says is kept."""
-        context = self.browser.new_context(**options)
-        context.set_default_timeout(_PATIENCE_SECONDS * 1000)
-        page = context.new_page()
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda said: self.errors.append(said.text) if _is_bad(said.text) else None)
-        page.goto(f"{self.server.url}/#{token or self.server.token}")
-        page.locator("main").wait_for()
+        page = self.server.visit(token=token, **options).page
         self.go(page, plan_id, tab)
         return page
 
@@ -158,44 +97,13 @@ def words_of(page: Page) -> list[str]:
     return words
 
 
-def _is_bad(text: str) -> bool:
-    return "Content Security Policy" in text or "Uncaught" in text
-
-
-@contextmanager
-def browser_alone() -> Iterator[Browser]:
-    """A browser, and no server."""
-    chromium = which("chromium") or which("chromium-browser") or which("google-chrome")
-    if chromium is None:
-        pytest.skip("no chromium here")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=_ARGUMENTS)
-        expect.set_options(timeout=_PATIENCE_SECONDS * 1000)
-        try:
-            yield browser
-        finally:
-            browser.close()
-
-
 @contextmanager
 def plan_page_bench(directory: Path) -> Iterator[PlanPageBench]:
-    """The bench in that empty directory; everything it started has ended afterwards."""
-    state = directory / "state"
-    state.mkdir()
-    sample = SampleRepository(directory / "paint-shop")
-    sample.make()
-    environment = {**os.environ, "HOME": str(directory), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
-    for words in (["project", "add", "shop"], _resource(sample)):
-        subprocess.run([*_AGENTS, *words], env=environment, check=True, capture_output=True, cwd=directory)
+    """The bench in that empty directory; everything it started has ended afterwards, and no browser had
+    anything to complain about."""
     with ExitStack() as stack:
-        browser = stack.enter_context(browser_alone())
-        server = _Server(state, environment)
-        server.start()
-        stack.callback(server.stop)
+        server = stack.enter_context(page_bench(directory, workers=6))
         headers = {"Authorization": f"Bearer {server.token}"}
-        api = stack.enter_context(httpx.Client(base_url=f"{server.url}/api", headers=headers, timeout=30))
-        yield PlanPageBench(server, api, browser, sample, laid_script(directory))
-
-
-def _resource(sample: SampleRepository) -> list[str]:
-    return ["resource", "add", "paint-shop", "--project", "shop", "--path", str(sample.root)]
+        api = stack.enter_context(httpx.Client(base_url=f"{server.url}/api", headers=headers, timeout=60))
+        yield PlanPageBench(server, api)
+        server.close_visits()

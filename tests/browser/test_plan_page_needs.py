@@ -32,7 +32,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanPageBench]:
     (actors / "asking.yaml").write_text(ASKING)
     with plan_page_bench(directory) as made:
         yield made
-        assert made.errors == []
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page, Route, sync_playwright
 
 from cleveragents.interfaces.web.files import page_files
-from tests.plan_page_bench import browser_alone
+from tests.page_bench import CHROMIUM
 
 _ORIGIN = "http://page.test"
 
@@ -18,11 +18,13 @@ _ORIGIN = "http://page.test"
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
     """An empty document that may import the page's modules; no server is asked."""
-    with browser_alone() as browser:
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         empty = browser.new_page()
         empty.route(f"{_ORIGIN}/**", _answered)
         empty.goto(f"{_ORIGIN}/")
         yield empty
+        browser.close()
 
 
 def _answered(route: Route) -> None:

@@ -3,7 +3,7 @@
 // Keys: n and p go to the next and previous file, a accepts and x leaves out the one at hand, u and s switch
 // between one column and two. A verdict is the server's the moment it is given; the page only shows it.
 
-import { html, useState } from "../ui.js";
+import { html, useRef, useState } from "../ui.js";
 import { Button, Empty, Loaded } from "../components.js";
 import { counted } from "../format.js";
 import { useKeys } from "../keys.js";
@@ -13,6 +13,7 @@ import { useRead } from "./load.js";
 import { Trouble } from "./parts.js";
 
 const KEY = "cleveragents.diff";
+const AT_ONCE = 3000;
 
 export function Diff({ plan, rev, asking }) {
   const load = useRead(`/plans/${plan.id}/diff`, rev);
@@ -35,7 +36,10 @@ function filesOf(plan, diff) {
 function Files({ plan, diff, asking }) {
   const files = filesOf(plan, diff);
   const [at, setAt] = useState(0);
+  // What keys act on: who types quickly means the file they went to, whether or not it is drawn yet.
+  const here = useRef(0);
   const [sides, setSides] = useState(localStorage.getItem(KEY) === "sides");
+  const far = beyond(files);
   const place = Math.min(at, files.length - 1);
   const may = (plan.can || []).includes("review");
   const choose = (two) => {
@@ -48,16 +52,17 @@ function Files({ plan, diff, asking }) {
   };
   const go = (next) => {
     const to = Math.max(0, Math.min(files.length - 1, next));
+    here.current = to;
     setAt(to);
     document.getElementById(`file-${to}`)?.scrollIntoView({ block: "start" });
   };
   const keys = {
-    n: () => go(place + 1),
-    p: () => go(place - 1),
+    n: () => go(here.current + 1),
+    p: () => go(here.current - 1),
     u: () => choose(false),
     s: () => choose(true),
-    a: () => judge(files[place], true),
-    x: () => judge(files[place], false),
+    a: () => judge(files[Math.min(here.current, files.length - 1)], true),
+    x: () => judge(files[Math.min(here.current, files.length - 1)], false),
   };
   useKeys(files.length ? keys : {});
   if (!files.length) {
@@ -79,9 +84,20 @@ function Files({ plan, diff, asking }) {
       </div>
       <${Trouble} problem=${asking.said.review} onClose=${() => asking.forget("review")} />
       ${diff.truncated && html`<p class="p-warn">There is more than is shown; the patch has all of it.</p>`}
-      ${files.map((file, index) => html`<${FileDiff} key=${file.path} ...${{ plan, file, index, sides, may, judge, asking }} now=${index === place} />`)}
+      ${files.map((file, index) => html`<${FileDiff} key=${file.path} ...${{ file, index, sides, may, judge, asking }} folded=${far.has(file)} now=${index === place} />`)}
     </div>
   </div>`;
+}
+
+// The files beyond what anybody reads at once: they are folded at first, so that the page stays quick.
+function beyond(files) {
+  let left = AT_ONCE;
+  return new Set(
+    files.filter((file) => {
+      left -= (file.hunks || []).reduce((sum, hunk) => sum + hunk.lines.length, 0);
+      return left < 0;
+    }),
+  );
 }
 
 function Totals({ files }) {

@@ -10,9 +10,9 @@ const MOST = 600;
 const SIGNS = { add: "+", remove: "−", context: " " };
 const CHANGES = { created: "new", added: "new", deleted: "deleted", renamed: "renamed", mode: "mode" };
 
-export function FileDiff({ file, index, sides, may, judge, asking, now }) {
+export function FileDiff({ file, index, sides, may, judge, asking, folded, now }) {
   const [added, removed] = countsOf(file);
-  const long = added + removed > MOST;
+  const long = folded || added + removed > MOST;
   const [open, setOpen] = useState(!long && !file.out);
   const word = CHANGES[file.change];
   return html`<section id=${`file-${index}`} class=${`p-filediff ${file.out ? "p-filediff-out" : ""}`} data-now=${now ? "" : undefined} aria-label=${file.path}>
