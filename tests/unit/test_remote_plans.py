@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -332,3 +333,37 @@ def test_a_sandbox_that_was_removed_is_made_again_of_what_is_recorded(remote: Re
     request = SandboxRequest(plan.id, resource, from_head=True, remote=plan.resource, fence=fence)
     one.parts.sandboxes.create(request)
     assert one.diff(plan) == before
+
+
+def test_copies_and_checkouts_that_nobody_uses_are_taken_away(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    plan = done_by(one, remote)
+    other.diff(plan)
+    checkout = other.parts.directory_of(plan)
+    os.utime(checkout, (0, 0))
+    assert other.parts.sandboxes.discard_copies(dry_run=True) == 2
+    assert one.parts.sandboxes.discard_copies() == 0
+    assert other.parts.sandboxes.discard_copies() == 2
+    assert not checkout.exists()
+    assert other.diff(plan) == one.diff(plan)  # made again
+    one.parts.sandboxes.remove(plan.id)
+    assert [left.kind for left in other.parts.sandboxes.leftovers()] == ["copy"]
+    assert other.parts.sandboxes.mend() != []
+
+
+def test_a_checkout_that_a_sandbox_was_made_of_stays(remote: Remote, one: Machine) -> None:
+    plan = done_by(one, remote)
+    checkout = one.parts.directory_of(plan)
+    os.utime(checkout, (0, 0))
+    assert one.parts.sandboxes.discard_copies() == 0
+    assert one.diff(plan)
+    assert checkout.stat().st_mtime == 0
+    assert one.parts.directory_of(plan).stat().st_mtime > 0
+
+
+def test_a_copy_that_became_the_plans_own_stays(remote: Remote, one: Machine, other: Machine) -> None:
+    plan = done_by(one, remote)
+    other.parts.sandboxes.open(plan.id, fence=job_of(other, plan))
+    other.parts.sandboxes.remove_copy(other.parts.sandboxes.directory / plan.id)
+    assert other.parts.sandboxes.open(plan.id).scan()

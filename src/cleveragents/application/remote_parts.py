@@ -36,8 +36,9 @@ class RemoteParts:
     @property
     def mirrors(self) -> Mirrors:
         from cleveragents.infrastructure.remote.mirror import Mirrors
+        from cleveragents.infrastructure.sandbox.leftovers import MIRRORS
 
-        return Mirrors(self._container.state_directory / "mirrors")
+        return Mirrors(self._container.state_directory / MIRRORS)
 
     @property
     def directories(self) -> ResourceDirectories:

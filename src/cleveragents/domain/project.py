@@ -69,7 +69,8 @@ def ensure_branch(branch: str) -> None:
 
 
 def ensure_remote(location: str) -> None:
-    """`InvalidName` unless it is an address that git asks over the network or in a file, and no program."""
+    """`InvalidName` unless it is an address that git asks over the network or in a file, and no program; or
+    if there is a password in it, which everybody would see who may look at a plan."""
     if not _REMOTE.fullmatch(location) or "::" in location:  # guard: ext::… runs a program
         raise InvalidName("remote", location, "https://…, ssh://…, git://…, file:///… or user@host:path")
     _ensure_no_secret(location)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -31,6 +32,8 @@ _PROTOCOLS = "file:git:http:https:ssh"
 _KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO")
 _PINS = "refs/cleveragents/checkout"
 _POLL_SECONDS = 0.05
+_UNUSED_SECONDS = 24 * 3600.0
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FETCH = (
     "fetch",
     "--quiet",
@@ -102,6 +105,7 @@ class Mirrors:
         Made once; nobody works in it. `SandboxRefused` if the remote does not have the commit any more."""
         place = self._place(address).with_suffix("") / commit
         if place.is_dir():
+            os.utime(place)  # guard: what is used is not taken for unused
             return place
         if self.value_of(address, commit) is None:
             self._fetch_commit(address, commit)
@@ -119,6 +123,12 @@ class Mirrors:
             if draft.exists():
                 remove_all(draft)
         return place
+
+    def unused(self, used: Collection[Path]) -> list[Path]:
+        """Checkouts that none of these is, and that nobody has asked for of late."""
+        since = time.time() - _UNUSED_SECONDS
+        found = sorted(path for path in self.directory.glob("*/*") if _COMMIT.fullmatch(path.name))
+        return [path for path in found if path not in used and path.stat().st_mtime < since]
 
     def push(
         self, address: RemoteAddress, source: PrivateRepository, commit: str, ref: str, expected: str

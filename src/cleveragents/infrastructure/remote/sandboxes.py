@@ -25,13 +25,15 @@ from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import SETUP
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import SandboxMissing, SandboxRefused
+from cleveragents.errors import SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.remote.bases import ResourceDirectories
 from cleveragents.infrastructure.remote.contents import SqlContents
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
+from cleveragents.infrastructure.sandbox.locking import locked
+from cleveragents.infrastructure.sandbox.paths import remove_all
 from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
 from cleveragents.infrastructure.sandbox.sandbox_rows import READY, SandboxRow
 
@@ -81,6 +83,31 @@ class RemoteSandboxes(SandboxRegistry):
                 self._brought_up_to_date(sandbox, self._place(request.plan_id))
                 self._take_calls_back(request.plan_id, request.fence)
         return sandbox
+
+    def discard_copies(self, *, dry_run: bool = False) -> int:
+        """Removes sandboxes that are here of plans that another machine has, or had, and checkouts that no
+        sandbox was made of; says how many that are."""
+        copies = [Path(left.location) for left in self.leftovers() if left.kind == "copy"]
+        kept = [SandboxPlace(path) for path in self.directory.glob("*") if path not in copies]
+        used = {row.resource for row in self.rows()}
+        for place in kept:
+            with suppress(SandboxMissing):
+                used.add(Path(place.read_facts(place.directory.name).resource))
+        checkouts = self._take_over.directories.mirrors.unused(used)
+        if not dry_run:
+            for path in copies:
+                with suppress(SandboxBusy):
+                    self.remove_copy(path)
+            for path in checkouts:
+                remove_all(path)
+        return len(copies) + len(checkouts)
+
+    def remove_copy(self, path: Path) -> None:
+        """`SandboxBusy` while somebody looks at it."""
+        with locked(SandboxPlace(path).lock, path.name):
+            row = self.row(path.name)
+            if row is None or not self._is_ours(row):  # guard: it may have become the plan's own
+                remove_all(path)
 
     def _origin(self, start: StartTree) -> tuple[SandboxStrategy, Sandbox]:
         row = self.row(start.plan_id)

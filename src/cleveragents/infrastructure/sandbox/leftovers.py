@@ -7,6 +7,7 @@ reported, with what to do about it: a directory that looks forgotten may be anot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +20,10 @@ from cleveragents.infrastructure.sandbox.locking import is_locked, locked
 from cleveragents.infrastructure.sandbox.paths import remove_all
 from cleveragents.infrastructure.sandbox.sandbox_rows import READY, SandboxRow
 
-__all__ = ["Leftover", "find_leftovers", "mend_leftovers"]
+__all__ = ["MIRRORS", "Leftover", "find_leftovers", "is_copy", "mend_leftovers"]
+
+MIRRORS = "mirrors"
+"""Where mirrors of git remotes are, beside the directory of sandboxes."""
 
 _OURS = frozenset({"lock", "tree", "engine", "sandbox.json.new"})
 _YOUNG_SECONDS = 3600.0
@@ -27,8 +31,8 @@ _YOUNG_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """Something that should not be there. `kind`: row, directory or pin. `advice` says what a person can do
-    about what is not `removable` by us."""
+    """Something that should not be there. `kind`: row, directory, copy or pin. `advice` says what a person
+    can do about what is not `removable` by us."""
 
     kind: str
     plan_id: str
@@ -57,8 +61,8 @@ def find_leftovers(registry: _Registry, now: datetime, resources: Iterable[Path]
     elsewhere = registry.taken_over()
     found = list(_rows(known.values()))
     for path in directories:
-        if path.name in elsewhere:
-            found += _taken_over(path)
+        if path.name in elsewhere or (path.name not in known and is_copy(path)):
+            found += _copy(path)
         elif path.name not in known:
             found += _directory(path, now)
     for resource in resources:
@@ -124,11 +128,19 @@ def _directory(path: Path, now: datetime) -> Iterator[Leftover]:
         yield Leftover("directory", path.name, str(path), "not a sandbox", removable=False, advice=advice)
 
 
-def _taken_over(path: Path) -> Iterator[Leftover]:
-    """All that counts of it is recorded in the database: another machine made its own of that."""
+def _copy(path: Path) -> Iterator[Leftover]:
+    """All that counts of it is recorded in the database: any machine makes its own of that."""
     if not is_locked(SandboxPlace(path).lock):
-        reason = "another machine goes on with its plan"
-        yield Leftover("directory", path.name, str(path), reason, removable=True)
+        reason = "another machine has, or had, the sandbox of its plan"
+        yield Leftover("copy", path.name, str(path), reason, removable=True)
+
+
+def is_copy(path: Path) -> bool:
+    """Whether it was made of a checkout of ours, for a plan on a remote."""
+    with suppress(SandboxMissing):
+        facts = SandboxPlace(path).read_facts(path.name)
+        return Path(facts.resource).is_relative_to(path.parent.parent / MIRRORS)
+    return False
 
 
 def _is_remnant(path: Path, now: datetime) -> bool:
@@ -165,7 +177,8 @@ def _remove_directory(registry: _Registry, path: Path) -> None:
         place.lock.touch()
     with locked(place.lock, path.name):
         made_meanwhile = any(row.plan_id == path.name for row in registry.rows())
-        needed = place.facts_file.exists() and path.name not in registry.taken_over()
+        copied = path.name in registry.taken_over() or is_copy(path)
+        needed = place.facts_file.exists() and not copied
         if made_meanwhile or needed:  # guard: never what became a sandbox while we looked
             raise SandboxBusy(path.name)
         remove_all(path)

@@ -80,6 +80,9 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     for found, what in ((said, "what was said in"), (logs, "the log of")):
         if found:
             progress(f"{what} {counted(len(found), 'plan')}: {told}")
+    copies = container.plan_parts.sandboxes.discard_copies(dry_run=dry_run)
+    if copies:
+        progress(f"{counted(copies, 'copy', 'copies')} of what other machines have: {told}")
     given_back = 0 if dry_run else container.context_parts.index.prune()
     if given_back:
         progress(f"indexes of what is no longer there: {given_back:,} bytes freed")
