@@ -55,6 +55,7 @@ ENGINE = (
     "unit/test_agent_tool",
     "unit/test_apply_",
     "unit/test_cli_applied_twice",
+    "unit/test_backup",
     "unit/test_cli_corrections",
     "unit/test_cli_demo",
     "unit/test_cli_doctor_leftovers",

@@ -487,6 +487,7 @@ TESTS: dict[str, list[str]] = {
     "langgraph/tool_loop.py": ACTORS,
     "infrastructure/persistence/sql_answer_store.py": [f"{CONTRACTS}answer_store.py"],
     "infrastructure/persistence/sql_user_store.py": [f"{CONTRACTS}user_store.py"],
+    "infrastructure/backup.py": [f"{UNIT}backup.py"],
     "interfaces/peers/a2a_handler.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/a2a_routes.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/handover.py": [f"{UNIT}mcp_server.py"],

@@ -39,6 +39,7 @@ _COMMANDS = {
     "serve": (f"{_HERE}.serve:serve", "Serve the page and the HTTP API, and run plans."),
     "worker": (f"{_HERE}.worker:worker", "Run plans of a server, as one more worker."),
     "user": (f"{_HERE}.user:user", "Add users of the server, give them roles and tokens."),
+    "backup": (f"{_HERE}.backup:backup", "Copy all that is kept, while work goes on."),
     "demo": (f"{_HERE}.demo:demo", "Show it all at work, offline, without touching your state."),
     "jobs": (f"{_HERE}.jobs:jobs", "List, inspect and cancel jobs."),
     "events": (f"{_HERE}.events:events", "Follow and verify the audit log."),

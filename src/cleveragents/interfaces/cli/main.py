@@ -54,6 +54,7 @@ Commands:
   serve     Serve the page and the HTTP API, and run plans.
   worker    Run plans of a server, as one more worker.
   user      Add users of the server, give them roles and tokens.
+  backup    Copy all that is kept, while work goes on.
   demo      Show it all at work, offline, without touching your state.
   jobs      List, inspect and cancel jobs.
   events    Follow and verify the audit log.

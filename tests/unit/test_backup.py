@@ -1,0 +1,117 @@
+"""A backup is whole, though work goes on, and what was restored goes on where it was."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli_bench import COMMAND, Agents, command_line, paint_shop, use_home
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    monkeypatch.chdir(paint_shop(tmp_path / "shop"))
+    return tmp_path
+
+
+@pytest.fixture
+def agents(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def made(agents: Agents, name: str) -> str:
+    """A plan whose result waits to be applied."""
+    ended = agents(*COMMAND[:-1], "--review", "--", "sh", "-c", f"echo {name} > {name}.txt")
+    assert ended.code == 0, ended.err
+    return ended.id
+
+
+def test_what_was_restored_is_verified_applied_and_undone(place: Path, agents: Agents) -> None:
+    plan = made(agents, "before")
+    assert agents("backup", str(place / "copy")).code == 0
+    later = made(agents, "later")
+    state = place / "state"
+    shutil.rmtree(state)
+    shutil.copytree(place / "copy", state, symlinks=True)
+    assert "verified" in agents("events", "verify").out
+    assert later not in agents("plan", "list").out
+    assert agents("plan", "apply", plan).code == 0
+    assert (place / "shop" / "before.txt").read_text() == "before\n"
+    assert agents("plan", "undo", plan).code == 0
+    assert not (place / "shop" / "before.txt").exists()
+    assert "verified" in agents("events", "verify").out
+
+
+def test_a_log_that_grows_while_it_is_copied_is_whole(place: Path, agents: Agents) -> None:
+    made(agents, "first")
+    stop = threading.Event()
+    copies = iter(range(100))
+
+    def copy() -> None:
+        while not stop.is_set():
+            _copied(place, f"copy-{next(copies)}")
+
+    copying = threading.Thread(target=copy)
+    copying.start()
+    try:
+        for number in range(3):
+            made(agents, f"more-{number}")
+    finally:
+        stop.set()
+        copying.join()
+    found = sorted(place.glob("copy-*"))
+    assert found
+    state = place / "state"
+    for one in (found[0], found[-1]):
+        shutil.rmtree(state)
+        shutil.copytree(one, state, symlinks=True)
+        assert "verified" in agents("events", "verify").out
+
+
+def _copied(place: Path, name: str) -> None:
+    from cleveragents.infrastructure.backup import back_up
+
+    state = place / "state"
+    back_up(state, f"sqlite:///{state / 'state.db'}", place / name, lambda line: None)
+
+
+def test_nothing_is_replaced_and_what_an_earlier_one_left_is_no_backup(place: Path, agents: Agents) -> None:
+    made(agents, "one")
+    (place / "copy").mkdir()
+    refused = agents("backup", str(place / "copy"))
+    assert refused.code == 2
+    assert "exists; name a directory that does not" in refused.err
+    inside = agents("backup", str(place / "state" / "copy"))
+    assert inside.code == 2
+    assert "of which it would be a copy" in inside.err
+    (place / "other.partial").mkdir()
+    (place / "other.partial" / "half").touch()
+    assert agents("backup", str(place / "other")).code == 0
+    assert not (place / "other" / "half").exists()
+
+
+def test_nobody_else_can_read_it(place: Path, agents: Agents) -> None:
+    made(agents, "one")
+    agents("backup", str(place / "copy"))
+    assert stat.S_IMODE((place / "copy").stat().st_mode) == 0o700
+    assert stat.S_IMODE((place / "copy" / "state.db").stat().st_mode) == 0o600
+    assert stat.S_IMODE((place / "copy" / "audit.key").stat().st_mode) == 0o600
+
+
+def test_a_database_elsewhere_is_named_and_not_copied(place: Path, agents: Agents) -> None:
+    made(agents, "one")
+    elsewhere = ("--set", "database.url=postgresql://agents@db.example/agents")
+    ended = agents(*elsewhere, "backup", str(place / "copy"), "--format", "json")
+    assert ended.code == 0
+    assert "pg_dump" in ended.err
+    assert '"database": null' in ended.out
+    assert not (place / "copy" / "state.db").exists()
