@@ -109,8 +109,8 @@ def _go_down(page: Page) -> None:
 
 
 def test_what_one_browser_cancels_the_other_sees(bench: PlanPageBench, ids: dict[str, str]) -> None:
-    """Field report 30: the interface said stopped while the agent ran. Here it says stopping until no process
-    of the plan is left, and only then that it is cancelled."""
+    """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran. Here it says stopping
+    until no process of the plan is left, and only then that it is cancelled."""
     plan_id = ids["simulation"]
     until("the command", lambda: bool(_processes(bench)))
     one, other = bench.open(plan_id), bench.open(plan_id, "output")

@@ -155,7 +155,7 @@ def event(position: int, kind: str, subject: str = "p", **facts: Any) -> dict[st
 
 
 def test_a_plan_is_stopping_until_its_job_has_ended(page: Page) -> None:
-    """Field report 30: the interface said stopped while the agent ran on."""
+    """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran on."""
     asked = [event(1, "job.claimed", "j"), event(2, "job.cancel_requested", "j")]
     moved = [*asked, event(3, "plan.moved", phase="execute", state="cancelled")]
     ended = [*moved, event(4, "job.cancelled", "j")]
@@ -167,7 +167,7 @@ def test_a_plan_is_stopping_until_its_job_has_ended(page: Page) -> None:
 
 
 def test_a_plan_whose_job_has_ended_is_stopping_until_it_does_not_run_itself(page: Page) -> None:
-    """Field report 30: the interface said stopped while the agent ran on."""
+    """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran on."""
     events = [event(1, "job.cancel_requested", "j"), event(2, "job.cancelled", "j")]
     assert computed(page, "event_words.js", "m.isStopping(given, true)", events) is True
     resumed = [*events, event(3, "job.claimed", "k")]
@@ -175,7 +175,7 @@ def test_a_plan_whose_job_has_ended_is_stopping_until_it_does_not_run_itself(pag
 
 
 def test_the_badge_of_a_plan_that_is_stopping_never_says_that_it_is_stopped(page: Page) -> None:
-    """Field report 30: the interface said stopped while the agent ran on."""
+    """Field report 30 (OpenHands#5817): the interface said stopped while the agent ran on."""
     plan = {"phase": "execute", "state": "cancelled", "needs": None}
     assert computed(page, "words.js", "m.standing(given, true)", plan) == ["Stopping…", "need"]
     assert computed(page, "words.js", "m.standing(given, false)", plan) == ["Cancelled", "off"]
