@@ -321,6 +321,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/remote/applier.py": [f"{UNIT}remote_apply.py"],
     "infrastructure/remote/bases.py": [f"{UNIT}remote_plans.py"],
     "infrastructure/remote/contents.py": [f"{UNIT}remote_plans.py"],
+    "infrastructure/remote/furnishing.py": [f"{UNIT}remote_apply.py"],
     "infrastructure/remote/mirror.py": [f"{UNIT}remote_mirror.py"],
     "infrastructure/remote/push.py": [f"{UNIT}remote_apply.py"],
     "infrastructure/remote/sandboxes.py": [f"{UNIT}remote_plans.py"],

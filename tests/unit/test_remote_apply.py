@@ -11,6 +11,7 @@ import pytest
 
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.domain.action import Setup
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.remote import RemoteAddress
 from cleveragents.errors import (
@@ -144,6 +145,30 @@ def test_a_check_that_fails_on_the_merged_result_keeps_it_from_being_pushed(
     with pytest.raises(CheckFailed):
         one.apply(plan)
     assert remote.tip() == tip
+
+
+def test_a_machine_that_has_no_sandbox_of_the_plan_sets_one_up_for_its_checks(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    setup = Setup("mkdir -p kept && echo tools > kept/tools && echo x >> a.txt", paths=("kept",))
+    checks = (check("grep -q tools kept/tools && test $(cat a.txt) = changed"),)
+    plan = done(one, remote, setup=setup, checks=checks)
+    remote.commit({"b.txt": "theirs\n"})  # so that they have to run
+    assert other.apply(plan).standing == APPLIED
+    assert remote.text("a.txt") == "changed"
+    assert (other.parts.sandboxes.open(plan.id).root / "kept/tools").exists()
+
+
+def test_a_setup_that_fails_on_this_machine_keeps_it_from_being_applied(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    setup = Setup("case $PWD in */one/*) ;; *) echo not here; exit 1;; esac")
+    plan = done(one, remote, setup=setup, checks=(check("true"),))
+    tip = remote.commit({"b.txt": "theirs\n"})
+    with pytest.raises(CheckFailed, match="failed on this machine: not here"):
+        other.apply(plan)
+    assert remote.tip() == tip
+    assert one.apply(plan).standing == APPLIED
 
 
 def test_what_the_remote_does_not_take_is_told_in_its_words(remote: Remote, one: Machine) -> None:

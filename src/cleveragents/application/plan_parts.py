@@ -249,6 +249,7 @@ class PlanParts:
             self.merging.open_conflicts,
             self.directory_of,
             self._container.home,
+            self.remotes.furnishing,
         )
 
     @property

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.remote.applier import AnyApplier
     from cleveragents.infrastructure.remote.bases import ResourceDirectories
     from cleveragents.infrastructure.remote.contents import KeepingChangesets, SqlContents
+    from cleveragents.infrastructure.remote.furnishing import Furnishing
     from cleveragents.infrastructure.remote.mirror import Mirrors
     from cleveragents.infrastructure.remote.sandboxes import RemoteSandboxes
 
@@ -72,6 +73,14 @@ class RemoteParts:
             durability=container.settings.database.durability,
             home=container.home,
         )
+
+    @property
+    def furnishing(self) -> Furnishing:
+        from cleveragents.infrastructure.remote.furnishing import Furnishing
+        from cleveragents.infrastructure.sandbox.setup_cache import SetupCache
+
+        cache = SetupCache(self._container.state_directory / "setups")
+        return Furnishing(self.sandboxes, cache, self._parts.commands)
 
     def changesets(self, sandbox: Sandbox | None = None) -> KeepingChangesets:
         """Changesets that keep contents of plans on remotes, which are in that sandbox, or in the plan's."""

@@ -19,6 +19,7 @@ from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_result import PlanResult
+from cleveragents.domain.action import Setup
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.json_value import JsonValue, freeze
@@ -90,6 +91,7 @@ class PlanApply:
     open_conflicts: Callable[[str], Sequence[object]] = lambda plan_id: ()
     directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
     home: str = ""
+    furnish: Callable[[Setup, CheckGround], None] = lambda setup, ground: None
 
     def apply(
         self,
@@ -300,6 +302,8 @@ class PlanApply:
             stop=request.stop,
             network=strategy.policy.verdict(Capability.NETWORK) is Verdict.ALLOW,
         )
+        if strategy.setup is not None and strategy.checks:
+            self.furnish(strategy.setup, ground)
         for run in self.checks(ground.resource).run(strategy.checks, ground, progress=request.told):
             if run.required and run.verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
                 first = run.details.strip().partition("\n")[0]

@@ -84,6 +84,11 @@ class RemoteSandboxes(SandboxRegistry):
                 self._take_calls_back(request.plan_id, request.fence)
         return sandbox
 
+    def is_copy(self, plan_id: str) -> bool:
+        """Whether the plan's sandbox is another machine's, and what is here was made to look at it."""
+        row = self.row(plan_id)
+        return row is not None and not self._is_ours(row)
+
     def discard_copies(self, *, dry_run: bool = False) -> int:
         """Removes sandboxes that are here of plans that another machine has, or had, and checkouts that no
         sandbox was made of; says how many that are."""

@@ -1,0 +1,63 @@
+"""Furnishes a copy of a sandbox that another machine has, before checks run in it.
+
+What the plan's setup made is ignored, so it is in no record and did not come along. The setup was allowed
+when it ran for the plan; it runs again, here, and nothing of it is recorded: checks begin with files that
+are brought to what is to be checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleveragents.application.ports.commands import Command, CommandRunner
+from cleveragents.application.ports.setup import SetupStore
+from cleveragents.application.services.plan_checks import CheckGround
+from cleveragents.domain.action import Setup
+from cleveragents.errors import CheckFailed
+from cleveragents.infrastructure.remote.sandboxes import RemoteSandboxes
+from cleveragents.infrastructure.sandbox.carrying import place_of
+
+__all__ = ["Furnishing"]
+
+_BUSY_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Furnishing:
+    """Stateless but for its parts: any thread may share it."""
+
+    sandboxes: RemoteSandboxes
+    cache: SetupStore
+    commands: Callable[[Path], CommandRunner]
+
+    def __call__(self, setup: Setup, ground: CheckGround) -> None:
+        """When it returns, the sandbox is furnished; a plan's own is already. `CheckFailed`, `Cancelled`."""
+        if not self.sandboxes.is_copy(ground.plan_id):
+            return
+        sandbox = ground.sandbox
+        furnished = place_of(sandbox).directory / "furnished"
+        if furnished.exists():
+            return
+        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
+            key = self.cache.key(setup.command, sandbox.root, setup.key)
+            if not self.cache.take(key, sandbox.root, setup.paths):
+                self._run(setup, ground)
+            sandbox.count_as_set_up()  # guard: no check would see it
+            furnished.touch()
+
+    def _run(self, setup: Setup, ground: CheckGround) -> None:
+        command = Command(
+            argv=("/bin/sh", "-c", setup.command),
+            root=ground.sandbox.root,
+            directory=ground.sandbox.root,
+            network=ground.network,
+            readable=ground.sandbox.readable,
+            markers=ground.markers or {},
+        )
+        result = self.commands(ground.resource).run(command, ground.stop)
+        ground.stop.raise_if_cancelled()
+        if result.exit_code != 0:
+            last = result.output.strip().rpartition("\n")[2]
+            raise CheckFailed(ground.plan_id, "setup", f"failed on this machine: {last}")
