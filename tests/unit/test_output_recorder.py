@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import groupby
+from typing import Any
 
 from cleveragents.application.services.output_recorder import OutputRecorder
 from cleveragents.domain.plan import Phase, Plan, PlanState
@@ -54,8 +56,8 @@ def plan(name: str = "P") -> Plan:
 
 
 @contextmanager
-def recording(kept: Kept, clock: FakeClock | None = None, **options: int) -> Iterator[OutputRecorder]:
-    recorder = OutputRecorder(kept, clock or FakeClock(), interval_seconds=0.01, **options)
+def recording(kept: Kept, clock: FakeClock | None = None, **options: Any) -> Iterator[OutputRecorder]:
+    recorder = OutputRecorder(kept, clock or FakeClock(), **{"interval_seconds": 0.01, **options})
     recorder.start()
     try:
         yield recorder
@@ -179,6 +181,31 @@ def test_an_unended_line_is_kept_at_the_end_of_the_job_or_when_nothing_follows_f
         told(b"yes")
         recorder.end("P")
         kept.wait_for(lambda: kept.text("P") == "done\nContinue? yes")
+
+
+def test_what_many_threads_tell_at_once_is_kept_once_each() -> None:
+    kept, each = Kept(), 3000
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with recording(kept, interval_seconds=0.0) as recorder:
+
+            def tell(name: str) -> None:
+                for number in range(each):
+                    progress = recorder.watch(plan("P")).progress
+                    assert progress is not None
+                    progress(f"{name}{number}")
+
+            threads = [threading.Thread(target=tell, args=(name,)) for name in "abcd"]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(SECONDS)
+    finally:
+        sys.setswitchinterval(before)
+    lines = kept.text("P").splitlines()
+    for name in "abcd":
+        assert [line for line in lines if line[0] == name] == [f"{name}{n}" for n in range(each)]
 
 
 def test_a_plan_that_ended_is_forgotten() -> None:

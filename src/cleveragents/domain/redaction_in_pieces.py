@@ -50,7 +50,7 @@ class PieceMask:
         if _UNCLOSED.search(told[-_LONGEST_WORD:]):  # guard: a quoted value may have many lines
             end = _line_start(text, max(0, end - _WINDOW))
             told = redact_text(text[:end])
-        self._held = text[end:]  # guard: a secret that is cut in two is a secret
+        self._held = text[end:]  # a secret that is cut in two is a secret
         if len(self._held) > _WINDOW + _LONGEST_WORD:
             self._held = redact_text(self._held)  # a key without an end is held as its first line alone
         return told

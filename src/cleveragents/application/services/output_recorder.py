@@ -74,9 +74,8 @@ class OutputRecorder:
         """Keeps what was told, and ends. A second call changes nothing."""
         self._thread.stop()
         if self._thread.join(_CLOSE_SECONDS):
-            with self._lock:
-                for told in self._told.values():
-                    told.ended = True
+            for plan_id in [*self._told, *self._texts]:
+                self.end(plan_id)
             self._keep_all()
 
     def watch(self, plan: Plan) -> PlanWatch:

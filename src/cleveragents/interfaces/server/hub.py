@@ -262,7 +262,7 @@ class EventHub:
         A loop that is behind is not buried under more: what was handed over before has to have run.
         """
         before = self._handed_over
-        if before is not None and not before.wait(_TAKEN_SECONDS):  # guard: one at a time
+        if before is not None and not before.wait(_TAKEN_SECONDS):
             return False
         done = threading.Event()
 
@@ -312,7 +312,7 @@ class EventHub:
             await asyncio.shield(self._starting)
         except BaseException:
             if self._starting.done():
-                self._starting = None  # guard: the next client tries again
+                self._starting = None  # the next client tries again
             raise
 
     async def _start(self) -> None:
