@@ -157,7 +157,7 @@ class PageBench:
         headers = {"Authorization": f"Bearer {self.token}"}
         answer = httpx.request(method, f"{self.url}/api{path}", headers=headers, timeout=60, **more)
         assert answer.status_code < 400, answer.text
-        return answer.json()
+        return answer.json() if answer.content else None
 
     def plan(self, goal: str, **more: Any) -> str:
         """A plan for a goal; its id."""

@@ -63,6 +63,20 @@ def test_a_page_that_is_read_again_goes_on_where_it_was(bench: PageBench) -> Non
     assert f"after={last}" in _streams(visit)[-1]
 
 
+def test_who_is_logged_out_elsewhere_is_asked_to_log_in_and_is_live_again(bench: PageBench) -> None:
+    visit = bench.visit()
+    _live(visit, "/events")
+    logins = [one for one in bench.ask("GET", "/users/admin/tokens")["items"] if one["kind"] == "browser"]
+    for login in logins:
+        bench.ask("DELETE", f"/tokens/{login['id']}")
+    visit.page.get_by_role("button", name="Verify the log").click()
+    visit.page.get_by_label("Token").fill(bench.token)
+    visit.page.get_by_role("button", name="Log in").click()
+    visit.page.locator(".event-type").first.wait_for()
+    bench.ask("POST", "/projects", json={"name": "again", "description": ""})
+    expect(visit.page.get_by_role("cell", name="again", exact=True)).to_have_count(1)
+
+
 def test_two_browsers_see_the_same_board_while_plans_run(bench: PageBench) -> None:
     pages = [bench.visit().page, bench.visit().page]
     bench.plan(GOALS["catalogue"])

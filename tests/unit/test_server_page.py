@@ -147,6 +147,46 @@ def test_no_file_of_ours_fetches_anything_from_elsewhere_or_makes_code(path: Pat
     )
 
 
+_TEXTS = {
+    "text": ("ground", "surface", "raised", "sunken", "hover", "accent-soft"),
+    "text-soft": ("ground", "surface", "sunken", "hover"),
+    "text-faint": ("ground", "surface", "sunken"),
+    "accent": ("ground", "surface"),
+    "on-fill": ("fill",),
+    **{tone: (f"{tone}-soft", "surface") for tone in ("run", "need", "good", "bad", "done", "wait", "off")},
+}
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize(("text", "grounds"), _TEXTS.items(), ids=_TEXTS.keys())
+def test_every_text_can_be_read_on_its_ground(text: str, grounds: tuple[str, ...], theme: int) -> None:
+    colours = _colours(theme)
+    for ground in grounds:
+        assert _contrast(colours[text], colours[ground]) >= 4.5, f"{text} on {ground}"
+
+
+def _colours(theme: int) -> dict[str, str]:
+    """The design's colours by name, in the light theme or the dark one."""
+    css = (STATIC / "css" / "base.css").read_text()
+    pairs = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", css)
+    plain = re.findall(r"--([\w-]+): (#[0-9a-f]{6});", css)
+    return {name: both[theme] for name, *both in pairs} | dict(plain)
+
+
+def _contrast(one: str, other: str) -> float:
+    """As WCAG 2 computes it: 21 for black on white."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
 def test_the_page_is_in_the_wheel(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _BUILD, str(tmp_path)]
     built = subprocess.run(

@@ -5,6 +5,7 @@ import { onSignedOut, session } from "./api.js";
 import { ErrorBox, Loading, Toasts } from "./components.js";
 import { navigate, useLocation } from "./router.js";
 import { SessionContext } from "./session.js";
+import { wake } from "./stream.js";
 import { Shell } from "./shell.js";
 import { Board } from "./views/board.js";
 import { ContextExplorer } from "./views/context.js";
@@ -53,6 +54,7 @@ function App() {
     try {
       const found = tokenInAddress() ? await logInFromAddress() : await session();
       setWho({ state: "in", session: found });
+      wake();
     } catch (error) {
       setWho(error.status === 401 || error.status === 403 ? { state: "out", error } : { state: "lost", error });
     }
@@ -67,6 +69,7 @@ function App() {
   }
   const entered = (found) => {
     setWho({ state: "in", session: found });
+    wake();
     if (location.pathname === "/login") navigate("/", { replace: true });
   };
   if (who.state === "out" || path === "/login") return html`<${Login} onEntered=${entered} error=${who.error} />`;

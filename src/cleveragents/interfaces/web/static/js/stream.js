@@ -27,6 +27,7 @@ let channel = null;
 let leading = false;
 let connection = null;
 let failures = 0;
+let refused = false;
 let started = null;
 
 const events = new Sequence({
@@ -37,8 +38,21 @@ const events = new Sequence({
 
 /** Resolves once the position is known from which on nothing will be missed: read what is shown after that. */
 export function ready() {
-  started ??= start();
+  started ??= start().catch((error) => {
+    started = null;
+    setStatus("offline");
+    // Who is not logged in comes back through a view, which asks again.
+    if (error.status !== 401) setTimeout(() => ready().then(tellReset, () => {}), RETRY_MS.at(-1));
+    throw error;
+  });
   return started;
+}
+
+/** Goes on after somebody logged in: without anybody the server is not asked again and again. */
+export function wake() {
+  if (!leading || !refused) return;
+  refused = false;
+  connect();
 }
 
 /** Calls `handler(event)` for each event that `filter` lets through, and with {type: "reset"} after too long a gap,
@@ -91,13 +105,22 @@ function passer(filter) {
 
 function deliverEvent(event) {
   sessionStorage.setItem(KEY, String(event.position));
-  for (const entry of [...handlers]) {
-    if (entry.passes(event)) entry.handler(event);
-  }
+  tell(event, (entry) => entry.passes(event));
 }
 
 function tellReset() {
-  for (const entry of [...handlers]) entry.handler({ type: "reset" });
+  tell({ type: "reset" }, () => true);
+}
+
+/** What one view makes of an event must not keep it from the others, nor end the stream. */
+function tell(event, wanted) {
+  for (const entry of [...handlers]) {
+    try {
+      if (wanted(entry)) entry.handler(event);
+    } catch (error) {
+      console.error(error);
+    }
+  }
 }
 
 function setStatus(next) {
@@ -108,11 +131,11 @@ function setStatus(next) {
 }
 
 async function start() {
+  await settle();
   channel = new BroadcastChannel("cleveragents");
   channel.onmessage = ({ data }) => hear(data);
   addEventListener("pagehide", () => channel.postMessage({ kind: "wants", tab, plans: [] }));
-  addEventListener("online", () => leading && connect());
-  await settle();
+  addEventListener("online", () => leading && !refused && connect());
   channel.postMessage({ kind: "hello", tab });
   if (navigator.locks) {
     navigator.locks.request("cleveragents-stream", lead);
@@ -158,7 +181,11 @@ function connect() {
     },
     onEnd: (code) => {
       setStatus(failures ? "offline" : "connecting");
-      if (code === 401) tellSignedOut();
+      refused = code === 401;
+      if (refused) {
+        tellSignedOut();
+        return;
+      }
       const pause = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
       failures += 1;
       const mine = connection;
