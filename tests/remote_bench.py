@@ -56,6 +56,7 @@ class Machine:
         self.container = Container(machine_settings(directory, url), faults=faults)
         self.parts = BenchParts(self.container)
         self.strategies: dict[str, Strategy] = {}
+        self.claimed_jobs: list[AsyncJob] = []
 
     def plan(
         self, remote: Remote, *steps: StrategyStep, request: Mapping[str, Any] | None = None, **facts: Any
@@ -79,7 +80,9 @@ class Machine:
         owner = WorkerIdentity(self.container.home, "nowhere", 1, 1)
         job = jobs.claim(owner, [kind or kind_of_plan(plan.root)], now=now)
         assert job is not None
-        return AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, CancellationToken(), {})
+        claimed = AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, CancellationToken(), {})
+        self.claimed_jobs.append(claimed)
+        return claimed
 
     def apply_job(self, plan: Plan) -> AsyncJob:
         kind = f"apply:{plan.id}"

@@ -12,6 +12,7 @@ import pytest
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.domain.action import Setup
+from cleveragents.domain.job import JobState, Outcome
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.remote import RemoteAddress
 from cleveragents.errors import (
@@ -207,6 +208,37 @@ def test_another_machine_finds_out_whether_it_was_pushed(
     assert remote.commits_of(plan.id) == [remote.tip()]
     assert one.parts.applier.undecided() == set()
     assert one.parts.remotes.applier._remotes.engine.journal.open_entries() == []
+
+
+def test_what_nobody_has_a_job_for_any_more_is_settled_by_anybody(
+    remote: Remote, machines: Callable[..., Machine], other: Machine
+) -> None:
+    one = machines("one", faults=RaiseAt("apply.push.after", Died))
+    plan = done(one, remote)
+    finish(one, one.claimed_jobs[-1])
+    job = one.apply_job(plan)
+    with pytest.raises(Died):
+        one.apply(plan, job)
+    other.parts.apply.settle()
+    assert other.now(plan.id).standing == (Phase.APPLY, PlanState.PROCESSING)
+    finish(one, job)
+    other.parts.apply.settle()
+    assert other.now(plan.id).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def finish(machine: Machine, job: AsyncJob) -> None:
+    outcome = Outcome(JobState.FAILED, error="its worker died too often")
+    machine.container.jobs.finish(job.id, job.fence, outcome, now=machine.container.clock.now())
+
+
+def test_one_whose_apply_was_given_up_too_early_says_that_it_is_done(
+    remote: Remote, machines: Callable[..., Machine], other: Machine
+) -> None:
+    one = machines("one", faults=At("apply.push.before", lambda: other.parts.apply.taken_up(plan, None)))
+    plan = done(one, remote)
+    assert one.apply(plan).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
 
 
 @pytest.mark.parametrize("point", ["apply.push.before", "apply.push.after"])

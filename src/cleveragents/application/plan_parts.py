@@ -250,6 +250,7 @@ class PlanParts:
             self.directory_of,
             self._container.home,
             self.remotes.furnishing,
+            self.remotes.is_somebodys,
         )
 
     @property

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import Foundations, PlanParts
     from cleveragents.application.ports.checkpoints import Fence
     from cleveragents.application.ports.sandboxes import Sandbox
+    from cleveragents.domain.plan import Plan
     from cleveragents.infrastructure.apply.applier import TreeApplier
     from cleveragents.infrastructure.apply.journal import Entry
     from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.remote.sandboxes import RemoteSandboxes
 
 __all__ = ["RemoteParts"]
+
+_PAGE = 500
 
 
 class RemoteParts:
@@ -81,6 +84,19 @@ class RemoteParts:
 
         cache = SetupCache(self._container.state_directory / "setups")
         return Furnishing(self.sandboxes, cache, self._parts.commands)
+
+    def is_somebodys(self, plan: Plan) -> bool:
+        """Whether there is a job for the plan: its worker, wherever that is, finds out what is to be done."""
+        from cleveragents.domain.job import JobState
+
+        after: str | None = None
+        while page := self._container.jobs.list(
+            states=(JobState.QUEUED, JobState.RUNNING), limit=_PAGE, after=after
+        ):
+            if any(job.payload.get("plan_id") == plan.id for job in page):
+                return True
+            after = page[-1].id
+        return False
 
     def changesets(self, sandbox: Sandbox | None = None) -> KeepingChangesets:
         """Changesets that keep contents of plans on remotes, which are in that sandbox, or in the plan's."""

@@ -92,6 +92,7 @@ class PlanApply:
     directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
     home: str = ""
     furnish: Callable[[Setup, CheckGround], None] = lambda setup, ground: None
+    is_somebodys: Callable[[Plan], bool] = lambda plan: True
 
     def apply(
         self,
@@ -219,7 +220,8 @@ class PlanApply:
         if remote_of(plan.resource) is not None:
             under_way = plan.waiting_for
             begun_here = isinstance(under_way, Mapping) and under_way.get(_HOME) == self.home
-            if begun_here and not self.applier.is_busy_here(plan.resource):  # guard: another's may be alive
+            busy = self.applier.is_busy_here(plan.resource) if begun_here else self.is_somebodys(plan)
+            if not busy:  # guard: who applies it may be alive, on another machine, too
                 self.taken_up(plan, None)
             return
         if self.applier.is_busy(plan.resource):

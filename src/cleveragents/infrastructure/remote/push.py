@@ -65,10 +65,10 @@ class RemoteEngine:
         return None
 
     def record_landed(self, landed: Landed, fence: Fence | None) -> Applied:
-        """It is done, in our records, too. `StaleFence`."""
+        """It is done, in our records, too, whatever somebody believed of it meanwhile. `StaleFence`."""
         entry = landed.entry
         if not self.journal.end(entry, done=True, fence=fence):
-            # It counted as not done, before its push got through after all.
+            # It counted as not done before its push got through.
             entry = replace(entry, id=self.identifiers.new(), state=DONE)
             self.journal.record_empty(entry, fence)
         self.journal.close(entry)
@@ -183,10 +183,9 @@ class PushPreparation:
         if words:
             self._not_pushed(entry, new, words)
         # If this cannot be kept, whoever gets the job finds the commit in the branch.
-        engine.journal.end(entry, done=True, fence=self._fence)
+        applied = engine.record_landed(Landed(entry, new), self._fence)
         self._reach("done.after")
-        engine.journal.close(entry)
-        return Applied(entry.id, MappingProxyType(dict(self._merge.changes)), new)
+        return applied
 
     def _not_pushed(self, entry: Entry, new: str, words: str) -> None:
         """Returns if it was, and only the answer was lost. While the remote cannot be asked, the entry stays
