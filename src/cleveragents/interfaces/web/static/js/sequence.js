@@ -34,20 +34,35 @@ export class Sequence {
     if (this._reading) return;
     this._reading = true;
     try {
-      for (;;) {
-        const page = await this._read(this.last ?? 0);
-        for (const item of page) this._pass(item);
-        if (!page.length) break;
-      }
+      do {
+        await this._readOn();
+      } while (this._lacks());
     } catch (error) {
-      this._reading = false;
       // What cannot be read now is missing still: passing on what came after it would hide that.
       if (error.status === 0 || error.status >= 500) setTimeout(() => this.catchUp(), RETRY_MS);
       else this._waiting = [];
-      return;
+    } finally {
+      this._reading = false;
     }
-    this._reading = false;
-    for (const item of this._waiting.splice(0)) this._pass(item);
+  }
+
+  async _readOn() {
+    // What is there to be handed on now was there before this reading: a hole that stays is for ever.
+    const arrived = this._waiting.splice(0);
+    for (;;) {
+      const page = await this._read(this.last ?? 0);
+      if (!page.length) break;
+      for (const item of page) this._pass(item);
+    }
+    for (const item of arrived) this._pass(item);
+  }
+
+  /** Whether something that arrived meanwhile cannot be handed on yet; what can be is. */
+  _lacks() {
+    while (this._waiting.length && this._numberOf(this._waiting[0]) <= (this.last ?? 0) + 1) {
+      this._pass(this._waiting.shift());
+    }
+    return this._waiting.length > 0;
   }
 
   _pass(item) {

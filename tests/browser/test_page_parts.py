@@ -1,0 +1,90 @@
+"""The parts of the stream by themselves: whatever arrives in whatever order, each thing is handed on once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cleveragents.interfaces.web.files import page_files
+from tests.page_bench import PageBench
+
+MODULES = f"/static/{page_files().digest}/js"
+
+# A log that grows while tabs are told of it: late, twice, not at all, and while they read. Each schedule is
+# another seed; what is wrong comes back as text.
+SCHEDULES = """async ({modules, seeds}) => {
+  const {Sequence} = await import(`${modules}/sequence.js`);
+  const wrong = [];
+  for (let seed = 1; seed <= seeds; seed += 1) {
+    let state = seed * 2654435761 % 4294967296;
+    const random = (below) => {
+      state = (state * 1664525 + 1013904223) % 4294967296;
+      return Math.floor(state / 4294967296 * below);
+    };
+    const log = [];
+    const got = [];
+    let reads = 0;
+    const sequence = new Sequence({
+      first: 0,
+      numberOf: (item) => item.number,
+      deliver: (item) => got.push(item.number),
+      read: async (after) => {
+        reads += 1;
+        for (let turn = random(4); turn > 0; turn -= 1) await null;
+        return log.slice(after, after + 1 + random(5));
+      },
+    });
+    const told = [];
+    for (let step = 0; step < 60; step += 1) {
+      if (random(3)) {
+        log.push({number: log.length + 1});
+        if (random(4)) told.push(log.at(-1));
+      }
+      if (told.length && random(2)) sequence.offer(random(5) ? told.shift() : told[0]);
+      if (random(3) === 0) await null;
+      if (random(9) === 0 && log.length) sequence.offer(log[random(log.length)]);
+    }
+    log.push({number: log.length + 1});
+    sequence.offer(log.at(-1));
+    for (let turn = 0; turn < 4000 && got.length < log.length; turn += 1) await null;
+    const expected = log.map((item) => item.number).join();
+    if (got.join() !== expected) wrong.push(`seed ${seed}: ${got.join()}`);
+    if (!reads) wrong.push(`seed ${seed}: nothing was ever missing`);
+  }
+  return wrong;
+}"""
+
+FRAMES = """async ({modules, pieces}) => {
+  const {parser} = await import(`${modules}/sse.js`);
+  const frames = [];
+  const parse = parser((frame) => frames.push(frame));
+  for (const piece of pieces) parse(piece);
+  return frames;
+}"""
+
+TEXT = (
+    ': still here\n\nretry: 1000\nid: 7\n\nid: 8\nevent: plan.moved\ndata: {"a": 1}\n\n'
+    "event: output\r\ndata: one\r\ndata: two\r\n\r\ndata:bare\n\n"
+)
+EXPECTED = [
+    {"id": "8", "event": "plan.moved", "data": '{"a": 1}'},
+    {"id": None, "event": "output", "data": "one\ntwo"},
+    {"id": None, "event": "message", "data": "bare"},
+]
+
+
+def test_what_arrives_late_twice_or_never_is_handed_on_once_and_in_order(bench: PageBench) -> None:
+    page = bench.visit().page
+    wrong: list[str] = page.evaluate(SCHEDULES, {"modules": MODULES, "seeds": 300})
+    assert wrong == []
+
+
+def test_frames_are_the_same_wherever_the_connection_cuts_them(bench: PageBench) -> None:
+    page = bench.visit().page
+
+    def frames(pieces: list[str]) -> Any:
+        return page.evaluate(FRAMES, {"modules": MODULES, "pieces": pieces})
+
+    assert frames([TEXT]) == EXPECTED
+    assert frames(list(TEXT)) == EXPECTED
+    for place in range(0, len(TEXT), 7):
+        assert frames([TEXT[:place], TEXT[place:]]) == EXPECTED
