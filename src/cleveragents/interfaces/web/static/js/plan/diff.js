@@ -3,7 +3,7 @@
 // Keys: n and p go to the next and previous file, a accepts and x leaves out the one at hand, u and s switch
 // between one column and two. A verdict is the server's the moment it is given; the page only shows it.
 
-import { html, useRef, useState } from "../ui.js";
+import { html, useMemo, useRef, useState } from "../ui.js";
 import { Button, Empty, Loaded } from "../components.js";
 import { counted } from "../format.js";
 import { useKeys } from "../keys.js";
@@ -13,7 +13,7 @@ import { useRead } from "./load.js";
 import { Trouble } from "./parts.js";
 
 const KEY = "cleveragents.diff";
-const AT_ONCE = 3000;
+const AT_ONCE = 1500;
 
 export function Diff({ plan, rev, asking }) {
   const load = useRead(`/plans/${plan.id}/diff`, rev);
@@ -34,12 +34,12 @@ function filesOf(plan, diff) {
 }
 
 function Files({ plan, diff, asking }) {
-  const files = filesOf(plan, diff);
+  const files = useMemo(() => filesOf(plan, diff), [diff, (plan.left_out || []).join("\0")]);
   const [at, setAt] = useState(0);
   // What keys act on: who types quickly means the file they went to, whether or not it is drawn yet.
   const here = useRef(0);
   const [sides, setSides] = useState(localStorage.getItem(KEY) === "sides");
-  const far = beyond(files);
+  const far = useMemo(() => beyond(files), [files]);
   const place = Math.min(at, files.length - 1);
   const may = (plan.can || []).includes("review");
   const choose = (two) => {
@@ -54,6 +54,7 @@ function Files({ plan, diff, asking }) {
     const to = Math.max(0, Math.min(files.length - 1, next));
     here.current = to;
     setAt(to);
+    document.getElementById(`file-link-${to}`)?.scrollIntoView({ block: "nearest" });
     document.getElementById(`file-${to}`)?.scrollIntoView({ block: "start" });
   };
   const keys = {
@@ -118,7 +119,7 @@ function FileLink({ file, index, now, go }) {
     go(index);
   };
   return html`<li>
-    <button type="button" class=${file.out ? "p-file p-gone" : "p-file"} aria-current=${now ? "true" : undefined} onClick=${click}>
+    <button type="button" id=${`file-link-${index}`} class=${file.out ? "p-file p-gone" : "p-file"} aria-current=${now ? "true" : undefined} onClick=${click}>
       <span class="p-file-name" title=${file.path}><bdi>${file.path}</bdi></span>
       ${file.out
         ? html`<span class="p-muted">left out</span>`

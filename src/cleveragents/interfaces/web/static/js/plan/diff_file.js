@@ -15,6 +15,8 @@ export function FileDiff({ file, index, sides, may, judge, asking, folded, now }
   const long = folded || added + removed > MOST;
   const [open, setOpen] = useState(!long && !file.out);
   const word = CHANGES[file.change];
+  // The same element is not drawn again: going from file to file costs no line.
+  const body = useMemo(() => open && html`<${Body} ...${{ file, sides }} />`, [open, file, sides]);
   return html`<section id=${`file-${index}`} class=${`p-filediff ${file.out ? "p-filediff-out" : ""}`} data-now=${now ? "" : undefined} aria-label=${file.path}>
     <div class="p-filediff-head">
       <${Button} small kind="quiet" icon=${open ? "down" : "right"} label=${`${open ? "Fold" : "Unfold"} ${file.path}`}
@@ -31,7 +33,7 @@ export function FileDiff({ file, index, sides, may, judge, asking, folded, now }
           kind=${file.out ? "" : "quiet"} onClick=${() => judge(file, false)}>Leave out<//>
       </span>`}
     </div>
-    ${open && html`<${Body} ...${{ file, sides }} />`}
+    ${body}
     ${!open && long && html`<p class="p-filediff-note">${count(added + removed)} lines changed. <${Button} small onClick=${() => setOpen(true)}>Show them<//></p>`}
   </section>`;
 }
