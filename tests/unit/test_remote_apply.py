@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cleveragents.application.ports.checkpoints import Fence
-from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.application.ports.commands import CommandRunner
+from cleveragents.application.ports.plans import NewPlan
+from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.domain.action import Setup
 from cleveragents.domain.job import JobState, Outcome
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.remote import RemoteAddress
 from cleveragents.errors import (
+    ApplyBusy,
     ApplyConflict,
     ApplyRefused,
     CheckFailed,
@@ -499,3 +503,56 @@ def test_a_preparation_is_good_for_once(remote: Remote, one: Machine) -> None:
         assert (preparation.changes, preparation.landed) == ({}, False)
     with pytest.raises(ApplyRefused, match="prepare it again"):
         preparation.apply()
+
+
+def test_a_plan_on_a_directory_is_not_applied_by_a_push(remote: Remote, one: Machine) -> None:
+    plan = one.parts.lifecycle.create(NewPlan("a goal", "tests/steps", str(remote.clone)))
+    pushing = one.parts.remotes.applier._remotes
+    assert not pushing.is_busy_here(plan.resource)
+    with pytest.raises(ApplyRefused, match="is no remote"):
+        pushing._plan(plan.id)
+    assert one.parts.directory_of(plan) == remote.clone
+
+
+def test_one_who_waits_for_another_apply_is_told_once(remote: Remote, one: Machine) -> None:
+    plan = done(one, remote)
+    sandbox = one.parts.sandboxes.open(plan.id)
+    told: list[str] = []
+    applier = one.parts.applier
+    with applier.prepare(plan.id, sandbox, sandbox.base):
+        with (
+            pytest.raises(ApplyBusy),
+            applier.prepare(plan.id, sandbox, sandbox.base, waiting=told.append, timeout_seconds=0.05),
+        ):
+            pass
+        with pytest.raises(ApplyBusy), applier.prepare(plan.id, sandbox, sandbox.base, timeout_seconds=0.0):
+            pass
+    assert told == [f"another plan is being applied to {remote.address.shown}"]
+
+
+def test_what_keeps_no_trees_cannot_be_applied(remote: Remote, one: Machine) -> None:
+    plan = done(one, remote)
+
+    class Bare:
+        base = "0" * 40
+
+    with pytest.raises(TypeError, match="no store of trees"), one.parts.applier.prepare(plan.id, Bare(), ""):
+        pass
+
+
+def test_a_copy_is_set_up_once_from_what_is_kept_here(remote: Remote, one: Machine, other: Machine) -> None:
+    setup = Setup("mkdir -p kept && echo tools > kept/tools", paths=("kept",))
+    plan = done(one, remote, setup=setup, checks=(check("test -e kept/tools && ! grep -q wrong b.txt"),))
+    mine = other.plan(remote, write("c.txt", ""), setup=setup)
+    other.run(other.claimed(mine))  # so that it is in the cache
+    furnishing = replace(other.parts.remotes.furnishing, commands=no_commands)
+    apply = replace(other.parts.apply, furnish=furnishing)
+    remote.commit({"b.txt": "wrong\n"})
+    with pytest.raises(CheckFailed):
+        apply.apply(other.now(plan.id), CancellationToken())
+    remote.commit({"b.txt": "right\n"})
+    assert apply.apply(other.now(plan.id), CancellationToken())[0].standing == APPLIED
+
+
+def no_commands(resource: Path) -> CommandRunner:
+    raise AssertionError("it is kept, and need not be made")
