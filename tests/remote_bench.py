@@ -16,7 +16,7 @@ from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.application.services.plan_run import PlanRun, kind_of_plan
-from cleveragents.domain.job import NewJob, WorkerIdentity
+from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import Strategy, StrategyStep
@@ -24,6 +24,7 @@ from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
 from tests.plan_bench import BenchParts
 from tests.remotes import Remote
+from tests.tree_bench import name_of
 
 __all__ = ["At", "Machine", "machine", "machine_settings"]
 
@@ -72,7 +73,10 @@ class Machine:
         self.strategies.update(other.strategies)
 
     def handler(self) -> PlanRun:
-        return replace(self.parts.run(), make_strategy=lambda plan: self.strategies[plan.id])
+        known = self.strategies
+        return replace(
+            self.parts.run(), make_strategy=lambda plan: known.get(plan.id) or known[name_of(plan)]
+        )
 
     def claimed(self, plan: Plan, kind: str | None = None) -> AsyncJob:
         """The plan's job, as a worker here has it that took it from whoever had it."""
@@ -92,10 +96,21 @@ class Machine:
 
     def lose(self, job: AsyncJob) -> None:
         """Its worker is taken for dead: somebody else may have the job."""
-        from cleveragents.domain.job import JobState, Outcome
-
         outcome = Outcome(JobState.QUEUED)
         self.container.jobs.finish(job.id, job.fence, outcome, now=self.container.clock.now())
+
+    def take_turn(self, plan: Plan) -> bool:
+        """Runs a job of the plan's tree, if one is queued, to its end."""
+        jobs, now = self.container.jobs, self.container.clock.now()
+        owner = WorkerIdentity(self.container.home, "nowhere", 1, 1)
+        job = jobs.claim(owner, [kind_of_plan(plan.root)], now=now)
+        if job is None:
+            return False
+        self.handler()(
+            AsyncJob(job.id, job.kind, job.payload, job.attempt, job.fence, CancellationToken(), {})
+        )
+        jobs.finish(job.id, job.fence, Outcome(JobState.SUCCEEDED), now=self.container.clock.now())
+        return True
 
     def run(self, job: AsyncJob) -> Plan:
         self.handler()(job)

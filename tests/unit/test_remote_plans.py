@@ -12,10 +12,13 @@ import pytest
 from sqlalchemy import delete
 
 from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.sandboxes import SandboxRequest, StartTree
 from cleveragents.domain.action import Setup
+from cleveragents.domain.goals import GOALS_ACTION
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.remote import RemoteAddress
+from cleveragents.domain.strategy import Strategy, Task
 from cleveragents.domain.tool import CallState
 from cleveragents.errors import CleverAgentsError, SandboxMissing, SandboxRefused, StaleFence
 from cleveragents.infrastructure.persistence.service_tables import contents
@@ -367,3 +370,35 @@ def test_a_copy_that_became_the_plans_own_stays(remote: Remote, one: Machine, ot
     other.parts.sandboxes.open(plan.id, fence=job_of(other, plan))
     other.parts.sandboxes.remove_copy(other.parts.sandboxes.directory / plan.id)
     assert other.parts.sandboxes.open(plan.id).scan()
+
+
+def test_a_tree_of_plans_is_worked_on_by_whichever_machine_comes(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    tasks = (
+        Task("left", sub_plan=True),
+        Task("right", sub_plan=True),
+        Task("last", needs=(1,), sub_plan=True),
+    )
+    strategies = {
+        "whole": Strategy((), tasks=tasks, profile="full-auto"),
+        "left": Strategy((write("left.txt", "1\n"),), profile="full-auto"),
+        "right": Strategy((write("right.txt", "1\n"),), profile="full-auto"),
+        "last": Strategy((edit("left.txt", "1", "2"),), profile="full-auto"),
+    }
+    for each in (one, other):
+        each.strategies.update(strategies)
+    plan = one.parts.lifecycle.create(NewPlan("whole", GOALS_ACTION, remote.resource))
+    turns = [one, other]
+    for _ in range(30):
+        if one.now(plan.id).standing == DONE:
+            break
+        assert any(each.take_turn(plan) for each in turns)
+        turns.reverse()
+    assert one.now(plan.id).standing == DONE
+    tree = (plan, *one.parts.plans.children(plan.id))
+    rows = [one.parts.sandboxes.row(each.id) for each in tree]
+    assert {row.home for row in rows if row} == {one.container.home, other.container.home}
+    assert other.apply(plan).standing == APPLIED
+    assert (remote.text("left.txt"), remote.text("right.txt")) == ("2", "1")
+    assert len(remote.commits_of(plan.id)) == 1
