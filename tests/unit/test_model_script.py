@@ -116,7 +116,7 @@ def test_delays_are_slept(tmp_path: Path) -> None:
         ("rules:\n  - reply: {fault: {status: 200}}", "'status' should be greater than or equal to 400"),
         ("rules:\n  - reply:\n      calls:\n        - {}", "line 4: 'tool' is missing"),
         ("version: 2\nrules: []", "line 1: 'version' should be 1"),
-        ("facts: {}", "'rules' is missing"),
+        ("facts: {}", "it is no script"),
     ],
 )
 def test_a_script_that_is_wrong_says_where(text: str, problem: str) -> None:

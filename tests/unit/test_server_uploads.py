@@ -146,3 +146,38 @@ def test_a_plan_shows_no_file_but_those_it_changed(bench: ServerBench, path: str
     for name in ("../shop", "/etc", "-x", "shop/../.."):
         answer = bench.operator.post("/api/plans", json={"resource": name, "goal": "g"})
         assert answer.status_code in (404, 422)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "root:*:20228:hunter2:\n",
+        "hunter2: {a: 1}\n",
+        "a: *hunter2\n",
+        "b: !hunter2 c\n",
+        "rules of hunter2: no\n",
+    ],
+)
+def test_a_model_that_is_a_file_of_the_machine_tells_nothing_of_what_is_in_it(
+    bench: ServerBench, tmp_path: Path, content: str
+) -> None:
+    file = tmp_path / "shadow"
+    file.write_text(content)
+    body = {"resource": "shop", "goal": "x", "model": f"scripted/{file}"}
+    answer = bench.operator.post("/api/plans", json=body)
+    assert answer.status_code == 422, answer.text
+    assert "it is no script" in answer.json()["detail"]
+    assert "hunter2" not in answer.text
+
+
+def test_a_model_that_is_a_very_large_file_is_refused_without_being_read(
+    bench: ServerBench, tmp_path: Path
+) -> None:
+    file = tmp_path / "large"
+    file.write_text("rules: []\n")
+    with file.open("r+b") as opened:
+        opened.truncate(1 << 40)
+    body = {"resource": "shop", "goal": "x", "model": f"scripted/{file}"}
+    answer = bench.operator.post("/api/plans", json=body)
+    assert answer.status_code == 422, answer.text
+    assert "larger than" in answer.json()["detail"]

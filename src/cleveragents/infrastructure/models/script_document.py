@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["load_script", "read_script"]
 
+_RULES = b"rules"
+
 
 def load_script(path: Path) -> Script:
     """The script in a file; `ConfigurationError` says what is wrong with it."""
+    from cleveragents.infrastructure.yaml.document import SIZE_LIMIT_BYTES
+
     try:
-        content = path.read_bytes()
+        with path.open("rb") as opened:
+            content = opened.read(SIZE_LIMIT_BYTES + 1)  # guard: however large it is
     except OSError as error:
         raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from None
     return read_script(content, str(path))
@@ -34,16 +39,23 @@ def read_script(content: str | bytes, source: str) -> Script:
     from cleveragents.infrastructure.yaml.shape import plain
 
     raw = content.encode() if isinstance(content, str) else content
+    # Whoever names a model names a file: of one that is no script, nothing is quoted to them.
+    if _RULES not in raw:  # guard: not by what is wrong with its YAML
+        raise _no_script(source)
     kind = DocumentKind("script", "rules:", _refusal)
     document = read_yaml(raw, source, kind)
-    if not isinstance(document.data, Mapping):
-        raise ConfigurationError(source, "it is no script; a script begins with `rules:`")
+    if not isinstance(document.data, Mapping) or "rules" not in document.data:  # guard: not by its keys
+        raise _no_script(source)
     try:
         return Script.model_validate(plain(document.data))
     except ValidationError as error:
         problems = [_described(details) for details in error.errors(include_url=False)]
         lines = [f"line {document.line(place)}: {problem}" for place, problem in problems]
         raise ConfigurationError(source, "; ".join(lines)) from None
+
+
+def _no_script(source: str) -> ConfigurationError:
+    return ConfigurationError(source, "it is no script; a script begins with `rules:`")
 
 
 def _refusal(source: str, problems: tuple[str, ...]) -> ConfigurationError:
