@@ -71,13 +71,17 @@ function Apply({ plan, asking, shut, send, trouble }) {
   const failed = (plan.checks || []).filter((check) => check.required && check.verdict !== "passed");
   const body = message.trim() ? { commit: message.trim() } : {};
   const apply = () => send(body, "Applying it: the page shows when it is done");
-  return html`<${Frame} ...${{ name: "apply", asking, shut, trouble }} title="Apply the result" yes="Apply" icon="check" onYes=${apply}>
+  return html`<${Frame}
+    ...${{ name: "apply", asking, shut, trouble }}
+    title="Apply the result" yes="Apply" icon="check" onYes=${apply}
+  >
     <p>
       ${counted(plan.files_changed, "file")} ${plan.files_changed === 1 ? "is" : "are"} merged with what
       <code class="p-path"> ${plan.resource_name || plan.resource}</code> holds now: all of it, or nothing.
       ${left > 0 && html`<br />${counted(left, "file")} left out stay as they are.`}
     </p>
-    ${failed.length > 0 && html`<p class="p-warn">${failed.map((one) => one.name).join(", ")} did not pass; it is run again first.</p>`}
+    ${failed.length > 0 &&
+    html`<p class="p-warn">${failed.map((one) => one.name).join(", ")} did not pass; it is run again first.</p>`}
     <${TextField} label="Commit message" optional autofocus hint="Without one your files are changed, and nothing is committed."
       value=${message} onInput=${setMessage} maxlength="500" />
   <//>`;
@@ -86,7 +90,10 @@ function Apply({ plan, asking, shut, send, trouble }) {
 function Resume({ plan, asking, shut, send, trouble }) {
   const [model, setModel] = useState("");
   const go = () => send(model.trim() ? { model: model.trim() } : {}, "It goes on");
-  return html`<${Frame} ...${{ name: "resume", asking, shut, trouble }} title="Go on with it" yes="Resume" icon="play" onYes=${go}>
+  return html`<${Frame}
+    ...${{ name: "resume", asking, shut, trouble }}
+    title="Go on with it" yes="Resume" icon="play" onYes=${go}
+  >
     <p>It goes on where it stopped; what was done is not done again.</p>
     <${TextField} label="Another model" optional autofocus hint="PROVIDER/NAME, from now on; empty: the same as before."
       placeholder=${(plan.request || {}).model || ""} value=${model} onInput=${setModel} />
@@ -95,7 +102,10 @@ function Resume({ plan, asking, shut, send, trouble }) {
 
 function Undo({ plan, asking, shut, send, trouble }) {
   const undo = () => send({}, "Taking it out: the page shows when it is done");
-  return html`<${Frame} ...${{ name: "undo", asking, shut, trouble }} title="Take it out of your files again" yes="Undo" icon="undo" onYes=${undo}>
+  return html`<${Frame}
+    ...${{ name: "undo", asking, shut, trouble }}
+    title="Take it out of your files again" yes="Undo" icon="undo" onYes=${undo}
+  >
     <p>What this plan wrote is taken back; what you or other plans changed since stays. A commit that was made stays in
       the history: an undo adds, it never rewrites.</p>
   <//>`;
@@ -103,7 +113,10 @@ function Undo({ plan, asking, shut, send, trouble }) {
 
 function Reject({ asking, shut, send, trouble }) {
   const reject = () => send({}, "Rejected; your files were not touched");
-  return html`<${Frame} ...${{ name: "reject", asking, shut, trouble }} title="Reject the result" yes="Reject" kind="danger" icon="x" onYes=${reject}>
+  return html`<${Frame}
+    ...${{ name: "reject", asking, shut, trouble }}
+    title="Reject the result" yes="Reject" kind="danger" icon="x" onYes=${reject}
+  >
     <p>The result is not wanted: it can not be applied afterwards. Your files were not touched, and will not be.</p>
   <//>`;
 }
@@ -112,7 +125,10 @@ function Cancel({ plan, asking, shut, send, trouble }) {
   const [reason, setReason] = useState("");
   const parts = (plan.sub_plans || []).length;
   const cancel = () => send(reason.trim() ? { reason: reason.trim() } : {}, "Asked to stop");
-  return html`<${Frame} ...${{ name: "cancel", asking, shut, trouble }} title="Stop this plan" yes="Stop it" kind="danger" icon="stop" onYes=${cancel}>
+  return html`<${Frame}
+    ...${{ name: "cancel", asking, shut, trouble }}
+    title="Stop this plan" yes="Stop it" kind="danger" icon="stop" onYes=${cancel}
+  >
     <p>Every process of it is ended${parts ? `, those of its ${counted(parts, "sub-plan")} too` : ""}. It cannot be gone on
       with; your files stay as they are.</p>
     <${TextField} label="Reason" optional autofocus hint="Kept in the log." value=${reason} onInput=${setReason} maxlength="300" />
@@ -129,9 +145,15 @@ function Delete({ plan, asking, shut, trouble }) {
       navigate("/");
     }
   };
-  return html`<${Frame} ...${{ name: "delete", asking, shut, trouble }} title="Delete this plan" yes="Delete" kind="danger" icon="trash" onYes=${gone}>
+  return html`<${Frame}
+    ...${{ name: "delete", asking, shut, trouble }}
+    title="Delete this plan" yes="Delete" kind="danger" icon="trash" onYes=${gone}
+  >
     <p>Its sandbox, its records and its output are removed for good. ${plan.state === "applied" &&
     "It cannot be undone any more."}</p>
-    ${refused && html`<label class="p-check"><input type="checkbox" checked=${force} onChange=${() => setForce(!force)} />Delete it, whatever is lost with it</label>`}
+    ${refused &&
+    html`<label class="p-check">
+      <input type="checkbox" checked=${force} onChange=${() => setForce(!force)} />Delete it, whatever is lost with it
+    </label>`}
   <//>`;
 }

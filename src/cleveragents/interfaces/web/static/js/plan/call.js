@@ -33,7 +33,9 @@ function Whole({ plan, call, rollBack }) {
 
 // An object as a list of names and values; long texts as text.
 function Values({ value }) {
-  if (value === null || typeof value !== "object" || Array.isArray(value)) return html`<${Long} text=${spelled(value)} label="Value" />`;
+  if (value === null || typeof value !== "object" || Array.isArray(value)) {
+    return html`<${Long} text=${spelled(value)} label="Value" />`;
+  }
   const entries = Object.entries(value).filter(([, one]) => one !== null && one !== "");
   if (!entries.length) return html`<p class="p-muted">none</p>`;
   return html`<dl class="p-values">

@@ -32,7 +32,15 @@ function Check({ row }) {
       <code>${row.name}</code>
       ${row.command !== row.name && html`<span class="p-muted">${row.command}</span>`}
       <span class="p-muted">${row.required ? "has to pass" : "informational"}, ${clock(row.ended)}</span>
-      ${details && html`<${Button} small kind="quiet" icon=${open ? "down" : "right"} aria-expanded=${open ? "true" : "false"} onClick=${() => setOpen(!open)}>Details<//>`}
+      ${details &&
+      html`<${Button}
+        small
+        kind="quiet"
+        icon=${open ? "down" : "right"}
+        aria-expanded=${open ? "true" : "false"}
+        onClick=${() => setOpen(!open)}
+        >Details<//
+      >`}
     </div>
     ${open && details && html`<${Long} text=${details} label=${`What ${row.name} said`} />`}
   </li>`;
@@ -42,10 +50,14 @@ function Budget({ plan, rev, asking }) {
   const [raising, setRaising] = useState(false);
   const { data } = useRead(`/plans/${plan.id}/budget`, rev);
   const may = (plan.can || []).includes("budget");
-  const more = may && html`<${Button} small aria-expanded=${raising ? "true" : "false"} onClick=${() => setRaising(!raising)}>Raise …<//>`;
+  const expanded = raising ? "true" : "false";
+  const more =
+    may && html`<${Button} small aria-expanded=${expanded} onClick=${() => setRaising(!raising)}>Raise …<//>`;
   return html`<${Section} id="p-budget" title="Cost and budget" more=${more}>
     <${Bars} plan=${plan} budget=${data} />
-    ${raising && may && html`<${RaiseForm} ...${{ plan, budget: data, asking }} place="budget" onDone=${() => setRaising(false)} />`}
+    ${raising &&
+    may &&
+    html`<${RaiseForm} ...${{ plan, budget: data, asking }} place="budget" onDone=${() => setRaising(false)} />`}
     ${(plan.spending?.models || []).length > 0 &&
     html`<p class="p-muted">${count(plan.spending.model_calls)} model calls, to ${plan.spending.models.map(shortModel).join(", ")}</p>`}
   <//>`;

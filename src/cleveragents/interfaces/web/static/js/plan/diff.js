@@ -80,12 +80,26 @@ function Files({ plan, diff, asking }) {
           <${Button} small kind=${sides ? "quiet" : ""} aria-pressed=${sides ? "false" : "true"} onClick=${() => choose(false)}>Unified<//>
           <${Button} small kind=${sides ? "" : "quiet"} aria-pressed=${sides ? "true" : "false"} onClick=${() => choose(true)}>Side by side<//>
         </div>
-        <a class="button button-small" href=${`/api/plans/${plan.id}/diff?format=patch`} download=${`${plan.id}.patch`}>Patch</a>
-        <span class="p-keys p-muted" aria-hidden="true"><kbd>n</kbd> <kbd>p</kbd> file${may && html`, <kbd>a</kbd> accept, <kbd>x</kbd> leave out`}</span>
+        <a
+          class="button button-small"
+          href=${`/api/plans/${plan.id}/diff?format=patch`}
+          download=${`${plan.id}.patch`}
+          >Patch</a
+        >
+        <span class="p-keys p-muted" aria-hidden="true">
+          <kbd>n</kbd> <kbd>p</kbd> file${may && html`, <kbd>a</kbd> accept, <kbd>x</kbd> leave out`}
+        </span>
       </div>
       <${Trouble} problem=${asking.said.review} onClose=${() => asking.forget("review")} />
       ${diff.truncated && html`<p class="p-warn">There is more than is shown; the patch has all of it.</p>`}
-      ${files.map((file, index) => html`<${FileDiff} key=${file.path} ...${{ file, index, sides, may, judge, asking }} folded=${far.has(file)} now=${index === place} />`)}
+      ${files.map(
+        (file, index) => html`<${FileDiff}
+          key=${file.path}
+          ...${{ file, index, sides, may, judge, asking }}
+          folded=${far.has(file)}
+          now=${index === place}
+        />`,
+      )}
     </div>
   </div>`;
 }
@@ -119,11 +133,21 @@ function FileLink({ file, index, now, go }) {
     go(index);
   };
   return html`<li>
-    <button type="button" id=${`file-link-${index}`} class=${file.out ? "p-file p-gone" : "p-file"} aria-current=${now ? "true" : undefined} onClick=${click}>
+    <button
+      type="button"
+      id=${`file-link-${index}`}
+      class=${file.out ? "p-file p-gone" : "p-file"}
+      aria-current=${now ? "true" : undefined}
+      onClick=${click}
+    >
       <span class="p-file-name" title=${file.path}><bdi>${file.path}</bdi></span>
       ${file.out
         ? html`<span class="p-muted">left out</span>`
-        : html`<span class="p-counts">${file.binary ? "binary" : html`<span class="p-plus">+${added}</span> <span class="p-minus">−${removed}</span>`}</span>`}
+        : html`<span class="p-counts">
+            ${file.binary
+              ? "binary"
+              : html`<span class="p-plus">+${added}</span> <span class="p-minus">−${removed}</span>`}
+          </span>`}
     </button>
   </li>`;
 }

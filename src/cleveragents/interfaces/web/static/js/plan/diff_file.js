@@ -7,6 +7,7 @@ import { changedParts, countsOf, sideBySide } from "./diff_rows.js";
 import { Act } from "./parts.js";
 
 const MOST = 600;
+const TOO_LONG = "This file is too long to be shown whole; the patch has it.";
 const SIGNS = { add: "+", remove: "−", context: " " };
 const CHANGES = { created: "new", added: "new", deleted: "deleted", renamed: "renamed", mode: "mode" };
 
@@ -17,7 +18,12 @@ export function FileDiff({ file, index, sides, may, judge, asking, folded, now }
   const word = CHANGES[file.change];
   // The same element is not drawn again: going from file to file costs no line.
   const body = useMemo(() => open && html`<${Body} ...${{ file, sides }} />`, [open, file, sides]);
-  return html`<section id=${`file-${index}`} class=${`p-filediff ${file.out ? "p-filediff-out" : ""}`} data-now=${now ? "" : undefined} aria-label=${file.path}>
+  return html`<section
+    id=${`file-${index}`}
+    class=${`p-filediff ${file.out ? "p-filediff-out" : ""}`}
+    data-now=${now ? "" : undefined}
+    aria-label=${file.path}
+  >
     <div class="p-filediff-head">
       <${Button} small kind="quiet" icon=${open ? "down" : "right"} label=${`${open ? "Fold" : "Unfold"} ${file.path}`}
         aria-expanded=${open ? "true" : "false"} onClick=${() => setOpen(!open)} />
@@ -34,7 +40,11 @@ export function FileDiff({ file, index, sides, may, judge, asking, folded, now }
       </span>`}
     </div>
     ${body}
-    ${!open && long && html`<p class="p-filediff-note">${count(added + removed)} lines changed. <${Button} small onClick=${() => setOpen(true)}>Show them<//></p>`}
+    ${!open &&
+    long &&
+    html`<p class="p-filediff-note">
+      ${count(added + removed)} lines changed. <${Button} small onClick=${() => setOpen(true)}>Show them<//>
+    </p>`}
   </section>`;
 }
 
@@ -45,9 +55,8 @@ function Body({ file, sides }) {
   const [whole, setWhole] = useState(false);
   const hunks = file.hunks || [];
   const total = hunks.reduce((sum, hunk) => sum + hunk.lines.length, 0);
-  if (file.absent) return html`<p class="p-filediff-note">It is left out, so it is not part of the result. Accept it to see its lines again.</p>`;
-  if (file.binary) return html`<p class="p-filediff-note">A binary file; there are no lines to show.</p>`;
-  if (!total) return html`<p class="p-filediff-note">${file.note || "No line is changed: only its mode, or it is empty."}</p>`;
+  const instead = insteadOfLines(file, total);
+  if (instead) return html`<p class="p-filediff-note">${instead}</p>`;
   let left = whole ? Infinity : MOST;
   const shown = [];
   for (const hunk of hunks) {
@@ -60,15 +69,30 @@ function Body({ file, sides }) {
         <tbody>${shown.map((hunk, place) => html`<${Hunk} key=${place} ...${{ hunk, sides }} />`)}</tbody>
       </table>
     </div>
-    ${!whole && total > MOST && html`<p class="p-filediff-note">${count(total - MOST)} more lines. <${Button} small onClick=${() => setWhole(true)}>Show all<//></p>`}
-    ${file.truncated && html`<p class="p-filediff-note">The rest of this file is too long to show here; the patch has it.</p>`}`;
+    ${!whole &&
+    total > MOST &&
+    html`<p class="p-filediff-note">
+      ${count(total - MOST)} more lines. <${Button} small onClick=${() => setWhole(true)}>Show all<//>
+    </p>`}
+    ${file.truncated && html`<p class="p-filediff-note">${TOO_LONG}</p>`}`;
+}
+
+// What is said of a file that has no lines to show; null of others.
+function insteadOfLines(file, total) {
+  if (file.absent) return "It is left out, so it is not part of the result. Accept it to see its lines again.";
+  if (file.binary) return "A binary file; there are no lines to show.";
+  if (!total && file.truncated) return TOO_LONG;
+  return total ? null : "No line is changed: only its mode, or it is empty.";
 }
 
 function Hunk({ hunk, sides }) {
   const parts = useMemo(() => changedParts(hunk.lines), [hunk.lines]);
   const header = hunk.header || `@@ −${hunk.old_start ?? ""} +${hunk.new_start ?? ""} @@`;
   const head = html`<tr class="p-hunk"><td colspan=${sides ? 4 : 3}>${header}</td></tr>`;
-  if (!sides) return html`${head}${hunk.lines.map((line, place) => html`<${One} key=${place} line=${line} parts=${parts.get(line)} />`)}`;
+  if (!sides) {
+    const rows = hunk.lines.map((line, place) => html`<${One} key=${place} line=${line} parts=${parts.get(line)} />`);
+    return html`${head}${rows}`;
+  }
   return html`${head}${sideBySide(hunk.lines).map(
     ({ left, right }, place) => html`<tr key=${place} class="p-pair">
       <${Half} line=${left} number=${left && left.old} parts=${parts.get(left)} />

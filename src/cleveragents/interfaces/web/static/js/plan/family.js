@@ -23,12 +23,13 @@ export function Family({ plan }) {
   if (!rows.length && !conflicts.length) {
     return html`<${Empty} title="No sub-plans" icon="branch">A plan is split where its strategist finds parts that can be done apart.<//>`;
   }
+  const progress = html`<${Progress} done=${plan.sub_plans_done || 0} of=${rows.length} what="sub-plan" />`;
   return html`<div>
     ${conflicts.length > 0 &&
     html`<${Section} id="p-conflicts" title="What they disagree about">
       <${ConflictRows} plan=${plan} />
     <//>`}
-    <${Section} id="p-sub-plans" title="Sub-plans" more=${html`<${Progress} done=${plan.sub_plans_done || 0} of=${rows.length} what="sub-plan" />`}>
+    <${Section} id="p-sub-plans" title="Sub-plans" more=${progress}>
       <ul class="p-plain p-family">${rows.map((row) => html`<${Part} key=${row.part || row.id} row=${row} />`)}</ul>
     <//>
     ${(plan.parts_left_out || []).length > 0 &&
@@ -58,7 +59,10 @@ export function ConflictRows({ plan, asking, place }) {
       (one) => html`<li key=${`${one.path}/${one.sub_plan}`} class="p-conflict">
         <div>
           <code class="p-path">${one.path}</code>
-          <span class="p-muted"> ${KINDS[one.kind] || one.kind}; the other side is <${Link} to=${`/plans/${one.sub_plan}`}><${Id} id=${one.sub_plan} /><//></span>
+          <span class="p-muted">
+            ${" "}${KINDS[one.kind] || one.kind}; the other side is${" "}
+            <${Link} to=${`/plans/${one.sub_plan}`}><${Id} id=${one.sub_plan} /><//>
+          </span>
         </div>
         ${may &&
         html`<div class="p-row" role="group" aria-label=${`Whose ${one.path}`}>

@@ -49,7 +49,9 @@ function One({ graph, lit }) {
     <div class="p-section-head">
       <h2>${graph.actor}</h2>
       ${graph.role && html`<span class="p-muted">${graph.role}</span>`}
-      <span role="status">${atWork.length > 0 && html`<${Badge} tone="run">${atWork.map((node) => node.name).join(", ")} at work<//>`}</span>
+      <span role="status">
+        ${atWork.length > 0 && html`<${Badge} tone="run">${atWork.map((node) => node.name).join(", ")} at work<//>`}
+      </span>
     </div>
     ${graph.problem && html`<p class="p-warn">${graph.problem}</p>`}
     <div class="p-graph-frame" tabindex="0" role="group" aria-label="Drawing of the graph">
@@ -59,7 +61,7 @@ function One({ graph, lit }) {
             <path d="M0 0.5 8 4 0 7.5z" class="p-arrow" />
           </marker>
         </defs>
-        ${edges.map((edge, place) => html`<path key=${place} class=${edge.back ? "p-edge p-edge-back" : "p-edge"} d=${edge.path} marker-end="url(#p-arrow)"><title>${edge.when || ""}</title></path>`)}
+        ${edges.map((edge, place) => html`<${Edge} key=${place} edge=${edge} />`)}
         ${nodes.map((node) => html`<${Node} key=${node.name} node=${node} lit=${isLit(node)} />`)}
       </svg>
     </div>
@@ -67,11 +69,23 @@ function One({ graph, lit }) {
       ${nodes.map(
         (node) => html`<li key=${node.name}>
           ${node.name}${node.type ? ` (${node.type})` : ""}${isLit(node) ? ", at work" : ""}: leads to
-          ${" "}${edges.filter((edge) => edge.from === node.name).map((edge) => (edge.when ? `${edge.to} if ${edge.when}` : edge.to)).join(", ") || "nothing"}
+          ${" "}${led(edges, node)}
         </li>`,
       )}
     </ul>
   </section>`;
+}
+
+// Where a node leads to, in words.
+function led(edges, node) {
+  const ways = edges.filter((edge) => edge.from === node.name);
+  return ways.map((edge) => (edge.when ? `${edge.to} if ${edge.when}` : edge.to)).join(", ") || "nothing";
+}
+
+function Edge({ edge }) {
+  return html`<path class=${edge.back ? "p-edge p-edge-back" : "p-edge"} d=${edge.path} marker-end="url(#p-arrow)">
+    <title>${edge.when || ""}</title>
+  </path>`;
 }
 
 function Node({ node, lit }) {

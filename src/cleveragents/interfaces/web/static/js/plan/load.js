@@ -35,7 +35,10 @@ export function usePlan(id) {
   // any more; they are looked for among the latest. Of each all is read: half of it would say that it goes on.
   const readJobs = () =>
     get("/events", { type: "job.claimed", limit: 500 }).then(
-      ({ items }) => new Set(items.filter((event) => concerns(event, id, null)).map((event) => event.subject)).forEach(readEvents),
+      ({ items }) => {
+        const mine = items.filter((event) => concerns(event, id, null)).map((event) => event.subject);
+        new Set(mine).forEach((subject) => readEvents(subject));
+      },
       () => {},
     );
 

@@ -70,14 +70,21 @@ export function Output({ plan, lines }) {
         onInput=${(event) => setWanted(event.target.value)} />
       <span class="p-muted" role="status">${wanted ? counted(found.length, "line") : ""}</span>
       <label class="p-check"><input type="checkbox" checked=${follow} onChange=${() => setFollow(!follow)} />Follow</label>
-      <${Button} small icon="copy" onClick=${() => navigator.clipboard?.writeText(found.map((line) => line.text).join("\n"))}>Copy<//>
+      <${Button} small icon="copy" onClick=${() => copied(found)}>Copy<//>
     </div>
     <div class="p-lines" ref=${box} onScroll=${onScroll} tabindex="0" role="log" aria-live="off" aria-label="Output">
-      ${hidden > 0 && html`<div class="p-line-hidden">${count(hidden)} earlier lines are not shown${wanted ? "" : "; search finds them while they are kept"}</div>`}
-      ${drawn.map((line) => html`<div key=${line.key} class=${`p-line p-line-${line.kind}`}>${marked(line.text, wanted)}</div>`)}
+      ${hidden > 0 &&
+      html`<div class="p-line-hidden">
+        ${count(hidden)} earlier lines are not shown${wanted ? "" : "; search finds them while they are kept"}
+      </div>`}
+      ${drawn.map(
+        (line) => html`<div key=${line.key} class=${`p-line p-line-${line.kind}`}>${marked(line.text, wanted)}</div>`,
+      )}
     </div>
   </div>`;
 }
+
+const copied = (lines) => navigator.clipboard?.writeText(lines.map((line) => line.text).join("\n"));
 
 const contains = (text, wanted) => text.toLowerCase().includes(wanted.toLowerCase());
 

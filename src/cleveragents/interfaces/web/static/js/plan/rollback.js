@@ -9,6 +9,7 @@ import { Act, Trouble } from "./parts.js";
 export function RollbackDialog({ plan, call, asking, close }) {
   const lost = (plan.calls || []).filter((one) => one.number >= call.number && one.state !== "reverted");
   const changing = lost.filter((one) => one.changed > 0);
+  const changed = changing.length ? `of which ${changing.length} changed files` : "none of which changed a file";
   const [sure, setSure] = useState(false);
   const shut = () => {
     asking.forget("rollback");
@@ -22,10 +23,12 @@ export function RollbackDialog({ plan, call, asking, close }) {
   return html`<${Dialog} title=${`Roll back to checkpoint ${call.number}`} onClose=${shut}>
     <div class="p-dialog">
       <p>The plan's sandbox is set back to before call ${call.number} (${call.tool}). Your own files are not touched.</p>
-      <p><strong>Lost:</strong> ${counted(lost.length, "call")}${changing.length ? `, of which ${changing.length} changed files` : ", none of which changed a file"}.</p>
+      <p><strong>Lost:</strong> ${counted(lost.length, "call")}, ${changed}.</p>
       ${changing.length > 0 &&
       html`<ul class="p-plain p-lost">
-        ${changing.slice(0, 8).map((one) => html`<li key=${one.number}><code>${one.number} ${one.tool}</code> ${one.what.slice(0, 100)}</li>`)}
+        ${changing
+          .slice(0, 8)
+          .map((one) => html`<li key=${one.number}><code>${one.number} ${one.tool}</code> ${one.what.slice(0, 100)}</li>`)}
         ${changing.length > 8 && html`<li>… and ${changing.length - 8} more</li>`}
       </ul>`}
       <label class="p-check"><input type="checkbox" checked=${sure} onChange=${() => setSure(!sure)} />I know that this is lost</label>

@@ -35,7 +35,9 @@ export const PHASES = ["strategize", "execute", "apply"];
 // The badge of a plan: one or two words, and a tone. A plan that is being stopped is never called stopped.
 export function standing(plan, stopping, deed = null) {
   if (stopping) return ["Stopping…", "need"];
-  if (deed && !DEEDS_OVER.includes(deed.state) && DEEDS_FROM[deed.what].includes(plan.state)) return [deed.what === "undo" ? "Undoing…" : "Applying…", "run"];
+  if (deed && !DEEDS_OVER.includes(deed.state) && DEEDS_FROM[deed.what].includes(plan.state)) {
+    return [deed.what === "undo" ? "Undoing…" : "Applying…", "run"];
+  }
   if (plan.waiting_for?.for === "sub-plans" && !plan.needs) return ["Sub-plans at work", "run"];
   if (plan.needs && plan.needs !== "error" && NEEDS_WORDS[plan.needs] && plan.state !== "constrained") {
     return [NEEDS_WORDS[plan.needs], plan.needs === "review" ? "good" : "need"];
