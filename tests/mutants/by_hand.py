@@ -16,6 +16,14 @@ _USER_GIT = "infrastructure/apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
+    ("infrastructure/remote/mirror.py", "over what somebody else has pushed"): (
+        'f"--force-with-lease={ref}:{expected}"',
+        '"--force"',
+    ),
+    ("infrastructure/sandbox/sandbox_rows.py", "another machine has registered since"): (
+        "sandboxes.c.home.is_not_distinct_from(row.home)",
+        "sandboxes.c.plan_id == row.plan_id",
+    ),
     ("infrastructure/tools/agent.py", "an author says, not a model"): ("return ()", "return (AGENT_TOOL,)"),
     ("application/services/model_calls.py", "given after the cancel"): (
         "reservation, _ = await reserving",
@@ -143,7 +151,10 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "on_output, mask)",
         "on_output)",
     ),
-    ("application/services/plan_deciding.py", "less than was asked for"): ("wanted and not without", "wanted"),
+    ("application/services/plan_deciding.py", "less than was asked for"): (
+        "wanted and not without",
+        "wanted",
+    ),
     ("application/services/working_directory.py", "no link leads out"): (
         "_DIRECTORY,",
         "_DIRECTORY & ~os.O_NOFOLLOW,",

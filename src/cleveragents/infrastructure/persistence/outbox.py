@@ -53,7 +53,7 @@ def leave_in_outbox(connection: Connection, batch: Sequence[PreparedEvent]) -> N
     new = {event.event_id: event._asdict() for event in batch}
     known = select(outbox.c.event_id).where(outbox.c.event_id.in_(list(new)))
     for event_id in connection.execute(known).scalars().all():
-        del new[event_id]  # guard: a batch is left again when nobody knows whether it was
+        new.pop(event_id)  # guard: a batch is left again when nobody knows whether it was
     if new:
         prepared(_INSERT, connection.dialect.name).run_each(connection, list(new.values()))
 
