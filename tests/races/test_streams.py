@@ -514,3 +514,36 @@ def test_a_follower_whose_loop_is_gone_ends_by_itself() -> None:
             thread.join(30)
     assert hubs[0].closed
     assert log.listeners == []
+
+
+class Interrupted(MemoryLog):
+    """While the last number of a plan is looked up, something else happens on the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.loop = loop
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def last_output(self, plan_id: str) -> int:
+        done = threading.Event()
+        self.loop.call_soon_threadsafe(lambda: (self.meanwhile(), done.set()))
+        assert done.wait(30)
+        return super().last_output(plan_id)
+
+
+def test_who_parts_while_another_joins_takes_nothing_from_what_that_one_watches() -> None:
+    async def scenario() -> None:
+        log = Interrupted(asyncio.get_running_loop())
+        ours = Ours(log)
+        other, _ = await ours.hub.join(0, {"Q": 0})
+        log.meanwhile = lambda: ours.hub.part(other)
+        connection, reader = Connection(ours(0, P=0, Q=0)), Reader(0)
+        await connection.read()
+        log.print("Q", 2)
+        log.append()
+        assert await read_output(connection, reader, "Q-2") == ["Q-1", "Q-2"]
+        await connection.cut()
+        assert ours.hub._printed == {}
+        await ours.close()
+
+    run(scenario)

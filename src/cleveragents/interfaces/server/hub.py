@@ -171,14 +171,19 @@ class EventHub:
             raise Closed("the server")
         await self._started()
         end = await run_in_threadpool(self._source.end)
-        for plan_id in outputs:
-            if plan_id not in self._printed:
-                last = await run_in_threadpool(self._source.last_output, plan_id)
-                self._printed.setdefault(plan_id, OutputRing(last, most_pieces=_PIECES))
+        lasts = {
+            plan_id: await run_in_threadpool(self._source.last_output, plan_id)
+            for plan_id in outputs
+            if plan_id not in self._printed
+        }
         astray = after is not None and after > end
         cursor = end if after is None or astray else after
         client = StreamClient(self, cursor, dict(outputs), sent_at=self.now())
+        # With nothing waited for in between: who parts takes away what no client is known to watch.
         self._clients.add(client)
+        for plan_id in outputs:
+            if plan_id not in self._printed:
+                self._printed[plan_id] = OutputRing(lasts.get(plan_id, 0), most_pieces=_PIECES)
         self._watch()
         self._tick()
         assert self._follower is not None
