@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import structlog
-
 from cleveragents.application.ports.applies import Applier, FileConflict, Preparation, Recovered
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.sandboxes import Sandbox
@@ -124,6 +122,8 @@ class RemoteApplier:
         try:
             done = self._decided(entry, None)
         except CleverAgentsError as error:
+            import structlog
+
             log = structlog.get_logger()
             log.warning("apply.recovery_failed", plan_id=entry.plan_id, apply_id=entry.id, error=str(error))
             return []

@@ -19,7 +19,6 @@ from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.application.services.plan_history import RETRY, PlanHistory, bring_to
-from cleveragents.application.services.plan_run import start_of
 from cleveragents.domain.file_state import GITLINK, differences_of
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Plan
@@ -152,6 +151,8 @@ class RemoteSandboxes(SandboxRegistry):
 
     def _made(self, row: SandboxRow, place: SandboxPlace, fence: Fence | None) -> Sandbox:
         """The sandbox as it was when the plan began. The caller holds its place."""
+        from cleveragents.application.services.plan_run import start_of  # much, for who only looks
+
         plan = self._take_over.plan(row.plan_id)
         resource = self._take_over.directories.of_plan(plan)
         request = SandboxRequest(
