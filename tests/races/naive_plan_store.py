@@ -83,7 +83,9 @@ class LookThenWriteCallStore(SqlCallStore):
         kind = EventType.TOOL_CALL_STARTED if state is CallState.STARTED else EventType.TOOL_CALL_ENDED
         return self._keep(_row_of(call), kind, replace(call, state=state))
 
-    def answer(self, plan_id: str, number: int, approval: str, *, now: datetime) -> ToolCall:
+    def answer(
+        self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
+    ) -> ToolCall:
         call = self.of_plan(plan_id)[number - 1]
         if call.state is not CallState.ASKED or call.approval is not None:
             raise PlanError(plan_id, f"call {number} waits for no answer")

@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from cleveragents.application.ports.plans import NewPlan
+from cleveragents.application.worker_parts import WorkerParts
 from cleveragents.domain.budget import Limits, Spend
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import PlanState
@@ -80,6 +81,14 @@ def test_of_two_that_decide_at_once_one_is_told_that_it_was_slower(
     assert server.rested(plan)["state"] == wanted
 
 
+def test_the_log_says_who_gave_leave(server: PlanServer) -> None:
+    plan = server.asking("two")
+    server.post(f"/plans/{plan['id']}/deny", {"call": 1})
+    server.rested(plan)
+    (given,) = server.get("/events", type="approval.given", subject=plan["id"], after=0)["items"]
+    assert (given["facts"]["approval"], given["facts"]["by"]) == ("denied", "operator")
+
+
 def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
     plan = server.rested(server.command("echo once > once.txt", apply="review"))
     where = f"/plans/{plan['id']}/apply"
@@ -91,6 +100,19 @@ def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
     assert server.done(job)["state"] == "succeeded"
     again = server.post(where, status=409)
     assert "applied already" in again["detail"]
+
+
+def test_what_was_asked_for_is_not_offered_again_before_a_worker_begins(idle: PlanServer) -> None:
+    container = idle.bench.container
+    with WorkerParts(container).start(name="one plan", concurrency=1):
+        plan = idle.rested(idle.command("echo later > later.txt", apply="review"))
+    where = f"/plans/{plan['id']}"
+    assert "apply" in plan["can"]
+    job = idle.post(f"{where}/apply", status=202)
+    assert "apply" not in idle.get(where)["can"]
+    assert "already" in idle.post(f"{where}/apply", status=409)["detail"]
+    idle.post(f"/jobs/{job['id']}/cancel")
+    assert "apply" in idle.get(where)["can"]
 
 
 def test_a_plan_that_runs_is_stopped_and_a_second_cancel_says_so(server: PlanServer) -> None:

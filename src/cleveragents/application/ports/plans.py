@@ -142,8 +142,11 @@ class CallStore(Protocol):
         """The call in its new state, provided it still is in the one it was read in; else `StalePlan`."""
         ...
 
-    def answer(self, plan_id: str, number: int, approval: str, *, now: datetime) -> ToolCall:
-        """`granted` or `denied`, for a call that asked; the first answer stays."""
+    def answer(
+        self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
+    ) -> ToolCall:
+        """`granted` or `denied`, for a call that asked; the first answer stays. The event says who gave it,
+        if that is known."""
         ...
 
     def of_plan(self, plan_id: str) -> Sequence[ToolCall]:

@@ -129,9 +129,9 @@ class PlanLifecycle:
                 return call
         return None
 
-    def answer(self, plan: Plan, granted: bool, number: int | None = None) -> Plan:
-        """Gives or refuses leave to the call that asks, and queues the plan to go on. `PlanError`, also when
-        that is not the call of the number;
+    def answer(self, plan: Plan, granted: bool, number: int | None = None, *, by: str | None = None) -> Plan:
+        """Gives or refuses leave to the call that asks, and queues the plan to go on; the log says that it
+        was given `by` somebody. `PlanError`, also when that is not the call of the number;
         `NeedsHuman` when files in its sandbox were edited by hand and not taken in."""
         plan = self.plans.get(plan.id)
         call = self.asking(plan) if plan.state is PlanState.WAITING else None
@@ -140,7 +140,8 @@ class PlanLifecycle:
         if number not in (None, call.number):  # guard: an answer is to what was seen
             raise PlanError(plan.id, f"call {number} does not wait for an answer; call {call.number} does")
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
-        self.calls.answer(plan.id, call.number, "granted" if granted else "denied", now=self.clock.now())
+        verdict = "granted" if granted else "denied"
+        self.calls.answer(plan.id, call.number, verdict, now=self.clock.now(), by=by)
         return self.queue(plan)
 
     def reply(self, plan: Plan, text: str) -> Plan:

@@ -147,7 +147,9 @@ class SqlCallStore:
 
         return self._database.write(unit)
 
-    def answer(self, plan_id: str, number: int, approval: str, *, now: datetime) -> ToolCall:
+    def answer(
+        self, plan_id: str, number: int, approval: str, *, now: datetime, by: str | None = None
+    ) -> ToolCall:
         if approval not in _ANSWERS:
             raise InvalidPayload("an answer", f"{approval!r} is neither granted nor denied")
 
@@ -158,7 +160,8 @@ class SqlCallStore:
                 raise PlanError(plan_id, f"call {number} waits for no answer; nothing was changed")
             answered = replace(call, approval=approval)
             connection.execute(_of_number(plan_id, number).values(approval=approval))
-            append_to_outbox(connection, self._event(EventType.APPROVAL_GIVEN, answered, now))
+            who: dict[str, JsonValue] = {} if by is None else {"by": by}
+            append_to_outbox(connection, self._event(EventType.APPROVAL_GIVEN, answered, now, who))
             return answered
 
         return self._database.write(unit)
@@ -179,12 +182,14 @@ class SqlCallStore:
             found = _run(connection, _OF_STEP, {"plan": plan_id, "name": step})
             return [call_of(row) for row in found.mappings()]
 
-    def _event(self, kind: EventType, call: ToolCall, now: datetime) -> DomainEvent:
+    def _event(
+        self, kind: EventType, call: ToolCall, now: datetime, more: Mapping[str, JsonValue] | None = None
+    ) -> DomainEvent:
         # Neither arguments nor results: they may hold anything, and the log keeps it for good.
         facts: dict[str, JsonValue] = {"number": call.number, "tool": call.tool, "state": call.state.value}
         if call.approval is not None:
             facts["approval"] = call.approval
-        return DomainEvent(kind, call.plan_id, self._identifiers.new(), now, facts)
+        return DomainEvent(kind, call.plan_id, self._identifiers.new(), now, {**facts, **(more or {})})
 
 
 class SqlCheckStore:

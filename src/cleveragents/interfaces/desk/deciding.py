@@ -25,8 +25,14 @@ __all__ = ["answered_call", "ensure_decidable", "ensure_shared", "rejected", "re
 
 
 def answered_call(
-    parts: PlanParts, plan_id: str, number: int | None, *, granted: bool, shared: bool = False
-) -> tuple[Plan, ToolCall | None]:
+    parts: PlanParts,
+    plan_id: str,
+    number: int | None,
+    *,
+    granted: bool,
+    shared: bool = False,
+    by: str | None = None,
+) -> tuple[Plan, ToolCall]:
     """The plan, queued with the answer to the call that asks and to no other; and that call. With `number`,
     only if that is the call; if `shared`, only if workers go on with it. `PlanError`, `NeedsHuman`,
     `StalePlan`."""
@@ -36,9 +42,10 @@ def answered_call(
     if plan.state is PlanState.WAITING:
         ensure_reachable(parts, plan)
     call = parts.lifecycle.asking(plan)
-    if call is not None and number is None:
-        number = call.number
-    return parts.lifecycle.answer(plan, granted, number), call
+    if call is None:  # guard: what asks only now was seen by nobody
+        raise PlanError(plan.id, "nothing in it waits for an answer")
+    number = call.number if number is None else number
+    return parts.lifecycle.answer(plan, granted, number, by=by), call
 
 
 def replied(parts: PlanParts, plan_id: str, text: str) -> Plan:

@@ -31,6 +31,9 @@ NEEDS = ("approval", "question", "budget", "conflict", "error", "review")
 """What a plan may need, the most urgent first."""
 
 _ASKED = {"leave": "approval", "question": "question", "budget": "budget", CONFLICT: "conflict"}
+_JOBS = {"apply", "undo"}
+_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
+_PAGE = 1000
 _APPLIED_AGAIN = (PlanState.CONSTRAINED, PlanState.ERRORED)
 
 
@@ -64,6 +67,9 @@ def can_of(parts: PlanParts, plan: Plan) -> list[str]:
         found |= _steps_of_resting(parts, plan)
     if plan.state is PlanState.APPLIED and plan.parent_id is None and is_kept(parts, plan):
         found.add("undo")
+    for done_by_a_job in _JOBS & found:
+        if _is_asked_for(parts, f"{done_by_a_job}:{plan.id}"):
+            found.remove(done_by_a_job)
     if _is_correctable(parts, plan):
         found.add("correct")
     if not plan.state.running and plan.parent_id is None and not works_below(parts, plan):
@@ -131,6 +137,16 @@ def _is_correctable(parts: PlanParts, plan: Plan) -> bool:
     except PlanError:
         return False
     return bool(parts.thinking.decisions.of_plan(plan.id))
+
+
+def _is_asked_for(parts: PlanParts, kind: str) -> bool:
+    """Whether a job is to do it already, though none may have begun."""
+    after: str | None = None
+    while page := parts.lifecycle.jobs.list(states=_UNFINISHED, limit=_PAGE, after=after):
+        if any(job.kind == kind for job in page):
+            return True
+        after = page[-1].id
+    return False
 
 
 def _may_apply(plan: Plan) -> bool:

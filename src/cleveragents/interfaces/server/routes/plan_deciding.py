@@ -9,6 +9,7 @@ from pydantic import Field
 
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Plan
+from cleveragents.domain.user import User
 from cleveragents.interfaces.desk import deciding, ending
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.applying import apply_later, undo_later
@@ -103,14 +104,14 @@ def resume_plan(plan_id: PlanId, here: Here, who: Operator, body: Resuming | Non
 @router.post("/plans/{plan_id}/approve", operation_id="approvePlan")
 def approve_plan(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
     """Gives leave to the call that a plan waits for, and goes on with it."""
-    return _answered(here, plan_id, body, granted=True)
+    return _answered(here, plan_id, body, who, granted=True)
 
 
 @router.post("/plans/{plan_id}/deny", operation_id="denyPlan")
 def deny_plan(plan_id: PlanId, here: Here, who: Operator, body: Answering | None = None) -> PlanAccount:
     """Refuses leave to the call that a plan waits for. Actors are told, and try something else; a plan of
     plain steps fails."""
-    return _answered(here, plan_id, body, granted=False)
+    return _answered(here, plan_id, body, who, granted=False)
 
 
 @router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
@@ -164,10 +165,14 @@ def raise_plan_budget(plan_id: PlanId, body: NewLimits, here: Here, who: Operato
         return account_as(BudgetAccount, budget_of(here.parts, plan))
 
 
-def _answered(here: Service, plan_id: str, body: Answering | None, *, granted: bool) -> PlanAccount:
+def _answered(
+    here: Service, plan_id: str, body: Answering | None, who: User, *, granted: bool
+) -> PlanAccount:
     number = None if body is None else body.call
     with TURNS.of(_id(here, plan_id)):
-        plan, _ = deciding.answered_call(here.parts, plan_id, number, granted=granted, shared=True)
+        plan, _ = deciding.answered_call(
+            here.parts, plan_id, number, granted=granted, shared=True, by=who.name
+        )
         return _account(here, plan)
 
 
