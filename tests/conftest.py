@@ -63,6 +63,7 @@ ENGINE = (
     "unit/test_cli_left_out",
     "unit/test_cli_narrow",
     "unit/test_cli_worker",
+    "unit/test_plan_answers",
     "unit/test_plan_lanes",
     "unit/test_shared_jobs",
     "unit/test_worker_parts",
