@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -77,6 +78,26 @@ def test_checkouts_made_at_once_are_one(remote: Remote, mirrors: Mirrors) -> Non
         }
     [place] = found
     assert [path.name for path in place.parent.iterdir()] == [commit]
+
+
+def test_what_is_in_the_place_of_a_checkout_is_no_checkout(remote: Remote, mirrors: Mirrors) -> None:
+    commit = mirrors.fetched(remote.address)
+    place = mirrors.checkout(remote.address, commit)
+    shutil.rmtree(place)
+    place.write_text("")
+    with pytest.raises(OSError, match="Not a directory"):
+        mirrors.checkout(remote.address, commit)
+    assert [path.name for path in place.parent.iterdir()] == [commit]
+
+
+def test_a_checkout_that_was_asked_for_just_now_is_not_unused(remote: Remote, mirrors: Mirrors) -> None:
+    commit = mirrors.fetched(remote.address)
+    place = mirrors.checkout(remote.address, commit)
+    os.utime(place, (0, 0))
+    assert mirrors.unused([]) == [place]
+    assert mirrors.unused([place]) == []
+    mirrors.checkout(remote.address, commit)
+    assert mirrors.unused([]) == []
 
 
 def test_a_push_moves_the_branch_from_where_it_was_seen_and_from_nowhere_else(
