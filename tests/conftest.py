@@ -105,6 +105,7 @@ ENGINE = (
     "unit/test_server_secrets",
     "unit/test_server_serving",
     "unit/test_server_uploads",
+    "unit/test_telemetry",
     "unit/test_tools_command",
     "unit/test_tools_search",
 )

@@ -433,6 +433,8 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/tools/mcp/transport.py": MCP,
     "infrastructure/tools/text_files.py": TOOLS,
     "infrastructure/logging.py": [f"{UNIT}redaction.py"],
+    "infrastructure/telemetry/otlp.py": [f"{UNIT}telemetry.py"],
+    "infrastructure/telemetry/spans.py": [f"{UNIT}telemetry.py"],
     "infrastructure/trust/repository_files.py": TRUST,
     "interfaces/cli/goals_file.py": [f"{UNIT}cli_run_goals.py"],
     "infrastructure/trust/sql_trust_store.py": TRUST,

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from cleveragents.application.context_parts import ContextParts
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.ports.jobs import JobStore
+    from cleveragents.application.ports.telemetry import Telemetry
     from cleveragents.application.services.acms_pipeline import ParallelStrategyExecutor
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.application.services.job_engine import JobEngine
     from cleveragents.application.services.job_handlers import JobHandler
+    from cleveragents.application.telemetry_parts import TracedDatabase
     from cleveragents.infrastructure.events.audit import DurableAuditLog
     from cleveragents.infrastructure.events.reactive import ReactiveEventBus
     from cleveragents.infrastructure.events.sink import DurableAuditSink
@@ -60,6 +62,8 @@ class Container:
         self.identifiers = UlidSource()
         self._scope = Scope("the container")
         self._database = Part(self._scope, self._open_database, lambda database: database.close())
+        # Built after the database and closed before it, because it asks the database where things belong.
+        self._traced = Part(self._scope, self._trace_database, lambda traced: traced.close())
         self._audit = Part(self._scope, self._build_audit)
         self._sink = Part(self._scope, self._build_sink, lambda sink: sink.close())
         self._bus = Part(self._scope, self._build_bus, lambda bus: bus.close())
@@ -80,7 +84,14 @@ class Container:
 
     @property
     def database(self) -> Database:
+        if self.settings.telemetry.endpoint:
+            self._traced.get()
         return self._database.get()
+
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """Who makes traces, if the settings say so. `ConfigurationError` where its package is missing."""
+        return self._traced.get().telemetry if self.settings.telemetry.endpoint else None
 
     @property
     def audit(self) -> DurableAuditLog:
@@ -122,7 +133,7 @@ class Container:
         """Projects and resources of the server's users."""
         from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
 
-        return SqlProjectStore(self.database, self.identifiers)
+        return SqlProjectStore(self.database, self.identifiers, self.home)
 
     @property
     def worker_registry(self) -> SqlWorkerRegistry:
@@ -183,13 +194,13 @@ class Container:
         *,
         name: str,
         concurrency: int | None = None,
-        queue: str | None = None,
+        queues: tuple[str, ...] = (),
     ) -> AsyncWorker:
-        """A worker for these kinds of jobs, and for those of that shared queue; to be started by the caller
+        """A worker for these kinds of jobs, and for those of these shared queues; to be started by the caller
         and closed with the container. It runs as many at once as the settings say, unless the caller does."""
         at_once = concurrency or self.settings.worker.concurrency
         return Part(
-            self._scope, lambda: self._build_worker(handlers, name, at_once, queue), lambda w: w.close()
+            self._scope, lambda: self._build_worker(handlers, name, at_once, queues), lambda w: w.close()
         ).get()
 
     def bridge(self, graphs: Mapping[str, Graph]) -> RxPyLangGraphBridge:
@@ -243,6 +254,12 @@ class Container:
             patience_seconds=settings.busy_timeout_seconds,
             faults=self.faults,
         )
+
+    def _trace_database(self) -> TracedDatabase:
+        from cleveragents.application.telemetry_parts import TracedDatabase
+
+        telemetry = self.settings.telemetry
+        return TracedDatabase(telemetry, self._database.get(), self.identifiers, self.clock)
 
     def _build_audit(self) -> DurableAuditLog:
         from cleveragents.infrastructure.events.audit import DurableAuditLog
@@ -309,12 +326,12 @@ class Container:
         return ParallelStrategyExecutor(breaker, clock=self.clock.monotonic)
 
     def _build_worker(
-        self, handlers: Mapping[str, JobHandler], name: str, concurrency: int, queue: str | None
+        self, handlers: Mapping[str, JobHandler], name: str, concurrency: int, queues: tuple[str, ...]
     ) -> AsyncWorker:
         from cleveragents.application.engine_parts import worker_for
 
         self._relay.get()
-        worker = worker_for(self, handlers, name, concurrency, queue)
+        worker = worker_for(self, handlers, name, concurrency, queues)
         self._workers.append(worker)
         return worker
 

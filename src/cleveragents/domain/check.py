@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
@@ -40,3 +40,5 @@ class CheckRun:
     details: str
     tree: str
     ended_at: datetime
+    seconds: float | None = field(default=None, compare=False)
+    """How long it took, for who hears of it at once; it is not kept."""

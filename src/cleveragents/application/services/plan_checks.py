@@ -109,8 +109,10 @@ class PlanChecks:
     def _one(self, check: Check, ground: CheckGround, tree: str) -> CheckRun:
         sandbox = ground.sandbox
         bring_to(sandbox, ground.states)
+        began = self.clock.monotonic()
         try:
             verdict, details = self._judged(check, ground)
+            took = round(self.clock.monotonic() - began, 3)
         finally:
             bring_to(sandbox, ground.recorded)
         ground.stop.raise_if_cancelled()
@@ -123,6 +125,7 @@ class PlanChecks:
             redact_text(details),
             tree,
             self.clock.now(),
+            took,
         )
 
     def _judged(self, check: Check, ground: CheckGround) -> tuple[CheckVerdict, str]:

@@ -1,4 +1,4 @@
-"""Settings of the server, and of who runs the jobs of many."""
+"""Settings of the server, of who runs the jobs of many, and of who is told how long things take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
-__all__ = ["JobSettings", "ServerSettings"]
+__all__ = ["JobSettings", "ServerSettings", "TelemetrySettings"]
 
 
 class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,9 +28,7 @@ class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     session_hours: Annotated[int, Meta(ge=1, le=8760, description="how long a browser stays logged in")] = 168
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.address)
-        if self.address and not (parts.scheme in ("http", "https") and parts.hostname):
-            raise ValueError("should be a URL that begins with http:// or https://")
+        _ensure_url(self.address)
 
 
 class JobSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -51,3 +49,23 @@ class JobSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     temporal_namespace: Annotated[str, Meta(min_length=1, description="the namespace of our workflows")] = (
         "default"
     )
+
+
+class TelemetrySettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Who gets traces of what plans do; nobody, unless somebody says so."""
+
+    endpoint: Annotated[
+        str, Meta(description="where an OpenTelemetry collector takes traces: an OTLP/HTTP URL; empty: off")
+    ] = ""
+    service_name: Annotated[
+        str, Meta(min_length=1, max_length=200, description="what traces call this installation")
+    ] = "cleveragents"
+
+    def __post_init__(self) -> None:
+        _ensure_url(self.endpoint)
+
+
+def _ensure_url(text: str) -> None:
+    parts = urlsplit(text)
+    if text and not (parts.scheme in ("http", "https") and parts.hostname):
+        raise ValueError("should be a URL that begins with http:// or https://")

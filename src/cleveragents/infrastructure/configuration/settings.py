@@ -21,7 +21,11 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from cleveragents.domain.policy import PROFILES
-from cleveragents.infrastructure.configuration.service_settings import JobSettings, ServerSettings
+from cleveragents.infrastructure.configuration.service_settings import (
+    JobSettings,
+    ServerSettings,
+    TelemetrySettings,
+)
 
 __all__ = [
     "ContextSettings",
@@ -329,6 +333,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     context: ContextSettings = ContextSettings()
     events: EventSettings = EventSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
     def __post_init__(self) -> None:
         worker = self.worker

@@ -28,6 +28,7 @@ from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 __all__ = ["SqlBudgetStore"]
 
 _WARN_AT = 0.9
+_TOLD = ("input_tokens", "output_tokens")
 _NOTHING = {f"{kind}_{name}": 0 for kind in ("spent", "reserved") for name in AMOUNTS}
 
 
@@ -162,6 +163,7 @@ class SqlBudgetStore:
             )
             self._sql.keep(connection, kept.root_id, _counted(kept.spent, kept.reserved))
             facts: dict[str, JsonValue] = {"call": reservation.id, "state": state, "tokens": spent.tokens}
+            facts |= {name: tokens[name] for name in _TOLD if name in tokens}
             told = self._event(EventType.MODEL_CALL_ENDED, reservation.plan_id, now, facts)
             append_to_outbox(connection, told)
             self._warn(connection, kept, str(row["warned"]), now)

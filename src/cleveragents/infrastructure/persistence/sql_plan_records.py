@@ -201,6 +201,8 @@ class SqlCheckStore:
 
     def record(self, run: CheckRun) -> None:
         facts: dict[str, JsonValue] = {"check": redact_text(run.name), "verdict": run.verdict.value}
+        if run.seconds is not None:
+            facts["seconds"] = run.seconds
         event = DomainEvent(EventType.CHECK_ENDED, run.plan_id, self._identifiers.new(), run.ended_at, facts)
         row = check_row(run)
 

@@ -6,12 +6,14 @@ Names of plans, users or paths are never labels: there would be one time series 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cleveragents.application.ports.telemetry import AnsweredRequest
 from cleveragents.interfaces.server.gates.wire import is_api
 from cleveragents.interfaces.server.stock import stock_of
 
@@ -49,7 +51,7 @@ class Meters:
 
     def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """One more answer; it took so long, unless that says nothing."""
-        self._requests.labels(method if method in _METHODS else _UNKNOWN, route, str(status)).inc()
+        self._requests.labels(method, route, str(status)).inc()
         if seconds is not None:
             self._seconds.labels(route).observe(seconds)
 
@@ -66,19 +68,25 @@ class RequestMeter:
     def __init__(self, app: ASGIApp, meters: Meters, container: Container) -> None:
         self._app = app
         self._meters = meters
-        self._monotonic = container.clock.monotonic
+        self._clock = container.clock
+        self._telemetry = container.telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began = self._monotonic()
+        began, started_at = self._clock.monotonic(), self._clock.now()
         answer = _Answer(send)
         try:
             await self._app(scope, receive, answer)
         finally:
-            took = None if answer.streams else self._monotonic() - began
-            self._meters.answered(scope["method"], _route(scope), answer.status, took)
+            took = None if answer.streams else self._clock.monotonic() - began
+            method = scope["method"] if scope["method"] in _METHODS else _UNKNOWN
+            self._meters.answered(method, _route(scope), answer.status, took)
+            if took is not None and self._telemetry is not None:
+                ended_at = started_at + timedelta(seconds=took)
+                told = AnsweredRequest(method, _route(scope), answer.status, started_at, ended_at)
+                self._telemetry.answered(told)
 
 
 class _Answer:

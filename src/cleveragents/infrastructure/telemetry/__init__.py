@@ -1,0 +1,1 @@
+"""Traces of what plans do, for whoever runs a collector of them."""
