@@ -82,9 +82,14 @@ def process(request: pytest.FixtureRequest, tmp_path: Path, postgres: PostgresSe
 
 
 def worker_of(
-    engine: JobEngine, run: HandlerFunction, *, concurrency: int = 2, kind: str = "plan"
+    engine: JobEngine,
+    run: HandlerFunction,
+    *,
+    concurrency: int = 2,
+    kind: str = "plan",
+    queues: tuple[str, ...] = (QUEUE,),
 ) -> EngineWorker:
-    return engine.run_worker(WorkerRequest({kind: JobHandler(run)}, "one", QUEUE, concurrency))
+    return engine.run_worker(WorkerRequest({kind: JobHandler(run)}, "one", queues, concurrency))
 
 
 def submit(engine: JobEngine, kind: str = "plan:1", **facts: object) -> Job:
@@ -221,6 +226,29 @@ def test_lanes_hold_across_workers(process: Process) -> None:
     for job in jobs:
         ended(engines[1], job)
     assert most <= 2
+
+
+def test_a_worker_of_several_queues_runs_no_more_at_once_than_one_of_one(process: Process) -> None:
+    engine, lock = process().engine, threading.Lock()
+    running, most = 0, 0
+
+    def run(job: AsyncJob) -> object:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        job.token.wait(0.1)
+        with lock:
+            running -= 1
+        return None
+
+    theirs = submit(engine, queue="plans@there")
+    jobs = [submit(engine, f"plan:{name}", queue=name) for name in (QUEUE, "plans@here") for _ in range(3)]
+    worker_of(engine, run, concurrency=2, queues=(QUEUE, "plans@here"))
+    for job in jobs:
+        assert ended(engine, job).state is JobState.SUCCEEDED
+    assert most <= 2
+    assert (engine.get(theirs.id).state, engine.get(theirs.id).attempt) == (JobState.QUEUED, 0)
 
 
 def test_the_most_urgent_is_begun_first(process: Process) -> None:

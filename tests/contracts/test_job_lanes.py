@@ -51,9 +51,9 @@ def submit(store: JobStore, name: str, *lanes: Lane, kind: str = "plan:1", **mor
     return store.submit(new, now=NOW).id
 
 
-def claimed(store: JobStore, *kinds: str, queue: str | None = "plans") -> str | None:
+def claimed(store: JobStore, *kinds: str, queues: tuple[str, ...] = ("plans",)) -> str | None:
     """The name of the job that Ann gets."""
-    job = store.claim(ANN, kinds or ["plan"], now=NOW, queue=queue)
+    job = store.claim(ANN, kinds or ["plan"], now=NOW, queues=queues)
     return None if job is None else str(job.payload["name"])
 
 
@@ -66,7 +66,7 @@ def test_a_job_keeps_its_queue_and_its_lanes(store: JobStore) -> None:
     assert (made.queue, made.lanes) == ("plans", (Lane("project:a", 1), Lane("provider:ä", 3)))
     assert store.get(made.id) == made
     assert [*store.list()] == [made]
-    job = store.claim(ANN, ["plan"], now=NOW, queue="plans")
+    job = store.claim(ANN, ["plan"], now=NOW, queues=["plans"])
     assert job is not None
     assert job.lanes == made.lanes
     assert store.finish(job.id, 1, DONE, now=NOW).lanes == made.lanes
@@ -74,8 +74,8 @@ def test_a_job_keeps_its_queue_and_its_lanes(store: JobStore) -> None:
 
 def test_who_names_a_kind_does_not_get_it_from_a_shared_queue(store: JobStore) -> None:
     submit(store, "shared", kind="plan:1")
-    assert claimed(store, "plan:1", queue=None) is None
-    assert claimed(store, "plan:1", queue="others") is None
+    assert claimed(store, "plan:1", queues=()) is None
+    assert claimed(store, "plan:1", queues=("others", "plan")) is None
     assert claimed(store, "plan:1") == "shared"
 
 
@@ -99,6 +99,19 @@ def test_private_and_shared_jobs_are_taken_in_one_order(store: JobStore) -> None
     submit(store, "private", kind="plan", queue="", priority=2)
     submit(store, "shared first", priority=3)
     assert [claimed(store) for _ in range(4)] == ["shared first", "private", "shared", None]
+
+
+def test_jobs_of_several_queues_are_taken_in_one_order(store: JobStore) -> None:
+    submit(store, "here", queue="plans@here", priority=1)
+    submit(store, "there", queue="plans@there", priority=9)
+    submit(store, "shared", priority=2)
+    submit(store, "private", kind="plan", queue="", priority=1)
+    submit(store, "here first", Lane("a", 1), queue="plans@here", priority=3)
+    submit(store, "no place", Lane("a", 1), priority=3)
+    mine = ("plans", "plans@here")
+    names = [claimed(store, queues=mine) for _ in range(5)]
+    assert names == ["here first", "shared", "here", "private", None]
+    assert claimed(store, queues=("plans@there",)) == "there"
 
 
 def test_another_queue_is_another_submission_and_other_lanes_are_not(store: JobStore) -> None:
@@ -134,7 +147,7 @@ def test_a_full_queue_takes_no_more_until_some_of_it_is_done(store: JobStore) ->
     with pytest.raises(QueueFull):
         store.submit(new, now=NOW, queue_bound=2)
     assert len(store.list()) == 3
-    assert store.claim(ANN, ["plan"], now=NOW, queue="plans") is not None
+    assert store.claim(ANN, ["plan"], now=NOW, queues=["plans"]) is not None
     store.submit(new, now=NOW, queue_bound=2)
 
 
@@ -197,7 +210,7 @@ def test_the_bound_of_a_lane_is_that_of_the_job_which_is_to_be_claimed(store: Jo
 def test_private_jobs_take_places_of_their_lanes_like_any_other(store: JobStore) -> None:
     submit(store, "private", Lane("x", 1), kind="plan", queue="", priority=1)
     submit(store, "shared", Lane("x", 1))
-    assert [claimed(store), claimed(store), claimed(store, queue=None)] == ["private", None, None]
+    assert [claimed(store), claimed(store), claimed(store, queues=())] == ["private", None, None]
 
 
 @pytest.mark.parametrize("end", ["succeeded", "failed", "cancelled", "retried", "reclaimed"])
@@ -231,7 +244,7 @@ def test_however_many_claim_at_once_no_lane_ever_holds_one_more(store: JobStore,
     def work(number: int) -> None:
         me = WorkerIdentity(f"w{number}", "here", number + 1, 1)
         while True:
-            job = store.claim(me, ["plan"], now=NOW, queue="plans")
+            job = store.claim(me, ["plan"], now=NOW, queues=["plans"])
             running = store.list(states=[JobState.RUNNING])
             taken = [lane.name for one in running for lane in one.lanes]
             exceeded.extend(name for name, bound in bounds.items() if taken.count(name) > bound)

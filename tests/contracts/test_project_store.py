@@ -26,12 +26,13 @@ from tests.races.hammer import hammer
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, 123456, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
+HOME = "01J0000000000000000000HOME"
 DIRECTORY, REMOTE = ResourceKind.DIRECTORY, ResourceKind.REMOTE
 
 
 @pytest.fixture
 def store(database: Database) -> SqlProjectStore:
-    return SqlProjectStore(database, UlidSource())
+    return SqlProjectStore(database, UlidSource(), HOME)
 
 
 def told(database: Database) -> list[tuple[str, str]]:
@@ -49,7 +50,8 @@ def test_what_was_added_is_read_as_it_was_returned_and_told_once(
     main = store.add_resource("shop-main", "shop", DIRECTORY, "/srv/shop", now=NOW)
     far = store.add_resource("far", "shop", REMOTE, "https://git.example/shop", branch="main", now=LATER)
     assert shop == Project("shop", "Käse & Brot", NOW, 4)
-    assert far == Resource("far", "shop", REMOTE, "https://git.example/shop", LATER, "main")
+    assert main == Resource("shop-main", "shop", DIRECTORY, "/srv/shop", NOW, None, HOME)
+    assert far == Resource("far", "shop", REMOTE, "https://git.example/shop", LATER, "main", None)
     assert store.get("shop") == shop
     assert store.list() == [attic, shop]
     assert store.resource("shop-main") == main

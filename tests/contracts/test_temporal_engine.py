@@ -30,6 +30,7 @@ if temporal_program() is not None:
 
 NOBODY = "127.0.0.1:9"
 QUEUE = "plans"
+HERE = "plans@here"
 ME = WorkerIdentity("me", "here", 1, 1)
 YOU = WorkerIdentity("you", "here", 2, 2)
 
@@ -56,9 +57,9 @@ def container(tmp_path: Path) -> Iterator[Container]:
 def test_what_was_submitted_while_temporal_was_away_is_run_when_it_is_back(
     container: Container, tmp_path: Path
 ) -> None:
-    job = container.engine.submit(NewJob("plan:1", queue=QUEUE))
-    assert job.state is JobState.QUEUED
-    assert container.jobs.get(job.id).queue == QUEUE
+    jobs = [container.engine.submit(NewJob("plan:1", queue=queue)) for queue in (QUEUE, HERE)]
+    assert {job.state for job in jobs} == {JobState.QUEUED}
+    assert [container.jobs.get(job.id).queue for job in jobs] == [QUEUE, HERE]
     with temporal_server() as address:
         facts = {
             "state": {"directory": str(tmp_path)},
@@ -68,8 +69,9 @@ def test_what_was_submitted_while_temporal_was_away_is_run_when_it_is_back(
         with Container(msgspec.convert(facts, Settings)) as back:
             handler = JobHandler(lambda job: "done")
             wait_until(lambda: _answers(back))
-            back.engine.run_worker(WorkerRequest({"plan": handler}, queue=QUEUE))
-            wait_until(lambda: container.jobs.get(job.id).state is JobState.SUCCEEDED)
+            back.engine.run_worker(WorkerRequest({"plan": handler}, queues=(QUEUE, HERE)))
+            for job in jobs:
+                wait_until(lambda job=job: container.jobs.get(job.id).state is JobState.SUCCEEDED)
 
 
 def _answers(container: Container) -> bool:
@@ -82,7 +84,7 @@ def _answers(container: Container) -> bool:
 
 def test_a_worker_that_cannot_reach_temporal_says_where_it_looked(container: Container) -> None:
     with pytest.raises(EngineUnavailable, match=NOBODY):
-        container.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: None)}, queue=QUEUE))
+        container.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: None)}, queues=(QUEUE,)))
 
 
 def test_a_job_is_cancelled_though_temporal_is_away(container: Container) -> None:

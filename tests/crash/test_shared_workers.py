@@ -129,15 +129,15 @@ def test_the_place_in_a_lane_of_a_worker_that_was_killed_is_free_for_its_peers(t
         lanes = (Lane("project:a", 1),)
         new = NewJob("append", {"file": str(world.effects)}, max_attempts=5, queue="plans", lanes=lanes)
         ids = [world.store.submit(new, now=SystemClock().now()).id for _ in range(3)]
-        child = world.spawn(crash_at="job.run.before", queue="plans", **PATIENT)
+        child = world.spawn(crash_at="job.run.before", queues=("plans",), **PATIENT)
         assert child.wait(60) == -signal.SIGKILL
         assert world.job(ids[0]).state is JobState.RUNNING
         # A peer that takes nothing up finds the lane full.
-        peer = make_worker(world.database, NoFaults(), name="peer", queue="plans", **PATIENT)
+        peer = make_worker(world.database, NoFaults(), name="peer", queues=("plans",), **PATIENT)
         peer._claim_ready()
         assert peer.statistics().claimed == 0
         peer.close()
-        world.recover(queue="plans", **PATIENT)
+        world.recover(queues=("plans",), **PATIENT)
         assert [world.job(job_id).state for job_id in ids] == [JobState.SUCCEEDED] * 3
         assert world.most_at_once() == 1
     finally:

@@ -66,7 +66,7 @@ class NaiveJobStore:
         return self._keep(submitted(new, self._identifiers.new(), now))
 
     def claim(
-        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
         with self._step():
             ready = [job for job in list(self._kept.values()) if job.state is JobState.QUEUED]
@@ -126,7 +126,7 @@ class SelectThenUpdateJobStore:
         return job
 
     def claim(
-        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
         with self._database.read() as connection:
             row = connection.execute(select(jobs).where(jobs.c.state == "queued").limit(1)).mappings().first()
@@ -148,7 +148,7 @@ class CountThenClaimJobStore(SqlJobStore):
         return super().submit(replace(new, at_most=None), now=now)
 
     def claim(
-        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
         running = [job for job in self.list(states=[JobState.RUNNING]) if job.kind in kinds]
         if len(running) >= self.bound:
@@ -163,11 +163,11 @@ class CountLanesThenClaimJobStore(SqlJobStore):
         return super().submit(replace(new, lanes=()), now=now)
 
     def claim(
-        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
         if self._running() >= 1:
             return None
-        return super().claim(worker, kinds, now=now, queue=queue)
+        return super().claim(worker, kinds, now=now, queues=queues)
 
     def _running(self) -> int:
         return len(self.list(states=[JobState.RUNNING]))
@@ -182,11 +182,11 @@ class CountInEachProcessJobStore(CountLanesThenClaimJobStore):
         self._mine = 0
 
     def claim(
-        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
         with self._claim_lock:
             if self._mine >= 1:
                 return None
-            job = SqlJobStore.claim(self, worker, kinds, now=now, queue=queue)
+            job = SqlJobStore.claim(self, worker, kinds, now=now, queues=queues)
             self._mine += job is not None
             return job

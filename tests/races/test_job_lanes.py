@@ -38,7 +38,7 @@ class Shared:
         self.jobs = [self.store(self.database, CountingIdentifiers(f"new{who}-")) for who in range(2)]
 
     def claim(self, who: int) -> None:
-        job = self.jobs[who].claim(WORKERS[who], ["plan"], now=NOW, queue="plans")
+        job = self.jobs[who].claim(WORKERS[who], ["plan"], now=NOW, queues=["plans"])
         self.got[who] = job is not None
 
     def outcome(self) -> Hashable:
@@ -125,7 +125,7 @@ def _done(
             return str(full)
     if act == "claim":
         before = Counter(lane.name for job in store.list(states=[JobState.RUNNING]) for lane in job.lanes)
-        job = store.claim(WORKERS[0], {"a", kind}, now=NOW, queue=queue or None)
+        job = store.claim(WORKERS[0], {"a", kind}, now=NOW, queues=[queue] if queue else [])
         assert job is None or all(before[lane.name] < lane.at_most for lane in job.lanes)
         return None if job is None else (job.id, job.fence)
     running = store.list(states=[JobState.RUNNING])

@@ -85,7 +85,8 @@ def test_it_works_off_what_is_queued_and_says_so(home: Home) -> None:
     process = home.worker("--until-idle", "--concurrency", "2")
     said = ended(process)
     assert process.returncode == 0
-    assert "one takes jobs from 'plans', 2 jobs at once" in said
+    mine = f"'plans' and 'plans@{home.container.home}'"
+    assert f"one takes jobs from {mine}, 2 jobs at once" in said
     assert "one is gone; it was at 2 jobs" in said
     assert {home.now(plan).standing for plan in plans} == {(Phase.APPLY, PlanState.APPLIED)}
 

@@ -81,7 +81,7 @@ def job_of(bench: TreeBench, plan: Plan) -> Job:
 
 def claimed_elsewhere(bench: TreeBench) -> Job:
     now = bench.container.clock.now()
-    job = bench.container.jobs.claim(ELSEWHERE, ["plan"], now=now, queue="plans")
+    job = bench.container.jobs.claim(ELSEWHERE, ["plan"], now=now, queues=["plans"])
     assert job is not None
     return job
 

@@ -54,7 +54,7 @@ class Desk:
     def claimed(self, token: CancellationToken | None = None) -> AsyncJob:
         kinds = ["plan", "apply", "undo"]
         now = self.bench.container.clock.now()
-        job = self.bench.container.jobs.claim(ANN, kinds, now=now, queue="plans")
+        job = self.bench.container.jobs.claim(ANN, kinds, now=now, queues=["plans"])
         assert job is not None
         return view(job, token)
 

@@ -65,7 +65,7 @@ def test_plans_are_run_concluded_and_seen(container: Container, tmp_path: Path) 
         wait_until(parts.is_idle)
         [record] = container.worker_registry.list()
         assert (record.name, record.queue, record.engine, record.state) == (
-            "one", "plans", "embedded", "working",
+            "one", f"plans,plans@{container.home}", "embedded", "working",
         )  # fmt: skip
         assert (record.concurrency, record.pid) == (3, container.processes.identity("x").pid)
     assert container.plan_parts.plans.get(plan.id).standing == (Phase.APPLY, PlanState.APPLIED)
@@ -92,7 +92,7 @@ def test_other_queues_and_other_people_s_jobs_keep_nobody_from_being_idle(contai
     for queue in ("", "others"):
         container.jobs.submit(NewJob("plan:1", queue=queue), now=container.clock.now())
     assert WorkerParts(container).is_idle()
-    assert not WorkerParts(container).is_idle("others")
+    assert not WorkerParts(container).is_idle(["more", "others"])
 
 
 def test_a_plan_whose_workers_died_too_often_is_told(container: Container, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_plan_whose_workers_died_too_often_is_told(container: Container, tmp_p
     plan = plan_of(container, tmp_path, "true")
     for _ in range(10):
         now = container.clock.now()
-        job = container.jobs.claim(DEAD, ["plan"], now=now, queue="plans")
+        job = container.jobs.claim(DEAD, ["plan"], now=now, queues=["plans"])
         assert job is not None
         container.jobs.reclaim(job.id, job.fence, 0, error="its worker died", now=now)
     assert container.jobs.get(str(plan.job_id)).state is JobState.FAILED

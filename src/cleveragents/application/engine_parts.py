@@ -24,7 +24,7 @@ def engine_for(container: Container) -> JobEngine:
 
     def make_worker(request: WorkerRequest) -> AsyncWorker:
         return container.worker(
-            request.handlers, name=request.name, concurrency=request.concurrency, queue=request.queue or None
+            request.handlers, name=request.name, concurrency=request.concurrency, queues=request.queues
         )
 
     bound = container.settings.jobs.queue_bound
@@ -62,7 +62,11 @@ def temporal_for(settings: Settings) -> TemporalConnection | None:
 
 
 def worker_for(
-    container: Container, handlers: Mapping[str, JobHandler], name: str, concurrency: int, queue: str | None
+    container: Container,
+    handlers: Mapping[str, JobHandler],
+    name: str,
+    concurrency: int,
+    queues: tuple[str, ...],
 ) -> AsyncWorker:
     """A worker on the job table, as patient as the settings say."""
     from cleveragents.application.services.async_worker import AsyncWorker
@@ -76,7 +80,7 @@ def worker_for(
         heartbeat_seconds=settings.heartbeat_seconds,
         poll_seconds=settings.poll_seconds,
         cancel_grace_seconds=settings.cancel_grace_seconds,
-        queue=queue,
+        queues=queues,
     )
     return AsyncWorker(
         container.jobs, handlers, container.clock, container.processes, options, faults=container.faults

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from cleveragents.application.services.job_engine import EngineWorker, WorkerRequest
 from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.output_recorder import OutputRecorder
-from cleveragents.application.services.plan_lanes import SHARED_QUEUE
+from cleveragents.application.services.plan_lanes import SHARED_QUEUE, home_queue
 from cleveragents.application.services.service_thread import ServiceThread
 from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
 from cleveragents.application.services.worker_reports import BusyCount, WorkerReports
@@ -92,19 +92,28 @@ class WorkerParts:
         self._container = container
         self._parts = container.plan_parts
 
-    def start(self, *, name: str, queue: str = SHARED_QUEUE, concurrency: int | None = None) -> SharedWorker:
-        """A worker for that queue; before it takes anything, it settles what dead ones left half applied.
-        `ConfigurationError`, `EngineUnavailable`."""
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Where a worker takes jobs from unless it is told otherwise: what any machine can run, and what is
+        about directories of this one."""
+        return SHARED_QUEUE, home_queue(self._container.home)
+
+    def start(
+        self, *, name: str, queues: tuple[str, ...] = (), concurrency: int | None = None
+    ) -> SharedWorker:
+        """A worker for these queues, or for those of this machine; before it takes anything, it settles what
+        dead ones left half applied. `ConfigurationError`, `EngineUnavailable`."""
         container = self._container
         engine = container.engine
         at_once = concurrency or container.settings.worker.concurrency
+        queues = queues or self.queues
         self._parts.apply.settle()
         busy = BusyCount()
         recorder = OutputRecorder(self._output(), container.clock)
         reports = WorkerReports(
             container.worker_registry,
             container.clock,
-            self._record(name, queue, at_once),
+            self._record(name, queues, at_once),
             lambda: busy.running,
             every_seconds=container.settings.worker.heartbeat_seconds,
         )
@@ -115,7 +124,7 @@ class WorkerParts:
             reports.start()
             undoing.callback(recorder.close)
             recorder.start()
-            worker = engine.run_worker(WorkerRequest(handlers, name, queue, at_once))
+            worker = engine.run_worker(WorkerRequest(handlers, name, queues, at_once))
             undoing.pop_all()
         reconciling.start()
         return SharedWorker(worker, busy, recorder, reports, reconciling)
@@ -135,12 +144,14 @@ class WorkerParts:
             "undo": UndoJob(self._parts, watched),
         }
 
-    def is_idle(self, queue: str = SHARED_QUEUE) -> bool:
-        """Whether nothing is queued there, and nothing of it runs anywhere."""
+    def is_idle(self, queues: Collection[str] = ()) -> bool:
+        """Whether nothing is queued there, or in the queues of this machine, and nothing of it runs
+        anywhere."""
+        queues = queues or self.queues
         engine = self._container.engine
         after: str | None = None
         while page := engine.list(states=_UNFINISHED, limit=_PAGE, after=after):
-            if any(job.queue == queue for job in page):
+            if any(job.queue in queues for job in page):
                 return False
             after = page[-1].id
         return True
@@ -150,9 +161,8 @@ class WorkerParts:
 
         return SqlPlanOutput(self._container.database)
 
-    def _record(self, name: str, queue: str, concurrency: int) -> WorkerRecord:
+    def _record(self, name: str, queues: tuple[str, ...], concurrency: int) -> WorkerRecord:
         from cleveragents.application.ports.workers import WorkerRecord
-        from cleveragents.infrastructure.home import home_id
 
         container = self._container
         me, now = container.processes.identity(name), container.clock.now()
@@ -161,9 +171,9 @@ class WorkerParts:
             name=name,
             host=_host_name(),
             pid=me.pid,
-            home=home_id(container.state_directory),
+            home=container.home,
             engine=container.engine.name,
-            queue=queue,
+            queue=",".join(queues),
             concurrency=concurrency,
             running=0,
             state="working",

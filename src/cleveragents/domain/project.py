@@ -45,7 +45,8 @@ class Project:
 @dataclass(frozen=True, slots=True)
 class Resource:
     """A repository that plans may run on. `location` is a path or an address; `branch` is what plans on a
-    remote begin with, and where they are applied to."""
+    remote begin with, and where they are applied to; `home` names the state directory on whose machine a
+    directory is."""
 
     name: str
     project: str
@@ -53,6 +54,7 @@ class Resource:
     location: str
     created_at: datetime
     branch: str | None = None
+    home: str | None = None
 
 
 def ensure_name(what: str, name: str) -> None:

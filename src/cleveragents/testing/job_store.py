@@ -76,7 +76,7 @@ class InMemoryJobStore:
         return [job for job in wanted if after is None or job.id > after][:limit]
 
     def claim(
-        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
         with self._lock:
             # Jobs are kept in the order of their submission, and max() takes the first of equals.
@@ -86,7 +86,7 @@ class InMemoryJobStore:
             ready = [
                 job
                 for job in self._jobs.values()
-                if _is_ready(job, kinds, queue, now)
+                if _is_ready(job, kinds, queues, now)
                 and (job.at_most is None or running[job.kind] < job.at_most)
                 and all(taken[lane.name] < lane.at_most for lane in job.lanes)
             ]
@@ -153,9 +153,9 @@ class InMemoryJobStore:
         return move.job
 
 
-def _is_ready(job: Job, kinds: Collection[str], queue: str | None, now: datetime) -> bool:
+def _is_ready(job: Job, kinds: Collection[str], queues: Collection[str], now: datetime) -> bool:
     if job.state is not JobState.QUEUED or job.not_before > now:
         return False
     if job.queue == "":
         return job.kind in kinds
-    return job.queue == queue and (job.kind in kinds or job.kind.partition(":")[0] in kinds)
+    return job.queue in queues and (job.kind in kinds or job.kind.partition(":")[0] in kinds)

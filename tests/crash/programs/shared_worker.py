@@ -51,7 +51,7 @@ def shared_worker(bench: PlanBench) -> AsyncWorker:
         handlers,
         bench.container.clock,
         bench.container.processes,
-        WorkerOptions(name="shared", lease_seconds=600, queue="plans", concurrency=1, retry_seconds=0.0),
+        WorkerOptions(name="shared", lease_seconds=600, queues=("plans",), concurrency=1, retry_seconds=0.0),
         faults=bench.container.faults,
         spawn=lambda name, work: work(),
     )

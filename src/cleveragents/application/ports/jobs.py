@@ -48,11 +48,11 @@ class JobStore(Protocol):
         ...
 
     def claim(
-        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
         """The most urgent queued job of these kinds whose `not_before` has come, now running and owned.
 
-        It is one of the queue "", or of the queue that is named: there, a kind `name:id` counts as one of
+        It is one of the queue "", or of the queues that are named: there, a kind `name:id` counts as one of
         `name`, too. What is in another queue is not touched.
 
         Highest priority first, then oldest. Fence and attempt are raised by one, beat is 0. At most

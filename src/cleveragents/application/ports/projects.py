@@ -42,7 +42,8 @@ class ProjectStore(Protocol):
         branch: str | None = None,
         now: datetime,
     ) -> Resource:
-        """`AlreadyThere`, `InvalidName`, `UnknownProject`."""
+        """A directory is one of the machine whose store this is. `AlreadyThere`, `InvalidName`,
+        `UnknownProject`."""
         ...
 
     def resource(self, name: str) -> Resource:

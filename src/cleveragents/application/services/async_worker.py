@@ -306,7 +306,7 @@ class AsyncWorker:
 
     def _next_job(self) -> Job | None:
         return self._store.claim(
-            self._identity, self._handlers, now=self._clock.now(), queue=self._options.queue
+            self._identity, self._handlers, now=self._clock.now(), queues=self._options.queues
         )
 
     def _claimed(self, claim: Callable[[], Job | None]) -> Attempt | None:
@@ -358,7 +358,7 @@ class AsyncWorker:
     def _unfinished(self) -> bool:
         after: str | None = None
         while page := self._store.list(states=(JobState.QUEUED, JobState.RUNNING), after=after):
-            if any(is_for(job, self._handlers, self._options.queue) for job in page):
+            if any(is_for(job, self._handlers, self._options.queues) for job in page):
                 return True
             after = page[-1].id
         return False

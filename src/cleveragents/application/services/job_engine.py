@@ -17,12 +17,12 @@ __all__ = ["EngineWorker", "JobEngine", "WorkerRequest"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """A worker to be run: it takes jobs of `queue`, whatever their kind, and those of the kinds that have a
+    """A worker to be run: it takes jobs of `queues`, whatever their kind, and those of the kinds that have a
     handler of their own. A kind `name:id` is run by the handler of `name`."""
 
     handlers: Mapping[str, JobHandler]
     name: str = "worker"
-    queue: str = ""
+    queues: tuple[str, ...] = ()
     concurrency: int = 4
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -47,11 +47,11 @@ def handler_for(kind: str, handlers: Mapping[str, JobHandler]) -> JobHandler:
     return handler
 
 
-def is_for(job: Job, handlers: Mapping[str, JobHandler], queue: str | None) -> bool:
-    """Whether a worker with these handlers claims it, if it takes from that shared queue."""
+def is_for(job: Job, handlers: Mapping[str, JobHandler], queues: Collection[str]) -> bool:
+    """Whether a worker with these handlers claims it, if it takes from those shared queues."""
     if job.queue == "":
         return job.kind in handlers
-    return job.queue == queue and (job.kind in handlers or _name_of(job.kind) in handlers)
+    return job.queue in queues and (job.kind in handlers or _name_of(job.kind) in handlers)
 
 
 def _name_of(kind: str) -> str:

@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from cleveragents.domain.job import Lane
 from cleveragents.domain.json_value import JsonValue
 
-__all__ = ["SHARED_QUEUE", "PlanLanes", "project_lane", "queue_of"]
+__all__ = ["SHARED_QUEUE", "PlanLanes", "home_queue", "project_lane", "queue_of"]
 
 SHARED_QUEUE = "plans"
-"""The queue of plans that a server was asked for."""
+"""The queue of plans that a server was asked for, and that can run on any machine."""
+
+
+def home_queue(home: str | None) -> str:
+    """The queue of plans on a directory, which only workers with that state directory have. Without one, the
+    queue of all."""
+    return SHARED_QUEUE if home is None else f"{SHARED_QUEUE}@{home}"
 
 
 def queue_of(request: Mapping[str, JsonValue]) -> str:

@@ -16,7 +16,7 @@ class WorkerOptions:
     A peer takes a job whose owner was silent for `lease_seconds`; the owner itself lets go earlier, after
     `owner_lease_seconds` without an acknowledged heartbeat, so that its processes are gone by then and two
     clocks of slightly different speed do not matter. `cancel_grace_seconds` is all that a cancelled attempt
-    gets: half of it to stop by itself, the other half after a SIGTERM. `queue` is the shared one that it
+    gets: half of it to stop by itself, the other half after a SIGTERM. `queues` are the shared ones that it
     takes jobs from, besides those that are for who names their kind.
     """
 
@@ -31,7 +31,7 @@ class WorkerOptions:
     retry_seconds: float = 1.0
     retry_limit_seconds: float = 300.0
     straggler_limit: int = 16
-    queue: str | None = None
+    queues: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:

@@ -70,18 +70,18 @@ class Overtaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Jobs to be claimed: due at `now`, private ones of these kinds, and those of the shared queue whose kind
-    is one of these or begins with one and a colon."""
+    """Jobs to be claimed: due at `now`, private ones of these kinds, and those of the shared queues whose
+    kind is one of these or begins with one and a colon."""
 
     kinds: tuple[str, ...]
     now: int
-    queue: str | None = None
+    queues: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> dict[str, object]:
         given: dict[str, object] = {"kinds": self.kinds, "now": self.now}
-        if self.queue:
-            given["queue"] = self.queue
+        if self.queues:
+            given["queues"] = self.queues
         return given
 
 
@@ -125,7 +125,7 @@ def _found(connection: Connection, wanted: Wanted, *, held: bool) -> RowMapping 
     past_full_lanes = False
     parameters = wanted.parameters
     while True:
-        looks = _looks(connection.dialect.name, bool(wanted.queue), past_full_lanes)
+        looks = _looks(connection.dialect.name, bool(wanted.queues), past_full_lanes)
         statement = _past(looks.most_urgent if held else looks.any, full)
         row = connection.execute(statement, parameters).mappings().first()
         if row is None:
@@ -178,7 +178,7 @@ def _looks(dialect: str, shared: bool, past_full_lanes: bool) -> _Looks:
     mine: ColumnElement[bool] = _PRIVATE
     if shared:
         of_these = or_(_OF_THESE_KINDS, _BEFORE_COLON[dialect].in_(bindparam("kinds", expanding=True)))
-        mine = or_(_PRIVATE, and_(jobs.c.queue == bindparam("queue"), of_these))
+        mine = or_(_PRIVATE, and_(jobs.c.queue.in_(bindparam("queues", expanding=True)), of_these))
     due = [_QUEUED, mine, _DUE]
     if past_full_lanes:
         due.append(_has_places())

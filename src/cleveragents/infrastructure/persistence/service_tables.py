@@ -102,6 +102,7 @@ resources = Table(
     Column("kind", Text, nullable=False),
     Column("location", Text, nullable=False),
     Column("branch", Text),
+    Column("home", Text),
     Column("created_at", BigInteger, nullable=False),
 )
 

@@ -121,9 +121,9 @@ class SqlJobStore:
         return [job_of(row) for row in rows]
 
     def claim(
-        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
-        wanted = Wanted(tuple(sorted(kinds)), microseconds(now), queue)
+        wanted = Wanted(tuple(sorted(kinds)), microseconds(now), tuple(queues))
 
         def unit(connection: Connection) -> Job | None:
             row = most_urgent(connection, wanted)

@@ -45,11 +45,13 @@ _KEEP_RESOURCE: dict[str, ReturningInsert[tuple[str]]] = {
 
 
 class SqlProjectStore:
-    """`ProjectStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """`ProjectStore` on a `Database`. Directories that are added are those of the machine with the state
+    directory `home`. Stateless but for the database, so any thread may share it."""
 
-    def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
+    def __init__(self, database: Database, identifiers: IdentifierSource, home: str) -> None:
         self._database = database
         self._identifiers = identifiers
+        self._home = home
 
     def add(
         self, name: str, description: str = "", *, max_parallel: int | None = None, now: datetime
@@ -114,13 +116,16 @@ class SqlProjectStore:
     ) -> Resource:
         ensure_name("resource", name)
         _ensure_reachable(name, kind, location, branch)
-        resource = Resource(name, project, kind, location, now, branch)
+        # A path means something on one machine alone.
+        home = self._home if kind is ResourceKind.DIRECTORY else None
+        resource = Resource(name, project, kind, location, now, branch, home)
         row = {
             "name": name,
             "project": project,
             "kind": kind.value,
             "location": location,
             "branch": branch,
+            "home": home,
             "created_at": microseconds(now),
         }
         # Not where it is: the log keeps it for good, and is shown to all.
@@ -222,4 +227,5 @@ def _resource(row: RowMapping) -> Resource:
         row["location"],
         moment(row["created_at"]),
         row["branch"],
+        row["home"],
     )

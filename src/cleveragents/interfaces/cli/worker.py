@@ -31,7 +31,9 @@ _INTERRUPTED = 130
     "--concurrency", metavar="N", type=click.IntRange(1, 1000), help="Jobs at once; as the settings say."
 )
 @click.option("--name", metavar="NAME", help="What others see it as; the machine's name and the process.")
-@click.option("--queue", default="plans", show_default=True, metavar="NAME", help="Where it takes jobs from.")
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME", help="Where it takes jobs from; may be repeated."
+)
 @click.option("--until-idle", is_flag=True, help="End when nothing is queued there or runs, anywhere.")
 @click.option(
     "--drain-seconds",
@@ -45,7 +47,7 @@ def worker(
     session: Session,
     concurrency: int | None,
     name: str | None,
-    queue: str,
+    queues: tuple[str, ...],
     until_idle: bool,
     drain_seconds: float,
 ) -> None:
@@ -66,9 +68,10 @@ def worker(
     known_as = name or f"{socket.gethostname()}-{os.getpid()}"
     at_once = concurrency or container.settings.worker.concurrency
     with _signals() as told:
-        with parts.start(name=known_as, queue=queue, concurrency=at_once) as started:
-            progress(f"{known_as} takes jobs from {queue!r}, {counted(at_once, 'job')} at once")
-            told.wait_until(lambda: until_idle and parts.is_idle(queue))
+        with parts.start(name=known_as, queues=queues, concurrency=at_once) as started:
+            places = " and ".join(map(repr, queues or parts.queues))
+            progress(f"{known_as} takes jobs from {places}, {counted(at_once, 'job')} at once")
+            told.wait_until(lambda: until_idle and parts.is_idle(queues))
             _drain(started, told, drain_seconds)
         progress(f"{known_as} is gone; it was at {counted(started.ended, 'job')}")
     if told.interrupted:

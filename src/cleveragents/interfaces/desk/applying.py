@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.application.services.plan_lanes import SHARED_QUEUE
+from cleveragents.application.services.plan_lanes import SHARED_QUEUE, home_queue, queue_of
 from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.remote import remote_of
@@ -76,7 +76,7 @@ def _submitted(container: Container, plan: Plan, what: str, message: str | None,
             max_attempts=_ATTEMPTS,
             key=f"{what}:{plan.id}@{plan.version}#{attempt}",
             at_most=1,
-            queue=SHARED_QUEUE,
+            queue=_queue_for(container, plan),
             lanes=lanes,
         )
         try:
@@ -86,6 +86,16 @@ def _submitted(container: Container, plan: Plan, what: str, message: str | None,
                 break
     done = {"apply": "applied", "undo": "undone"}[what]
     raise PlanError(plan.id, f"it is being {done} already; its page shows what comes of that")
+
+
+def _queue_for(container: Container, plan: Plan) -> str:
+    """Where it was queued itself; what a command ran, without any queue, goes to the machine that has its
+    sandbox."""
+    asked = queue_of(plan.request)
+    if asked or remote_of(plan.resource) is not None:
+        return asked or SHARED_QUEUE
+    row = container.plan_parts.sandboxes.row(plan.id)
+    return home_queue(container.home if row is None or row.home is None else row.home)
 
 
 def _is_under_way(container: Container, kind: str) -> bool:

@@ -12,7 +12,7 @@ from cleveragents.interfaces.desk.wording import timestamp
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.container import Container
     from cleveragents.application.ports.projects import ProjectStore
     from cleveragents.domain.json_value import JsonValue
 
@@ -63,23 +63,26 @@ def add_directory(store: ProjectStore, name: str, project: str, path: Path, *, n
     return store.add_resource(name, project, ResourceKind.DIRECTORY, str(root), now=now)
 
 
-def directory_of(resource: Resource) -> Path:
-    """Where the files of a resource are that is a directory. `SandboxRefused`: it is gone."""
+def directory_of(container: Container, resource: Resource) -> Path:
+    """Where the files of a resource are that is a directory. `SandboxRefused`: it is another machine's, or
+    gone."""
     from cleveragents.errors import SandboxRefused
 
     path = Path(resource.location)
+    if resource.home not in (None, container.home):  # guard: what has the same path here is something else
+        raise SandboxRefused(resource.location, "it is on another machine: ask a server there")
     if not path.is_dir():
         raise SandboxRefused(resource.location, "there is no such directory any more")
     return path
 
 
-def place_of(parts: PlanParts, resource: Resource) -> Path:
+def place_of(container: Container, resource: Resource) -> Path:
     """A directory of this machine with its files: of a remote, a checkout of its branch as it is now.
     `RemoteUnreachable`, `SandboxRefused`."""
     from cleveragents.domain.remote import remote_of, resource_of
 
     address = remote_of(resource_of(resource))
     if address is None:
-        return directory_of(resource)
-    mirrors = replace(parts.remotes.mirrors, seconds=_FETCH_SECONDS)
+        return directory_of(container, resource)
+    mirrors = replace(container.plan_parts.remotes.mirrors, seconds=_FETCH_SECONDS)
     return mirrors.checkout(address, mirrors.fetched(address))

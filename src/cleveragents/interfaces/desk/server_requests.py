@@ -1,4 +1,4 @@
-"""Plans that users of a server ask for: on registered resources only, in the queue that workers share."""
+"""Plans that users of a server ask for: on registered resources only, in a queue that workers share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.application.services.plan_lanes import SHARED_QUEUE
+from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.remote import resource_of
@@ -50,11 +50,11 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
             requested_plan(parts, asked.wanted, nowhere, remote=True), resource=resource_of(resource)
         )
     else:
-        new = requested_plan(parts, asked.wanted, directory_of(resource))
+        new = requested_plan(parts, asked.wanted, directory_of(container, resource))
     known = thaw(new.request)
     assert isinstance(known, dict)
     more = {
-        "queue": SHARED_QUEUE,
+        "queue": home_queue(resource.home),
         "project": resource.project,
         "resource_name": resource.name,
         "by": by,

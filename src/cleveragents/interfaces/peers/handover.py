@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.application.services.plan_lanes import SHARED_QUEUE
+from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.policy import Capability, Verdict
@@ -95,7 +95,7 @@ class Handover:
         new = requested_plan(parts, wanted, self.directory)
         known = thaw(new.request)
         assert isinstance(known, dict)
-        request = freeze({**known, "queue": SHARED_QUEUE, "by": self.by})
+        request = freeze({**known, "queue": home_queue(self.container.home), "by": self.by})
         assert isinstance(request, Mapping)
         return parts.lifecycle.create(replace(new, request=request))
 
@@ -150,7 +150,7 @@ class Handover:
         container = self.container
         place = self.directory
         if resource is not None:
-            place = place_of(container.plan_parts, container.projects.resource(resource))
+            place = place_of(container, container.projects.resource(resource))
         if place is None:
             raise RequestRefused("name a resource to be asked about: `agents resource list` shows them")
         settings = container.settings.context

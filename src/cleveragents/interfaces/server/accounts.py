@@ -53,4 +53,4 @@ def root_named(here: Service, resource: str | None) -> Path | None:
     if resource is None:
         return None
     found = here.container.projects.resource(resource)
-    return None if found.kind is ResourceKind.REMOTE else directory_of(found)
+    return None if found.kind is ResourceKind.REMOTE else directory_of(here.container, found)

@@ -58,7 +58,7 @@ class TemporalJobEngine:
             self._store,
             self._temporal,
             self._clock,
-            queue=request.queue,
+            queues=request.queues,
             concurrency=request.concurrency,
         )
         worker.start()

@@ -58,9 +58,9 @@ class TemporalJobStore:
         return [_shown(job) for job in self.table.list(states=states, limit=limit, after=after)]
 
     def claim(
-        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queue: str | None = None
+        self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
-        return self.table.claim(worker, kinds, now=now, queue=queue)
+        return self.table.claim(worker, kinds, now=now, queues=queues)
 
     def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
         return self.table.heartbeat(job_id, fence, now=now)

@@ -38,7 +38,7 @@ _PLACE = re.compile(r"/(?P<run>[^/]+)/(?P<look>\d+)\.(?P<attempt>\d+)$")
 
 
 class TemporalWorker:
-    """Runs jobs of one queue that Temporal hands out, `concurrency` at once.
+    """Runs jobs of some queues that Temporal hands out, `concurrency` at once.
 
     Thread safety:
         Owner: who made it closes it; `drain` and `close` may come from any thread, one after another.
@@ -54,26 +54,29 @@ class TemporalWorker:
         temporal: TemporalConnection,
         clock: Clock,
         *,
-        queue: str,
+        queues: tuple[str, ...],
         concurrency: int,
     ) -> None:
         self._inner = inner
         self._store = store
         self._temporal = temporal
         self._clock = clock
-        self._queue = queue
+        self._queues = queues
         self._concurrency = concurrency
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="temporal-job")
+        # A thread for each activity that may come: one that waited for a thread would be given up as silent.
+        # No more than `concurrency` of them run a job; the others are sent away.
+        threads = max(1, concurrency * len(queues))
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="temporal-job")
         self._known: set[str] = set()
         self._sweeps = ServiceThread("temporal-sweeps", self._tell_of_forgotten, pause_seconds=_LOOK_SECONDS)
-        self._theirs: Worker | None = None
-        self._ended: Future[None] | None = None
+        self._theirs: list[Worker] = []
+        self._ended: list[Future[None]] = []
 
     def start(self) -> None:
         """Begins to take jobs. `EngineUnavailable` when Temporal does not answer."""
         self._theirs = self._temporal.run(self._made)
         self._inner.start()
-        self._ended = self._temporal.begin(self._theirs.run)
+        self._ended = [self._temporal.begin(one.run) for one in self._theirs]
         self._sweeps.start()
 
     def stop_claiming(self) -> None:
@@ -83,11 +86,10 @@ class TemporalWorker:
     def drain(self, timeout: float) -> bool:
         """Takes no more jobs and lets running ones end; past the time, the rest are given back."""
         self._inner.stop_claiming()
-        theirs = self._theirs
-        stopping = None if theirs is None else self._temporal.begin(theirs.shutdown)
+        stopping = [self._temporal.begin(one.shutdown) for one in self._theirs]
         drained = self._inner.drain(timeout)
-        if stopping is not None:
-            stopping.result(_STOP_SECONDS)
+        for one in stopping:
+            one.result(_STOP_SECONDS)
         return drained
 
     def close(self) -> None:
@@ -96,11 +98,12 @@ class TemporalWorker:
         self._sweeps.join(_STOP_SECONDS)
         self.drain(0)
         self._inner.close()
-        if self._ended is not None:
-            self._ended.result(_STOP_SECONDS)
+        for one in self._ended:
+            one.result(_STOP_SECONDS)
         self._threads.shutdown()
 
-    async def _made(self, client: Client) -> Worker:
+    async def _made(self, client: Client) -> list[Worker]:
+        """One for each queue: Temporal's take from one alone."""
         from datetime import timedelta
 
         from temporalio import activity
@@ -111,16 +114,19 @@ class TemporalWorker:
         def run(job_id: str, look: int) -> Told:
             return self.run_job(job_id, look)
 
-        return Worker(
-            client,
-            task_queue=task_queue_of(self._queue),
-            workflows=[JobWorkflow],
-            activities=[run],
-            activity_executor=self._threads,
-            max_concurrent_activities=self._concurrency,
-            max_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
-            graceful_shutdown_timeout=timedelta(seconds=_STOP_SECONDS),
-        )
+        return [
+            Worker(
+                client,
+                task_queue=task_queue_of(queue),
+                workflows=[JobWorkflow],
+                activities=[run],
+                activity_executor=self._threads,
+                max_concurrent_activities=self._concurrency,
+                max_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
+                graceful_shutdown_timeout=timedelta(seconds=_STOP_SECONDS),
+            )
+            for queue in self._queues
+        ]
 
     def run_job(self, job_id: str, look: int) -> Told:
         """The activity: claims the job, runs it, and says what became of it."""
@@ -171,18 +177,19 @@ class TemporalWorker:
 
     def _tell_of_forgotten(self) -> float:
         """Tells Temporal of jobs whose submitter could not."""
-        queued: set[str] = set()
+        mine = {kept_queue(queue): queue for queue in self._queues}
+        queued: dict[str, str] = {}
         after: str | None = None
         while page := self._store.table.list(states=(JobState.QUEUED,), limit=_PAGE, after=after):
             after = page[-1].id
-            queued |= {job.id for job in page if job.queue == kept_queue(self._queue)}
-        for job_id in sorted(queued - self._known):
+            queued |= {job.id: mine[job.queue] for job in page if job.queue in mine}
+        for job_id in sorted(queued.keys() - self._known):
             try:
-                self._temporal.start(job_id, self._queue)
+                self._temporal.start(job_id, queued[job_id])
             except EngineUnavailable:
                 return _LOOK_SECONDS
             self._known.add(job_id)
-        self._known &= queued
+        self._known &= queued.keys()
         return _LOOK_SECONDS
 
 

@@ -98,7 +98,7 @@ def find_context(question: Question, here: Here, who: Operator) -> ContextAnswer
     resource = container.projects.resource(question.resource)
     asked = ContextQuery(
         question=question.question,
-        place=CodePlace(place_of(here.parts, resource), None),
+        place=CodePlace(place_of(container, resource), None),
         budget_tokens=question.budget or settings.budget_tokens,
         deadline_seconds=min(question.deadline or settings.deadline_seconds, _LONGEST_SECONDS),
     )

@@ -138,6 +138,7 @@ def _places() -> None:
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("location", sa.Text(), nullable=False),
         sa.Column("branch", sa.Text(), nullable=True),
+        sa.Column("home", sa.Text(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_resources"),
     )
