@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cleveragents import __version__
-from cleveragents.interfaces.cli.lazy import LazyGroup
+from cleveragents.interfaces.cli.served_group import ServedGroup
 
 __all__ = ["cli"]
 
@@ -39,6 +39,8 @@ _COMMANDS = {
     "serve": (f"{_HERE}.serve:serve", "Serve the page and the HTTP API, and run plans."),
     "worker": (f"{_HERE}.worker:worker", "Run plans of a server, as one more worker."),
     "user": (f"{_HERE}.user:user", "Add users of the server, give them roles and tokens."),
+    "login": (f"{_HERE}.login:login", "Log in to a server, with a token."),
+    "logout": (f"{_HERE}.login:logout", "Forget the token of a server."),
     "backup": (f"{_HERE}.backup:backup", "Copy all that is kept, while work goes on."),
     "demo": (f"{_HERE}.demo:demo", "Show it all at work, offline, without touching your state."),
     "jobs": (f"{_HERE}.jobs:jobs", "List, inspect and cancel jobs."),
@@ -49,7 +51,7 @@ _COMMANDS = {
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=ServedGroup,
     lazy_commands=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 needs a human, 75 try again, 130 interrupted.",
@@ -64,8 +66,13 @@ _COMMANDS = {
     metavar="KEY=VALUE",
     help="Override a setting for this command; may be repeated. `agents config list` shows them all.",
 )
+@click.option(
+    "--server",
+    metavar="URL",
+    help="Have a server do it, instead of this machine (server.address); `local` means this machine.",
+)
 @click.pass_context
-def cli(ctx: click.Context, overrides: tuple[str, ...]) -> None:
+def cli(ctx: click.Context, overrides: tuple[str, ...], server: str | None) -> None:
     """Runs many AI agent plans at once on real repositories, and loses nothing.
 
     \b
@@ -74,7 +81,8 @@ def cli(ctx: click.Context, overrides: tuple[str, ...]) -> None:
       agents run --action builtin/command -- sed -i s/colour/color/ README.md
       agents demo
       agents --set log.level=debug doctor
+      agents --server https://agents.example plan list
     """
     from cleveragents.interfaces.cli.session import Session
 
-    ctx.obj = Session(overrides)
+    ctx.obj = ctx.obj or Session(overrides)

@@ -14,7 +14,7 @@ from cleveragents.interfaces.cli.session import Session, pass_session
 if TYPE_CHECKING:
     from cleveragents.application.ports.code_index import CodePlace
 
-__all__ = ["context"]
+__all__ = ["context", "question_of"]
 
 _LARGEST_QUESTION = 4_000_000
 _FIND_SECONDS = 10.0
@@ -72,7 +72,7 @@ def context(
     from cleveragents.interfaces.cli.index_progress import IndexBar
 
     settings = session.configuration().settings.context
-    asked = _question(" ".join(words) if words else None, file)
+    asked = question_of(" ".join(words) if words else None, file)
     place = _place(directory, commit, deadline)
     with IndexBar() as bar:
         answer = session.container().context_parts.lone_pipeline.ask(
@@ -89,7 +89,8 @@ def context(
     show_answer(answer, output, only_files=only_files, limit=limit, explain=explain)
 
 
-def _question(given: str | None, file: str | None) -> str:
+def question_of(given: str | None, file: str | None) -> str:
+    """What was asked, as words or in a file. `click.UsageError`."""
     if given is not None and file is not None:
         raise click.UsageError("say the question or --file, not both")
     if given is None and file is None:

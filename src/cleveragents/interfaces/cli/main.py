@@ -28,11 +28,14 @@ Usage: agents [OPTIONS] COMMAND [ARGS]...
     agents run --action builtin/command -- sed -i s/colour/color/ README.md
     agents demo
     agents --set log.level=debug doctor
+    agents --server https://agents.example plan list
 
 Options:
   -V, --version    Show the version and exit.
   --set KEY=VALUE  Override a setting for this command; may be repeated. `agents
                    config list` shows them all.
+  --server URL     Have a server do it, instead of this machine
+                   (server.address); `local` means this machine.
   -h, --help       Show this message and exit.
 
 Commands:
@@ -54,6 +57,8 @@ Commands:
   serve     Serve the page and the HTTP API, and run plans.
   worker    Run plans of a server, as one more worker.
   user      Add users of the server, give them roles and tokens.
+  login     Log in to a server, with a token.
+  logout    Forget the token of a server.
   backup    Copy all that is kept, while work goes on.
   demo      Show it all at work, offline, without touching your state.
   jobs      List, inspect and cancel jobs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.application.services.plan_family import left_out_in_words
@@ -18,9 +19,12 @@ from cleveragents.interfaces.desk.meanings import goal_of, meaning_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.json_value import JsonValue
     from cleveragents.domain.plan import Plan
 
-__all__ = ["tell_left_out", "told_changes", "told_ignored", "told_plan"]
+__all__ = ["tell_left_out", "tell_of_changes", "told_changes", "told_ignored", "told_plan"]
+
+Row = dict[str, "JsonValue"]
 
 _SHOWN_FILES = 20
 
@@ -36,6 +40,14 @@ def told_plan(output: Output, parts: PlanParts, plan: Plan) -> None:
 def told_changes(parts: PlanParts, plan: Plan) -> bool:
     """The changed files and the checks that did not pass, on stderr; whether there is anything to apply."""
     changes = changes_of(parts, plan)
+    without = left_out_in_words(parts, plan)
+    ignored = ignored_in_words(parts, plan, ignored_of(parts, plan))
+    tell_of_changes(changes, [*([without] if without else []), *ignored], checks_of(parts, plan))
+    return bool(changes)
+
+
+def tell_of_changes(changes: Sequence[Row], sentences: Sequence[str], checks: Sequence[Row]) -> None:
+    """The changed files, what there is to say about them, and the checks that did not pass, on stderr."""
     shown = changes[:_SHOWN_FILES]
     width = max((len(lines_of(row)) for row in shown), default=0)
     for row in shown:
@@ -43,13 +55,12 @@ def told_changes(parts: PlanParts, plan: Plan) -> bool:
     if len(changes) > _SHOWN_FILES:
         progress(f"  … and {len(changes) - _SHOWN_FILES} more")
     progress(changes_in_words(changes))
-    tell_left_out(parts, plan)
-    told_ignored(parts, plan)
-    for check in checks_of(parts, plan):
+    for sentence in sentences:
+        progress(sentence)
+    for check in checks:
         if check["verdict"] != "passed":
             weight = "it has to pass before the plan can be applied" if check["required"] else "informational"
             progress(f"check {check['name']}: {check['verdict']} ({weight})")
-    return bool(changes)
 
 
 def tell_left_out(parts: PlanParts, plan: Plan) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.decision import Decision
     from cleveragents.domain.plan import Plan
 
-__all__ = ["correct_plan"]
+__all__ = ["correct_plan", "ensure_sensible", "split_name"]
 
 _SHOWN_FILES = 20
 _NAMED_FILES = 5
@@ -65,8 +65,8 @@ def correct_plan(
     """
     from cleveragents.interfaces.cli.plan_decisions import worked_on
 
-    plan_id, number = _split(plan_id, number)
-    _ensure_sensible(number, guidance, append, dry_run)
+    plan_id, number = split_name(plan_id, number)
+    ensure_sensible(number, guidance, append, dry_run)
     container = session.container()
     parts = container.plan_parts
     parts.apply.settle()
@@ -93,7 +93,7 @@ def correct_plan(
     worked_on(container, plan, output, yes=yes)
 
 
-def _split(plan_id: str, number: int | None) -> tuple[str, int | None]:
+def split_name(plan_id: str, number: int | None) -> tuple[str, int | None]:
     """The plan and the decision, from two words or from one with a dot."""
     name, dot, decision = plan_id.partition(".")
     if not dot:
@@ -103,7 +103,8 @@ def _split(plan_id: str, number: int | None) -> tuple[str, int | None]:
     return name, int(decision)
 
 
-def _ensure_sensible(number: int | None, guidance: str | None, append: bool, dry_run: bool) -> None:
+def ensure_sensible(number: int | None, guidance: str | None, append: bool, dry_run: bool) -> None:
+    """`click.UsageError` for options that contradict each other, or say too little."""
     if append and (number is not None or dry_run):
         raise click.UsageError("--append undoes nothing, so it goes with neither a DECISION nor --dry-run")
     if number is None and not append:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.application.services.plan_family import conflicts_of, short_of, title_of
+from cleveragents.application.services.plan_family import conflicts_of, title_of
 from cleveragents.application.services.sub_plan_words import told_disagreement
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.sub_plan import CONFLICT
 from cleveragents.interfaces.cli.narrow import steps_in_lines
-from cleveragents.interfaces.cli.output import Output, ago, format_option, printable
+from cleveragents.interfaces.cli.output import Output, ago, format_option
+from cleveragents.interfaces.cli.plan_sections import (
+    first_line,
+    in_short,
+    items_in,
+    show_call,
+    show_calls,
+    show_changes,
+    show_checks,
+    show_sub_plans,
+)
 from cleveragents.interfaces.cli.plan_view import plan_argument
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.accounts import account_of, fields_of, found_plan
-from cleveragents.interfaces.desk.calls import call_fields, spelt_arguments
-from cleveragents.interfaces.desk.changes import lines_of
+from cleveragents.interfaces.desk.calls import call_fields
 from cleveragents.interfaces.desk.meanings import goal_of, meaning_of, waited, what_it_waits_for
 from cleveragents.interfaces.desk.next_steps import steps_from
 from cleveragents.interfaces.desk.reach import is_out_of_reach
@@ -36,7 +45,6 @@ __all__ = ["log_of_plan", "show_plan"]
 
 Row = dict[str, JsonValue]
 
-_CALLS = ["number", "tool", "state", "changed", "what"]
 _REMOVED = "removed, and with it what a diff and an undo need"
 
 
@@ -62,12 +70,10 @@ def show_plan(session: Session, plan_id: str, output: Output) -> None:
         output.record(account)
         return
     output.record(_heading(parts, plan, account, ago(plan.updated_at, container.clock.now())))
-    _show_sub_plans(output, account)
-    _show_changes(output, account)
-    calls = [_short(call_fields(parts, call)) for call in parts.history.calls(plan.id)]
-    _section(output, "what it did", calls, _CALLS, cut="what", spare="changed")
-    checks = [_short(row) for row in _rows(account["checks"])]
-    _section(output, "checks", checks, ["name", "verdict", "required", "what"], cut="what", spare="required")
+    show_sub_plans(output, account)
+    show_changes(output, account)
+    show_calls(output, [call_fields(parts, call) for call in parts.history.calls(plan.id)])
+    show_checks(output, account)
     steps = steps_from(parts, plan)
     if steps:
         output.title("what next")
@@ -99,10 +105,10 @@ def log_of_plan(session: Session, plan_id: str, number: int | None, output: Outp
         one = [row for row in rows if row["number"] == number]
         if not one:
             raise UnknownCheckpoint(plan.id, str(number))
-        _show_call(output, one[0])
+        show_call(output, one[0])
         return
     if not output.for_programs:
-        rows = [_short(row) for row in rows]
+        rows = [in_short(row) for row in rows]
     output.table(
         rows,
         ["number", "tool", "state", "changed", "started", "what"],
@@ -119,7 +125,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "goal": goal_of(plan),
         "state": meaning_of(parts, plan),
         "waits for": _waits_for(parts, plan),
-        "error": _first_line(account["error"]) if plan.state.value != "applied" else None,
+        "error": first_line(account["error"]) if plan.state.value != "applied" else None,
         "part of": plan.parent_id and f"{plan.parent_id}: {title_of(parts.plans.get(plan.parent_id))}",
         "called": plan.parent_id and title_of(plan) != goal_of(plan) and title_of(plan),
         "works on": plan.resource,
@@ -128,7 +134,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "created": account["created"],
         "updated": f"{account['updated']} ({since})",
         "sandbox": account["sandbox"] or (_REMOVED if was_removed(parts, plan) else None),
-        "notes": "; ".join(str(note) for note in _items(account["notes"])),
+        "notes": "; ".join(str(note) for note in items_in(account["notes"])),
         "review": account["review_problem"],
     }
     return {name: value for name, value in said.items() if value}
@@ -144,29 +150,6 @@ def _waits_for(parts: PlanParts, plan: Plan) -> str | None:
     return told_disagreement(left) if left else None
 
 
-def _show_sub_plans(output: Output, account: Mapping[str, JsonValue]) -> None:
-    """Its parts, what they disagree about, and what was corrected."""
-    rows = [
-        row
-        | {
-            "sub-plan": None if row["id"] is None else short_of(str(row["id"])),
-            "state": row["status"],
-            "needs": ", ".join(str(need) for need in _items(row["needs"])),
-        }
-        for row in _rows(account["sub_plans"])
-    ]
-    _section(output, "sub-plans", rows, ["sub-plan", "state", "name", "needs"], cut="name", spare="needs")
-    open_ones = [
-        row | {"between": f"{short_of(str(account['id']))} and {short_of(str(row['sub_plan']))}"}
-        for row in _rows(account["conflicts"])
-    ]
-    _section(output, "open conflicts", open_ones, ["path", "kind", "between"], cut="path")
-    corrections = [
-        row | {"guidance": on_one_line(str(row["guidance"]))} for row in _rows(account["corrections"])
-    ]
-    _section(output, "corrections", corrections, ["number", "decision", "guidance"], cut="guidance")
-
-
 def _show_without_files(output: Output, parts: PlanParts, plan: Plan) -> None:
     """What is known of a plan whose repository, from which its sandbox borrows, is out of reach."""
     known = fields_of(plan) | {"out_of_reach": plan.resource}
@@ -176,70 +159,3 @@ def _show_without_files(output: Output, parts: PlanParts, plan: Plan) -> None:
         known |= {name: value for name, value in fields_of(plan).items() if name in wanted and value}
         known["works on"] = f"{plan.resource}, which is out of reach; `agents doctor` says more"
     output.record(known)
-
-
-def _show_changes(output: Output, account: Mapping[str, JsonValue]) -> None:
-    rows = [row | {"lines": lines_of(row)} for row in _rows(account["changes"])]
-    left_out = [{"change": "left out", "path": path} for path in _items(account["left_out"])]
-    _section(output, "what it changed", [*rows, *left_out], ["change", "lines", "path"])
-
-
-def _section(
-    output: Output,
-    title: str,
-    rows: Sequence[Row],
-    columns: list[str],
-    *,
-    cut: str | None = None,
-    spare: str | None = None,
-) -> None:
-    if rows:
-        output.title(title)
-        output.table(rows, columns, empty="", cut=[cut] if cut else [], spare=[spare] if spare else [])
-
-
-def _show_call(output: Output, row: Row) -> None:
-    if output.for_programs:
-        output.record(row)
-        return
-    result = dict(row["result"]) if isinstance(row["result"], Mapping) else {}
-    printed = result.pop("output", None)
-    if isinstance(seconds := result.get("seconds"), float):
-        result["seconds"] = round(seconds, 2)
-    said = {"number": row["number"], "tool": row["tool"], "what": spelt_arguments(row["arguments"])}
-    names = ("state", "approval", "error", "started", "ended", "changed", "changeset")
-    said |= {name: row[name] for name in names if row[name] is not None}
-    said |= {"error": first} if (first := _first_line(row["error"])) else {}
-    output.record(said | result)
-    if printed:
-        _show_text(output, "what it printed", str(printed))
-    if first != (row["error"] or None):
-        _show_text(output, "what went wrong", str(row["error"]))
-
-
-def _show_text(output: Output, title: str, text: str) -> None:
-    output.title(title)
-    for line in text.splitlines():
-        click.echo(f"  {printable(line)}")
-
-
-def _first_line(text: JsonValue) -> str | None:
-    """Of an error: it says what happened, and the rest is for who looks at its call."""
-    return str(text).partition("\n")[0] if text else None
-
-
-def _short(row: Mapping[str, JsonValue]) -> Row:
-    """A call or a check with what matters of it in one text."""
-    if "arguments" in row:
-        told = spelt_arguments(row["arguments"])
-        return dict(row) | {"what": f"{told}: {_first_line(row['error'])}" if row["error"] else told}
-    first, _, _ = str(row["details"]).strip().partition("\n")
-    return dict(row) | {"what": first if row["verdict"] != "passed" else ""}
-
-
-def _rows(value: JsonValue) -> list[Row]:
-    return [dict(item) for item in _items(value) if isinstance(item, Mapping)]
-
-
-def _items(value: JsonValue) -> list[JsonValue]:
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []

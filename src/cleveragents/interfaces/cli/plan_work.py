@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from cleveragents.interfaces.cli.output import Output
 
 __all__ = [
+    "APPLY_IT",
     "apply_now",
+    "asked_for",
     "asked_parallel",
     "decide",
     "handler_of",
@@ -61,12 +63,13 @@ __all__ = [
 _FOREVER = 30 * 24 * 3600.0
 _NEEDS_HUMAN = 3
 _MOST_ASKED = 5
-_APPLY_IT: dict[str, Any] = {
+APPLY_IT: dict[str, Any] = {
     "text": "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it",
     "type": click.Choice(["y", "n", "d", "r"], case_sensitive=False),
     "show_choices": False,
     "err": True,
 }
+"""The question, for `click.prompt`."""
 
 _Reply = TypeVar("_Reply")
 
@@ -273,7 +276,7 @@ def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRe
 
 def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
     while True:
-        answer = _answer(parts, plan, partial(click.prompt, **_APPLY_IT), commit)
+        answer = _answer(parts, plan, partial(click.prompt, **APPLY_IT), commit)
         if answer == "y":
             return apply_now(parts, plan, commit)
         if answer == "r":
@@ -303,7 +306,7 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None, ou
         work_on(container, parts.lifecycle.answer(asking, granted, call.number), output, answered=call)
         return found_plan(parts, plan.id)
     if interactive() and waited(asking) == "question":
-        reply = _answer(parts, asking, partial(_asked_for, waiting))
+        reply = _answer(parts, asking, partial(asked_for, waiting))
         if reply is None:
             raise click.exceptions.Exit(_NEEDS_HUMAN)
         work_on(container, parts.lifecycle.reply(asking, reply), output)
@@ -347,7 +350,8 @@ def _answer(
         return None
 
 
-def _asked_for(waiting: Mapping[str, JsonValue]) -> str:
+def asked_for(waiting: Mapping[str, JsonValue]) -> str:
+    """What the user answers to an actor's question."""
     choices = waiting.get("choices")
     several = [str(one) for one in choices] if isinstance(choices, Sequence) else []
     kind = click.Choice(several) if several else click.STRING

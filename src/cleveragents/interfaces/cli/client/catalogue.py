@@ -1,0 +1,106 @@
+"""`agents actor|action list|show` and `agents model list`, asked of a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cleveragents.interfaces.cli import action as local_action
+from cleveragents.interfaces.cli import actor as local_actor
+from cleveragents.interfaces.cli import model as local_model
+from cleveragents.interfaces.cli.client.selection import connected
+from cleveragents.interfaces.cli.client.twins import ClientGroup, client_command
+from cleveragents.interfaces.cli.narrow import columns_for
+from cleveragents.interfaces.cli.output import Output, progress
+from cleveragents.interfaces.cli.session import Session
+
+__all__ = ["action", "actor", "model"]
+
+_LISTED = ["name", "origin", "trusted", "description"]
+_resource = click.Option(
+    ["--resource"], metavar="NAME", help="What the repository of this resource brings along, too."
+)
+
+
+def _list_actors(session: Session, resource: str | None, output: Output) -> None:
+    _show_listed(list(connected(session).pages("/actors", resource=resource)), output, "there are no actors")
+
+
+def _list_actions(session: Session, resource: str | None, output: Output) -> None:
+    rows = list(connected(session).pages("/actions", resource=resource))
+    _show_listed(rows, output, "there are no actions")
+
+
+def _show_listed(rows: list[dict[str, Any]], output: Output, empty: str) -> None:
+    output.table(rows, columns_for(output, _LISTED, spare=["origin", "trusted"]), empty=empty)
+    if not output.for_programs:
+        for row in rows:
+            if row["problem"]:
+                progress(f"{row['source']}: {row['problem']}")
+
+
+def _show_actor(session: Session, name: str, as_yaml: bool, resource: str | None, output: Output) -> None:
+    found = connected(session).get(f"/actors/{_titled(name)}", resource=resource)
+    text, graph = found.pop("yaml"), found.pop("graph")
+    if as_yaml:
+        click.echo(text, nl=False)
+    elif output.for_programs:
+        output.record(found)
+    else:
+        said = {"name": found["name"], "description": " ".join(found["description"].split())}
+        output.record({**said, **({"model": found["model"]} if found.get("model") else {})})
+        output.title("nodes")
+        after: dict[str, list[str]] = {}
+        for edge in graph["edges"]:
+            after.setdefault(edge["from"], []).append(edge["to"])
+        nodes = [{**node, "next": ", ".join(after.get(node["name"], ()))} for node in graph["nodes"]]
+        output.table(nodes, ["name", "type", "next"], empty="")
+
+
+def _show_action(session: Session, name: str, resource: str | None, output: Output) -> None:
+    found = connected(session).get(f"/actions/{_titled(name)}", resource=resource)
+    if output.for_programs:
+        output.record(found)
+        return
+    output.record({"name": found["name"], "description": " ".join(found["description"].split())})
+    if found["arguments"]:
+        output.title("arguments")
+        output.table(found["arguments"], ["name", "type", "default", "description"], empty="")
+    output.title("what it does")
+    steps = [{"tool": step["tool"], "with": step["with"]} for step in found["steps"]]
+    steps += [{"tool": "check", "with": check["command"]} for check in found["checks"]]
+    output.table(steps, ["tool", "with"], empty="its actors decide that", cut=["with"])
+
+
+def _titled(name: str) -> str:
+    namespace, slash, rest = name.partition("/")
+    if not slash or not namespace or not rest or "/" in rest or "." in name:
+        raise click.UsageError(f"{name!r} is no NAMESPACE/NAME; a server reads no files of yours")
+    return name
+
+
+def _list_models(session: Session, provider: str | None, output: Output) -> None:
+    rows = list(connected(session).pages("/models", provider=provider))
+    columns = columns_for(
+        output, ["model", "input", "output", "context_tokens", "key"], ["context_tokens"], 70
+    )
+    columns = columns_for(output, columns, spare=["input", "output"], width=50)
+    output.table(rows, columns, empty=f"no model of {provider} is listed; it may work all the same")
+
+
+actor = ClientGroup(
+    local_actor.actor,
+    {
+        "list": client_command(local_actor.list_actors, _list_actors, more=(_resource,)),
+        "show": client_command(local_actor.show_actor, _show_actor, more=(_resource,)),
+    },
+)
+action = ClientGroup(
+    local_action.action,
+    {
+        "list": client_command(local_action.list_actions, _list_actions, more=(_resource,)),
+        "show": client_command(local_action.show_action, _show_action, more=(_resource,)),
+    },
+)
+model = ClientGroup(local_model.model, {"list": client_command(local_model.list_models, _list_models)})

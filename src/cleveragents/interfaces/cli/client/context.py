@@ -1,0 +1,73 @@
+"""`agents context`, asked of a server: what of a resource of its matters for a question."""
+
+from __future__ import annotations
+
+import click
+
+from cleveragents.interfaces.cli import context as local
+from cleveragents.interfaces.cli.client.accounts import Account
+from cleveragents.interfaces.cli.client.places import resource_here
+from cleveragents.interfaces.cli.client.selection import connected
+from cleveragents.interfaces.cli.client.twins import client_command
+from cleveragents.interfaces.cli.output import Output, colour, counted, printable, progress
+from cleveragents.interfaces.cli.session import Session
+
+__all__ = ["context"]
+
+_FILES_LISTED = 20
+_resource = click.Option(
+    ["--resource"], metavar="NAME", help="Look there; else in the one that is the repository you are in."
+)
+
+
+def _context(
+    session: Session,
+    words: tuple[str, ...],
+    file: str | None,
+    budget: int | None,
+    deadline: float | None,
+    only_files: bool,
+    limit: int | None,
+    explain: bool,
+    resource: str | None,
+    output: Output,
+) -> None:
+    asked = local.question_of(" ".join(words) if words else None, file)
+    client = connected(session)
+    body = {"question": asked, "resource": resource_here(client, resource)}
+    answer = client.post("/context", {**body, "budget": budget, "deadline": deadline})
+    if output.for_programs:
+        shown = {**answer, "files": answer["files"][:limit]}
+        output.record({**shown, "fragments": []} if only_files else shown)
+    elif only_files:
+        for path in answer["files"][: limit or _FILES_LISTED]:
+            click.echo(printable(path))
+    else:
+        _show_text(answer, output)
+    if explain and not output.for_programs:
+        _explain(answer, output)
+    for note in answer["notes"]:
+        progress(f"note: {note}")
+    if not answer["files"] and not output.for_programs and not answer["notes"]:
+        progress("nothing was found; other words may help, names and error messages most")
+
+
+def _show_text(answer: Account, output: Output) -> None:
+    for text in (answer["preamble"], answer["skeleton"], *(one["text"] for one in answer["fragments"])):
+        for line in text.split("\n") if text else ():
+            shown = "\t".join(printable(part) for part in line.split("\t"))
+            if output.for_eyes and line.startswith("### "):
+                shown = click.style(shown, bold=True)
+            click.echo(shown, color=colour())
+    found = counted(len(answer["fragments"]), "fragment")
+    spent = f"{answer['tokens']:,} of {answer['budget']:,} tokens"
+    progress(f"{found}, {spent}, {answer['took_ms']} ms")
+
+
+def _explain(answer: Account, output: Output) -> None:
+    output.title("strategies")
+    rows = [{**one, "strategy": one["name"], "why": one["error"] or ""} for one in answer["strategies"]]
+    output.table(rows, ["strategy", "status", "found", "ms", "why"], empty="no strategy was asked")
+
+
+context = client_command(local.context, _context, without=("directory", "commit"), more=(_resource,))

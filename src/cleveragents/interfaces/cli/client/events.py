@@ -1,0 +1,69 @@
+"""`agents events tail|verify`, asked of a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cleveragents.interfaces.cli import events as local
+from cleveragents.interfaces.cli.client.following import Follower
+from cleveragents.interfaces.cli.client.selection import connected
+from cleveragents.interfaces.cli.client.server_client import ServerClient
+from cleveragents.interfaces.cli.client.twins import ClientGroup, client_command
+from cleveragents.interfaces.cli.output import Output, counted, progress
+from cleveragents.interfaces.cli.session import Session
+
+__all__ = ["events"]
+
+_COLUMNS = ["position", "time", "type", "subject", "facts"]
+
+
+def _tail(
+    session: Session, follow: bool, after: int | None, limit: int, type_name: str | None, output: Output
+) -> None:
+    from cleveragents.domain.event import EventType
+
+    wanted = None if type_name is None else EventType.parse(type_name).value
+    client = connected(session)
+    # Before the look: what comes meanwhile is followed.
+    end = client.get("/events", limit=1)["items"]
+    looked_until = end[-1]["position"] if end else 0
+    rows = _some(client, after, limit, wanted)
+    output.table(rows, _COLUMNS, empty="there are no such events")
+    if follow:
+        last = rows[-1]["position"] if rows else max(after or 0, looked_until)
+        for frame in Follower(client, last).frames():
+            if frame.kind and frame.kind != "output" and wanted in (None, frame.kind):
+                output.line(dict(frame.data), _COLUMNS)
+
+
+def _some(client: ServerClient, after: int | None, limit: int, wanted: str | None) -> list[dict[str, Any]]:
+    """The first `limit` events after a position or, without one, the last."""
+    if after is None and limit <= 1000:
+        found: list[dict[str, Any]] = client.get("/events", limit=limit, type=wanted)["items"]
+        return found
+    if after is not None:
+        return list(client.pages("/events", at_most=limit, after=after, type=wanted))
+    return list(client.pages("/events", after=0, type=wanted))[-limit:]
+
+
+def _verify(session: Session, output: Output) -> None:
+    report = connected(session).get("/events/verification")
+    events_in = counted(report["events"], "event")
+    if output.for_programs:
+        output.record(report)
+    elif report["ok"]:
+        click.echo(f"{events_in}, verified")
+    else:
+        rows = [{**found, "position": found["position"] or "head"} for found in report["findings"]]
+        output.table(rows, ["position", "problem"], empty="")
+    if not report["ok"]:
+        progress(f"the audit log is broken: {counted(len(report['findings']), 'finding')} in {events_in}")
+        raise click.exceptions.Exit(1)
+
+
+events = ClientGroup(
+    local.events,
+    {"tail": client_command(local.tail, _tail), "verify": client_command(local.verify, _verify)},
+)

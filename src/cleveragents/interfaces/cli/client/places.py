@@ -1,0 +1,78 @@
+"""Which resource of a server is the repository that the user is in."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from cleveragents.interfaces.cli.client.server_client import ServerClient
+
+__all__ = ["resource_here", "same_remote"]
+
+_SECONDS = 10.0
+_SHORT_FORM = re.compile(r"(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^/].*|/.*)")
+_URL = re.compile(r"[a-z+]+://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<path>.*)")
+
+
+def resource_here(client: ServerClient, named: str | None) -> str:
+    """The one that was named, or the only one that has the repository's path or one of its remotes.
+    `click.UsageError` if none has, or several."""
+    if named is not None:
+        return named
+    root = _root()
+    remotes = _remotes(root)
+    known = list(client.pages("/resources"))
+    found = [
+        str(one["name"])
+        for one in known
+        if one["location"] == str(root) or any(same_remote(one["location"], remote) for remote in remotes)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        several = ", ".join(found)
+        raise click.UsageError(f"several resources are this repository: {several}; say --resource NAME")
+    there = ", ".join(str(one["name"]) for one in known) or "none; `agents resource add` adds one"
+    problem = "no resource of the server is this repository"
+    raise click.UsageError(f"{problem}; say --resource NAME (there: {there})")
+
+
+def same_remote(one: str, other: str) -> bool:
+    """Whether two addresses are of the same repository, however it is reached."""
+    return _place(one) == _place(other)
+
+
+def _place(address: str) -> str:
+    text = address.strip()
+    found = _URL.fullmatch(text) or _SHORT_FORM.fullmatch(text)
+    named = f"{found['host'].lower()}/{found['path'].lstrip('/')}" if found else text.removeprefix("file://")
+    return named.rstrip("/").removesuffix(".git")
+
+
+def _root() -> Path:
+    from cleveragents.infrastructure.sandbox.resources import find_resource
+
+    return find_resource(Path.cwd(), seconds=_SECONDS)[0]
+
+
+def _remotes(root: Path) -> list[str]:
+    from cleveragents.errors import GitFailed
+    from cleveragents.infrastructure.git.plumbing import run_git, user_environment, within
+
+    try:
+        told = run_git(
+            "config",
+            "--get-regexp",
+            r"^remote\..*\.url$",
+            environment=user_environment(),
+            directory=root,
+            seconds_left=within(_SECONDS),
+        )
+    except GitFailed:  # it has none, or is no repository
+        return []
+    return [line.partition(" ")[2] for line in os.fsdecode(told).splitlines()]

@@ -1,0 +1,249 @@
+"""What becomes of a plan that a server runs: asked on a terminal, told elsewhere, done by the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from cleveragents.errors import Cancelled, CheckFailed, PlanFailed
+from cleveragents.interfaces.cli.client.accounts import (
+    Account,
+    failed_checks,
+    is_done,
+    tell_changes,
+    tell_next,
+    tell_reason,
+    waited_for,
+)
+from cleveragents.interfaces.cli.client.plan_following import PlanFollower, latest_position, run_to_rest
+from cleveragents.interfaces.cli.output import Output, counted, progress
+from cleveragents.interfaces.cli.plan_outcome import NEEDS_HUMAN, TRY_AGAIN
+from cleveragents.interfaces.cli.plan_view import shown_diff
+from cleveragents.interfaces.cli.plan_work import APPLY_IT, asked_for, interactive
+from cleveragents.interfaces.desk.wording import on_one_line
+
+if TYPE_CHECKING:
+    from cleveragents.interfaces.cli.client.server_client import ServerClient
+
+__all__ = ["Deciding", "apply_now", "decide", "job_done", "work_on"]
+
+_SUB_PLANS = "sub-plans"
+_REVIEW = "review"
+_Reply = TypeVar("_Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """Whom to ask, how the next command begins, and what the user wants of the result."""
+
+    client: ServerClient
+    prefix: str
+    output: Output
+    yes: bool = False
+    only_review: bool = False
+    message: str | None = None
+
+
+def work_on(deciding: Deciding, account: Account, *, after: int, quiet: bool = False) -> Account:
+    """The plan, once nobody works at it or at the whole that it is a part of."""
+    return run_to_rest(
+        deciding.client, account, deciding.output, after=after, prefix=deciding.prefix, quiet=quiet
+    )
+
+
+def decide(deciding: Deciding, account: Account) -> Account:
+    """Takes a plan from where the server left it to where the user wants it, asking on a terminal. Exits with
+    3, having said what is needed, where somebody would have to be asked and nobody is there.
+    `PlanFailed`, `Cancelled`, `CheckFailed`."""
+    while account["state"] == "waiting":
+        account = _answered(deciding, account)
+    if account["state"] == "cancelled":
+        raise Cancelled((account["error"] or "").removeprefix("cancelled: "))
+    if account["state"] == "constrained":
+        _tell_constrained(deciding, account)
+    if account["state"] == "errored":
+        tell_next(account, deciding.prefix)
+        raise PlanFailed(account["id"], account["error"] or "it says no more")
+    if account["state"] == "applied":
+        _tell_applied(deciding, account)
+    if not is_done(account):
+        return account
+    changed = tell_changes(account)
+    if account["parent"] is not None:
+        tell_next(account, deciding.prefix)
+    elif changed and deciding.only_review:
+        tell_next(account, deciding.prefix, deciding.message)
+    elif changed:
+        account = _applied_or_not(deciding, account)
+    _ensure_checked(account)
+    return account
+
+
+def apply_now(deciding: Deciding, account: Account) -> Account:
+    """The plan, applied by a worker of the server. `PlanFailed`, having said what stands in the way."""
+    client, plan_id = deciding.client, account["id"]
+    after = latest_position(client)
+    job = client.post(f"/plans/{plan_id}/apply", {"commit": deciding.message})
+    account = job_done(deciding, account, job, after=after)
+    if account["state"] == "applied":
+        _tell_applied(deciding, account)
+        return account
+    if account["state"] == "constrained":
+        _tell_constrained(deciding, account)
+    tell_next(account, deciding.prefix, deciding.message)
+    problem = client.get(f"/jobs/{job['id']}")["error"] or account["error"]
+    raise PlanFailed(plan_id, problem or "it was not applied")
+
+
+def _tell_constrained(deciding: Deciding, account: Account) -> NoReturn:
+    """It cannot be applied to what the files are now: exits with 3."""
+    tell_reason(account)
+    tell_next(account, deciding.prefix, deciding.message)
+    raise click.exceptions.Exit(NEEDS_HUMAN)
+
+
+def job_done(deciding: Deciding, account: Account, job: Mapping[str, Any], *, after: int) -> Account:
+    """The plan, when that job of it has ended."""
+    following = PlanFollower(deciding.client, account, deciding.output, after=after)
+    try:
+        return following.to_end_of(job["id"])
+    except KeyboardInterrupt:
+        show = f"{deciding.prefix} plan show {account['id']}"
+        progress(f"the server goes on with it; `{show}` says where it stands")
+        raise
+    finally:
+        following.close()
+
+
+def _tell_applied(deciding: Deciding, account: Account) -> None:
+    undo = f"`{deciding.prefix} plan undo {account['id']}` takes it back"
+    files = counted(len(account["changes"]), "file")
+    progress(f"applied to {files} of {account['resource']}; {undo}")
+
+
+def _ensure_checked(account: Account) -> None:
+    """`CheckFailed`: whatever else was done, that is no success."""
+    failed = failed_checks(account) if is_done(account) else []
+    if failed:
+        raise CheckFailed(account["id"], failed[0], "did not pass")
+
+
+def _applied_or_not(deciding: Deciding, account: Account) -> Account:
+    if failed_checks(account):
+        tell_next(account, deciding.prefix, deciding.message)
+        _ensure_checked(account)
+    if _is_wanted_applied(deciding, account):
+        return apply_now(deciding, account)
+    if interactive():
+        return _asked(deciding, account)
+    progress("it is not applied: that is for you to decide")
+    tell_next(account, deciding.prefix, deciding.message)
+    raise click.exceptions.Exit(NEEDS_HUMAN)
+
+
+def _is_wanted_applied(deciding: Deciding, account: Account) -> bool:
+    """Whether a result goes into the files without a question. Where nothing is to be committed, the server
+    has done that already, if the profile allows it."""
+    if account["parts_left_out"]:
+        return False
+    if any(one["name"] == _REVIEW and one["verdict"] != "passed" for one in account["checks"]):
+        return False
+    return deciding.yes or (deciding.message is not None and _is_allowed(deciding, account))
+
+
+def _is_allowed(deciding: Deciding, account: Account) -> bool:
+    profile = account["request"].get("profile")
+    found = [one for one in deciding.client.pages("/profiles") if one["name"] == profile]
+    return bool(found) and found[0]["verdicts"].get("apply") == "allow"
+
+
+def _asked(deciding: Deciding, account: Account) -> Account:
+    client, plan_id = deciding.client, account["id"]
+    while True:
+        answer = _answer(deciding, account, partial(click.prompt, **APPLY_IT))
+        if answer == "y":
+            return apply_now(deciding, account)
+        if answer == "r":
+            rejected: Account = client.post(f"/plans/{plan_id}/reject")
+            return rejected
+        if answer == "n":
+            tell_next(account, deciding.prefix, deciding.message)
+        if answer in ("n", None):
+            return account
+        shown_diff(client.content(f"/plans/{plan_id}/diff", format="patch"))
+
+
+def _answered(deciding: Deciding, account: Account) -> Account:
+    """The plan, after whoever needs somebody was answered: the plan itself, or one below it."""
+    client = deciding.client
+    needing = _who_needs_somebody(client, account)
+    if not needing:
+        progress(f"its sub-plans are under way; `{deciding.prefix} plan watch {account['id']}` follows them")
+        raise click.exceptions.Exit(TRY_AGAIN)
+    asking = needing[0]
+    _tell_who_asks(account, asking)
+    reply = _reply(deciding, asking) if interactive() else None
+    if reply is None:
+        for one in needing:
+            tell_next(one, deciding.prefix)
+        raise click.exceptions.Exit(NEEDS_HUMAN)
+    after = latest_position(client)
+    path, body = reply
+    client.post(f"/plans/{asking['id']}/{path}", body)
+    return work_on(deciding, client.get(f"/plans/{account['id']}"), after=after, quiet=True)
+
+
+def _who_needs_somebody(client: ServerClient, account: Account) -> list[Account]:
+    if waited_for(account) != _SUB_PLANS:
+        return [account]
+    rows = client.pages("/plans", state="waiting", all="true")
+    below = [row for row in rows if row["root"] == account["root"] and row["id"] != account["id"]]
+    asking = [row for row in below if row["needs"] and waited_for(row) != _SUB_PLANS]
+    return [client.get(f"/plans/{row['id']}") for row in asking]
+
+
+def _tell_who_asks(account: Account, asking: Account) -> None:
+    if asking["id"] != account["id"]:
+        progress(f"sub-plan {asking['id']} needs you: {on_one_line(asking['goal'])}")
+    tell_reason(asking)
+    call = _asking_call(asking)
+    if call is not None:
+        progress(f"  {call['tool']}: {call['what']}")
+
+
+def _asking_call(account: Account) -> Mapping[str, Any] | None:
+    asked = [call for call in account["calls"] if call["state"] == "asked"]
+    return asked[-1] if asked and waited_for(account) == "leave" else None
+
+
+def _reply(deciding: Deciding, asking: Account) -> tuple[str, dict[str, Any]] | None:
+    """What to do and with what; None where the user does not want to say it now, or cannot here."""
+    call = _asking_call(asking)
+    if call is not None:
+        granted = _answer(deciding, asking, partial(click.confirm, "Allow it?", err=True))
+        if granted is None:
+            return None
+        return ("approve" if granted else "deny"), {"call": call["number"]}
+    if waited_for(asking) == "question":
+        waiting = asking["waiting_for"] if isinstance(asking["waiting_for"], Mapping) else {}
+        text = _answer(deciding, asking, partial(asked_for, waiting))
+        return None if text is None else ("answer", {"text": text})
+    return None
+
+
+def _answer(deciding: Deciding, account: Account, ask: Callable[[], _Reply]) -> _Reply | None:
+    """What is answered; None for Ctrl-D, which means "not now". After Ctrl-C, too, the plan is left as it
+    is."""
+    try:
+        return ask()
+    except click.Abort as abort:
+        progress("")  # the line of the question was not ended
+        progress("it is left as it is")
+        if not isinstance(abort.__context__, EOFError):
+            tell_next(account, deciding.prefix, deciding.message)
+            raise
+        return None

@@ -1,0 +1,128 @@
+"""`agents plan apply|undo|reject|approve|deny|answer|resume`, carried out by a server."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from cleveragents.domain.budget import Limits
+from cleveragents.errors import PlanFailed
+from cleveragents.interfaces.cli import plan_decisions as local
+from cleveragents.interfaces.cli import plan_thinking as local_thinking
+from cleveragents.interfaces.cli.client.accounts import tell_next, told_account
+from cleveragents.interfaces.cli.client.plan_deciding import Deciding, apply_now, decide, job_done, work_on
+from cleveragents.interfaces.cli.client.plan_following import latest_position
+from cleveragents.interfaces.cli.client.selection import connected, prefix_of
+from cleveragents.interfaces.cli.client.twins import client_command
+from cleveragents.interfaces.cli.output import Output, counted, progress
+from cleveragents.interfaces.cli.session import Session
+from cleveragents.interfaces.desk.spending import limits_in_usd
+
+__all__ = [
+    "answer_plan",
+    "apply_plan",
+    "approve_plan",
+    "deny_plan",
+    "given_limits",
+    "go_on",
+    "reject_plan",
+    "resume_plan",
+    "undo_plan",
+]
+
+
+def given_limits(limits: Limits) -> dict[str, Any] | None:
+    """As the server takes them; None where there are none."""
+    given = {name: value for name, value in limits_in_usd(limits).items() if value is not None}
+    return given or None
+
+
+def go_on(deciding: Deciding, plan_id: str, path: str, body: dict[str, Any]) -> None:
+    """Has the server go on with a plan, and follows it as far as that goes."""
+    client = deciding.client
+    after = latest_position(client)
+    account = client.post(f"/plans/{plan_id}/{path}", body)
+    told = account["id"]
+    if account["parent"] is not None:
+        told = account["root"]
+        account = client.get(f"/plans/{told}")
+    try:
+        account = work_on(deciding, account, after=after, quiet=True)
+        decide(deciding, account)
+    finally:
+        told_account(deciding.output, client.get(f"/plans/{told}"))
+
+
+def _deciding(session: Session, output: Output, **wanted: Any) -> Deciding:
+    return Deciding(connected(session), prefix_of(session), output, **wanted)
+
+
+def _apply_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
+    deciding = _deciding(session, output, message=message)
+    account = deciding.client.get(f"/plans/{plan_id}")
+    try:
+        apply_now(deciding, account)
+    finally:
+        told_account(output, deciding.client.get(f"/plans/{account['id']}"))
+
+
+def _undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
+    deciding = _deciding(session, output, message=message)
+    client = deciding.client
+    account = client.get(f"/plans/{plan_id}")
+    files, after = len(account["changes"]), latest_position(client)
+    job = client.post(f"/plans/{account['id']}/undo", {"commit": message})
+    account = job_done(deciding, account, job, after=after)
+    if account["state"] != "undone":
+        problem = client.get(f"/jobs/{job['id']}")["error"]
+        raise PlanFailed(account["id"], problem or "it was not undone")
+    progress(f"taken back from {counted(files, 'file')} of {account['resource']}")
+    told_account(output, account)
+
+
+def _reject_plan(session: Session, plan_id: str, output: Output) -> None:
+    told_account(output, connected(session).post(f"/plans/{plan_id}/reject"))
+
+
+def _approve_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+    go_on(_deciding(session, output), plan_id, "approve", {"call": number})
+
+
+def _deny_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
+    deciding = _deciding(session, output)
+    client = deciding.client
+    after = latest_position(client)
+    account = client.post(f"/plans/{plan_id}/deny", {"call": number})
+    account = work_on(deciding, account, after=after, quiet=True)
+    if account["error"] is not None:
+        progress(f"denied: {account['error']}")
+    told_account(output, account)
+    if account["parent"] is not None:
+        whole = client.get(f"/plans/{account['root']}")
+        progress(f"it is a part of plan {whole['id']}, {whole['meaning']}")
+        tell_next(whole, deciding.prefix)
+
+
+def _answer_plan(session: Session, plan_id: str, text: str, output: Output) -> None:
+    given = sys.stdin.read().strip() if text == "-" else text
+    if not given.strip():
+        raise click.UsageError("an answer has words")
+    go_on(_deciding(session, output), plan_id, "answer", {"text": given})
+
+
+def _resume_plan(
+    session: Session, plan_id: str, model: str | None, limits: Limits, yes: bool, output: Output
+) -> None:
+    deciding = _deciding(session, output, yes=yes)
+    go_on(deciding, plan_id, "resume", {"model": model, "limits": given_limits(limits)})
+
+
+apply_plan = client_command(local.apply_plan, _apply_plan)
+undo_plan = client_command(local.undo_plan, _undo_plan)
+reject_plan = client_command(local.reject_plan, _reject_plan)
+approve_plan = client_command(local.approve_plan, _approve_plan)
+deny_plan = client_command(local.deny_plan, _deny_plan)
+answer_plan = client_command(local_thinking.answer_plan, _answer_plan)
+resume_plan = client_command(local.resume_plan, _resume_plan)

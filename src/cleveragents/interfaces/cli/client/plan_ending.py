@@ -1,0 +1,62 @@
+"""`agents plan cancel|delete`, carried out by a server."""
+
+from __future__ import annotations
+
+import click
+
+from cleveragents.errors import NeedsHuman
+from cleveragents.interfaces.cli import plan_ending as local
+from cleveragents.interfaces.cli.client.accounts import is_running, told_account
+from cleveragents.interfaces.cli.client.plan_following import PlanFollower, latest_position
+from cleveragents.interfaces.cli.client.problems import ServerSaid
+from cleveragents.interfaces.cli.client.selection import connected
+from cleveragents.interfaces.cli.client.twins import client_command
+from cleveragents.interfaces.cli.output import Output, progress
+from cleveragents.interfaces.cli.plan_work import interactive
+from cleveragents.interfaces.cli.session import Session
+
+__all__ = ["cancel_plan", "delete_plan"]
+
+
+def _cancel_plan(session: Session, plan_id: str, reason: str, output: Output) -> None:
+    client = connected(session)
+    after = latest_position(client)
+    before = client.get(f"/plans/{plan_id}")
+    if before["state"] == "cancelled":
+        why = (before["error"] or "").removeprefix("cancelled: ")
+        progress(f"plan {before['id']} was cancelled already ({why}); nothing was changed")
+        told_account(output, before)
+        return
+    under_way = is_running(before)
+    if under_way:
+        progress(f"stopping plan {before['id']} and its processes …")
+    account = client.post(f"/plans/{before['id']}/cancel", {"reason": reason})
+    if is_running(account):
+        following = PlanFollower(client, account, output, after=after)
+        try:
+            account = following.to_rest()
+        finally:
+            following.close()
+    if under_way:
+        progress(f"plan {account['id']} is cancelled, and none of its processes is left")
+    told_account(output, account)
+
+
+def _delete_plan(session: Session, plan_id: str, yes: bool) -> None:
+    client = connected(session)
+    account = client.get(f"/plans/{plan_id}")
+    path = f"/plans/{account['id']}"
+    try:
+        client.delete(path, force="true" if yes else None)
+    except ServerSaid as said:
+        if said.code != "needs-human":
+            raise
+        if not interactive():
+            raise NeedsHuman(account["id"], said.message, "say --yes to delete it") from None
+        click.confirm(f"{said.message}. Delete it?", abort=True, err=True)
+        client.delete(path, force="true")
+    progress(f"plan {account['id']} is deleted")
+
+
+cancel_plan = client_command(local.cancel_plan, _cancel_plan, without=("remove_sandbox",))
+delete_plan = client_command(local.delete_plan, _delete_plan)

@@ -1,0 +1,160 @@
+"""`agents plan tree|explain|correct`, asked of a server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleveragents.interfaces.cli import plan_correct, plan_thinking
+from cleveragents.interfaces.cli.client.accounts import Account
+from cleveragents.interfaces.cli.client.plan_deciding import Deciding
+from cleveragents.interfaces.cli.client.plan_decisions import go_on
+from cleveragents.interfaces.cli.client.selection import connected, prefix_of
+from cleveragents.interfaces.cli.client.twins import client_command
+from cleveragents.interfaces.cli.output import Output, counted, printable, progress
+from cleveragents.interfaces.cli.session import Session
+from cleveragents.interfaces.desk.wording import on_one_line
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+__all__ = ["correct_plan", "explain_decision", "tree_of_plan"]
+
+Row = dict[str, Any]
+
+_UNDONE = (("step", "steps"), ("file", "files"), ("kept", "edits_kept"), ("cancelled", "sub_plans"))
+
+
+def _tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: Output) -> None:
+    client = connected(session)
+    every = list(client.pages(f"/plans/{plan_id}/decisions"))
+    rows = [row for row in every if superseded_too or _is_shown(row)]
+    if output.for_programs:
+        output.table(rows, [], empty="")
+        return
+    if not rows:
+        progress("nothing was decided in it: it has no strategist, or has not got that far")
+        return
+    from rich.console import Console
+    from rich.tree import Tree
+
+    account = client.get(f"/plans/{plan_id}")
+    tree = Tree(_plain(on_one_line(account["goal"])))
+    _grow(tree, [row for row in rows if row["kind"] == "decision"], None)
+    for row in rows:
+        if row["kind"] == "correction":
+            tree.add(_plain(f"correction {row['number']}, in addition: {on_one_line(row['guidance'])}"))
+    _grow_plans(tree, [row for row in rows if row["kind"] == "sub-plan"], account["id"])
+    Console(no_color=not output.for_eyes, highlight=False).print(tree)
+    if any(row["kind"] == "decision" for row in rows):
+        progress(f"`{prefix_of(session)} plan explain {account['id']} NUMBER` says why")
+    hidden = sum(row["kind"] == "decision" for row in every) - sum(row["kind"] == "decision" for row in rows)
+    if hidden:
+        progress(f"superseded: {counted(hidden, 'decision')}; --all shows them, and what ended them")
+
+
+def _is_shown(row: Row) -> bool:
+    return row["kind"] == "sub-plan" or (row["kind"], row.get("state")) == ("decision", "active")
+
+
+def _grow(tree: Tree, decisions: Sequence[Row], parent: int | None) -> None:
+    numbers = {row["number"] for row in decisions}
+    for row in decisions:
+        # One whose parent is not shown hangs where the parent would.
+        above = row["parent"] if row["parent"] in numbers else None
+        if above == parent:
+            _grow(tree.add(_line(row)), decisions, row["number"])
+
+
+def _grow_plans(tree: Tree, rows: Sequence[Row], parent: str) -> None:
+    for row in rows:
+        if row["parent_plan"] == parent:
+            needs = f"; needs {', '.join(row['needs'])}" if row["needs"] else ""
+            named = f"sub-plan {row['id']}: {row['name']}" if row["id"] else f"sub-plan: {row['name']}"
+            grown = tree.add(_plain(f"{named} ({row['status']}{needs})"))
+            if row["id"]:
+                _grow_plans(grown, rows, row["id"])
+
+
+def _line(row: Row) -> str:
+    sure = "" if row["confidence"] is None else f" ({row['confidence']:.0%})"
+    ended = row["superseded_by"]
+    gone = ""
+    if row["state"] != "active":
+        said = f": {on_one_line(ended['guidance'])}" if ended and ended["decision"] == row["number"] else ""
+        gone = f" [superseded by correction {ended['correction']}{said}]" if ended else " [superseded]"
+    return _plain(f"{row['number']}. {row['question']} → {row['choice']}{sure}{gone}")
+
+
+def _plain(text: str) -> str:
+    return printable(text).replace("[", "\\[")
+
+
+def _explain_decision(session: Session, plan_id: str, number: int, output: Output) -> None:
+    row = connected(session).get(f"/plans/{plan_id}/decisions/{number}")
+    if output.for_programs:
+        output.record(row)
+        return
+    fields = {"question": row["question"], "choice": row["choice"], "why": row["rationale"]}
+    fields |= {
+        f"instead of {place}": f"{other['choice']}: {other['reason']}" if other["reason"] else other["choice"]
+        for place, other in enumerate(row["alternatives"], start=1)
+    }
+    fields["confidence"] = None if row["confidence"] is None else f"{row['confidence']:.0%}"
+    fields["follows from"] = row["parent"]
+    fields["decided by"] = row["made_by"]
+    fields["decided at"] = row["created_at"]
+    fields["carried out by"] = ", ".join(row["steps"])
+    fields["state"] = row["state"]
+    ended = row["superseded_by"]
+    if ended is not None:
+        fields["superseded by"] = f"correction {ended['correction']}: {on_one_line(ended['guidance'])}"
+    output.record({name: value for name, value in fields.items() if value not in (None, "")})
+
+
+def _correct_plan(
+    session: Session,
+    plan_id: str,
+    number: int | None,
+    guidance: str | None,
+    append: bool,
+    dry_run: bool,
+    model: str | None,
+    yes: bool,
+    output: Output,
+) -> None:
+    plan_id, number = plan_correct.split_name(plan_id, number)
+    plan_correct.ensure_sensible(number, guidance, append, dry_run)
+    client, prefix = connected(session), prefix_of(session)
+    if dry_run:
+        undoing = client.post(f"/plans/{plan_id}/correct", {"decision": number, "dry_run": True})
+        _show_undoing(output, undoing)
+        return
+    words = sys.stdin.read() if guidance == "-" else guidance or ""
+    body = {"decision": number, "guidance": words, "model": model}
+    go_on(Deciding(client, prefix, output, yes=yes), plan_id, "correct", body)
+
+
+def _show_undoing(output: Output, undoing: Account) -> None:
+    if output.for_programs:
+        output.record(dict(undoing))
+        return
+    click.echo("superseded:")
+    for one in undoing["superseded"]:
+        click.echo(printable(f"  {one['number']}. {one['question']} → {one['choice']}"))
+    if undoing["checkpoint"] is None:
+        click.echo("undone: nothing; nothing was done for it yet")
+    else:
+        click.echo(f"undone: {counted(undoing['calls'], 'call')}, from checkpoint {undoing['checkpoint']} on")
+    for what, name in _UNDONE:
+        for one in undoing[name]:
+            click.echo(printable(f"  {what}: {one}"))
+    progress("nothing was changed; with --guidance instead of --dry-run it is")
+
+
+tree_of_plan = client_command(plan_thinking.tree_of_plan, _tree_of_plan)
+explain_decision = client_command(plan_thinking.explain_decision, _explain_decision)
+correct_plan = client_command(plan_correct.correct_plan, _correct_plan)

@@ -1,0 +1,80 @@
+"""What a server refuses, as the command line says it: in the server's words, with our exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleveragents import errors
+from cleveragents.errors import CleverAgentsError, NotAuthenticated
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["BUSY", "ServerSaid", "problem_of", "said_code"]
+
+BUSY = (429, 502, 503, 504)
+"""What HTTP says of a server that may answer in a moment."""
+
+_EXIT_CODES = {404: 2, 409: 75, 422: 2, **dict.fromkeys(BUSY, 75)}
+
+
+class ServerSaid(click.ClickException):
+    """The server did not do it: what it said, its own `code` for that, and HTTP's `status`."""
+
+    def __init__(self, detail: str, *, code: str, status: int) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.status = status
+
+
+class _WrongRequest(ServerSaid):
+    exit_code = 2
+
+
+class _NeedsSomebody(ServerSaid):
+    exit_code = 3
+
+
+class _TryAgain(ServerSaid):
+    exit_code = 75
+
+
+_KINDS: Mapping[int, type[ServerSaid]] = {
+    one.exit_code: one for one in (_WrongRequest, _NeedsSomebody, _TryAgain)
+}
+
+
+def problem_of(response: httpx.Response, url: str) -> CleverAgentsError | ServerSaid:
+    """The error that an answer of 400 or more is. Its body has to be read already."""
+    said = _body(response)
+    status, code = response.status_code, str(said.get("code", ""))
+    if status == 401:
+        return NotAuthenticated(f"`agents login {url}` asks for one and keeps it")
+    detail = str(said.get("detail") or f"the server at {url} answered {status} {response.reason_phrase}")
+    kind = _KINDS.get(_exit_code(status, code), ServerSaid)
+    return kind(detail, code=code, status=status)
+
+
+def said_code(response: httpx.Response) -> str:
+    """The server's code for what it refused; empty if it has none."""
+    return str(_body(response).get("code", ""))
+
+
+def _exit_code(status: int, code: str) -> int:
+    """As the same error has it where no server is between: codes are the names of our errors."""
+    name = "".join(word.capitalize() for word in code.split("-"))
+    known = getattr(errors, name, None) if name else None
+    if isinstance(known, type) and issubclass(known, CleverAgentsError):
+        return known.exit_code
+    return _EXIT_CODES.get(status, 1)
+
+
+def _body(response: httpx.Response) -> Mapping[str, Any]:
+    try:
+        said = response.json()
+    except ValueError:  # a proxy answered, or something that is no server of ours
+        return {}
+    return said if isinstance(said, dict) else {}

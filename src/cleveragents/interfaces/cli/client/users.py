@@ -1,0 +1,82 @@
+"""`agents user`, asked of a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cleveragents.interfaces.cli import user as local
+from cleveragents.interfaces.cli.client.selection import connected, prefix_of
+from cleveragents.interfaces.cli.client.twins import ClientGroup, client_command
+from cleveragents.interfaces.cli.output import Output, progress
+from cleveragents.interfaces.cli.session import Session
+
+__all__ = ["user"]
+
+
+def _add_user(session: Session, name: str, role: str, output: Output) -> None:
+    output.record(_shown(connected(session).post("/users", {"name": name, "role": role})))
+    progress(f"`{prefix_of(session)} user token {name}` makes a token for them")
+
+
+def _list_users(session: Session, output: Output) -> None:
+    client = connected(session)
+    rows = [
+        {**_shown(row), "tokens": len(list(client.pages(f"/users/{row['name']}/tokens")))}
+        for row in client.pages("/users")
+    ]
+    output.table(rows, ["name", "role", "tokens", "created"], empty="there are no users yet")
+
+
+def _remove_user(session: Session, name: str) -> None:
+    connected(session).delete(f"/users/{name}")
+    progress(f"{name} was removed; their tokens are worthless from now on")
+
+
+def _change_role(session: Session, name: str, role: str, output: Output) -> None:
+    output.record(_shown(connected(session).patch(f"/users/{name}", {"role": role})))
+
+
+def _token(
+    session: Session,
+    name: str,
+    label: str,
+    days: int | None,
+    listing: bool,
+    revoke: str | None,
+    output: Output,
+) -> None:
+    if listing and revoke:
+        raise click.UsageError("--list shows, --revoke takes away; say one of them")
+    client = connected(session)
+    if listing:
+        rows = list(client.pages(f"/users/{name}/tokens"))
+        columns = ["id", "kind", "label", "created", "expires"]
+        output.table(rows, columns, empty=f"{name} has no tokens", cut=["label"])
+    elif revoke:
+        client.delete(f"/tokens/{revoke}")
+        progress(f"token {revoke} of {name} is worthless from now on")
+    else:
+        made = client.post(f"/users/{name}/tokens", {"label": label, "days": days})
+        if output.for_programs:
+            output.record(made)
+            return
+        click.echo(made["token"])
+        progress(f"this is the only time that it is shown; `--revoke {made['id']}` makes it worthless")
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: row[name] for name in ("name", "role", "created")}
+
+
+user = ClientGroup(
+    local.user,
+    {
+        "add": client_command(local.add_user, _add_user),
+        "list": client_command(local.list_users, _list_users),
+        "remove": client_command(local.remove_user, _remove_user),
+        "role": client_command(local.change_role, _change_role),
+        "token": client_command(local.token, _token),
+    },
+)
