@@ -11,6 +11,7 @@ from sqlalchemy import select
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import AuditElsewhere
 from cleveragents.infrastructure.events.audit import DurableAuditLog
+from cleveragents.infrastructure.events.audit_home import AuditHome
 from cleveragents.infrastructure.events.sink import DurableAuditSink
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
@@ -110,6 +111,12 @@ def test_a_log_that_was_begun_before_homes_had_names_stays_with_who_has_its_head
     old.sequence_pending()
     assert placed(old) == ["e1", "e2"]
     assert old.verify().ok
+
+
+def test_who_comes_while_another_does_finds_that_it_was_slower(database: Database, tmp_path: Path) -> None:
+    log_of(database, tmp_path, "here").sequence_pending()
+    slower = AuditHome(database, "there")
+    assert database.write(lambda connection: slower._taken(connection, has_head=True)) == "here"
 
 
 def test_of_many_who_come_at_once_one_orders_the_log(database: Database, tmp_path: Path) -> None:
