@@ -6,10 +6,12 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import select
 
 from cleveragents.application.ports.answers import Claim, KeptAnswer
 from cleveragents.errors import KeyReused, RequestUnderWay
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
 from cleveragents.infrastructure.persistence.sql_answer_store import KEPT, PATIENCE, SqlAnswerStore
 from tests.races.hammer import hammer
 
@@ -81,3 +83,11 @@ def test_of_many_that_come_at_once_one_works_on_it(store: SqlAnswerStore) -> Non
 
     hammer(come)
     assert len(claims) == 1
+
+
+def test_a_secret_that_somebody_took_for_a_key_is_not_kept(store: SqlAnswerStore, database: Database) -> None:
+    claim = begun(store, "sk-live-0123456789abcdefghijklmnop")
+    store.finish(claim, ANSWER)
+    with database.read() as connection:
+        kept = connection.execute(select(idempotency_keys)).mappings().one()
+    assert "sk-live" not in repr(dict(kept))

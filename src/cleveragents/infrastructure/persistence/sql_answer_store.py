@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
@@ -41,14 +42,15 @@ class SqlAnswerStore:
 
     def begin(self, user_id: str, key: str, request: str, *, now: datetime) -> Claim | KeptAnswer:
         claim = Claim(user_id, key, microseconds(now))
-        row = {"user_id": user_id, "key": key, "request": request, "created_at": claim.stamp}
+        kept = _kept(key)
+        row = {"user_id": user_id, "key": kept, "request": request, "created_at": claim.stamp}
 
         def unit(connection: Connection) -> Claim | KeptAnswer:
             old = _ROWS.created_at < microseconds(now - KEPT)
             connection.execute(delete(idempotency_keys).where(_ROWS.user_id == user_id, old))
             if connection.execute(_KEEP[connection.dialect.name], row).first() is not None:
                 return claim
-            held = select(idempotency_keys).where(_ROWS.user_id == user_id, _ROWS.key == key)
+            held = select(idempotency_keys).where(_ROWS.user_id == user_id, _ROWS.key == kept)
             found = connection.execute(held.with_for_update()).first()
             if found is None:
                 raise RequestUnderWay(key)  # it was released at this moment
@@ -72,6 +74,11 @@ class SqlAnswerStore:
         )
 
 
+def _kept(key: str) -> str:
+    # Clients choose it, and may choose what is nobody's business.
+    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def _judged(
     connection: Connection, found: Any, request: str, claim: Claim, now: datetime
 ) -> Claim | KeptAnswer:
@@ -82,7 +89,7 @@ def _judged(
         return KeptAnswer(status, media_type, body.encode("utf-8", "surrogateescape"), location)
     if found.created_at > microseconds(now - PATIENCE):  # guard: no two work on it at once
         raise RequestUnderWay(claim.key)
-    same = (_ROWS.user_id == claim.user_id, _ROWS.key == claim.key)
+    same = (_ROWS.user_id == claim.user_id, _ROWS.key == _kept(claim.key))
     connection.execute(update(idempotency_keys).where(*same).values(created_at=claim.stamp))
     return claim
 
@@ -91,7 +98,7 @@ def _claimed(claim: Claim) -> tuple[Any, ...]:
     # The stamp tells whether somebody took it over; an answer that is kept stays.
     return (
         _ROWS.user_id == claim.user_id,
-        _ROWS.key == claim.key,
+        _ROWS.key == _kept(claim.key),
         _ROWS.created_at == claim.stamp,
         _ROWS.answer.is_(None),
     )
