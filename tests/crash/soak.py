@@ -2,7 +2,7 @@
 
 Three worker processes run graphs on one SQLite database while a random one is killed with SIGKILL
 and replaced, again and again. At the end the counts must be exact: no job lost, none failed, every change
-recorded once, an audit log that verifies.
+recorded once, an audit log that verifies. `plans` as the first argument soaks plans instead: `plan_soak.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cleveragents.application.container import Container
 from cleveragents.domain.job import JobState, NewJob
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
+from tests.crash.plan_soak import soak_plans
 from tests.crash.programs.migrating_worker import MIGRATE, MIGRATED
 
 PROGRAM = "tests.crash.programs.migrating_worker"
@@ -142,10 +143,16 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    problems = soak(float(arguments[0]) if arguments else 60.0, int(arguments[1]) if arguments[1:] else 1)
+def main(arguments: list[str]) -> int:
+    plans = arguments[:1] == ["plans"]
+    given = arguments[1:] if plans else arguments
+    seconds = float(given[0]) if given else 600.0 if plans else 60.0
+    problems = (soak_plans if plans else soak)(seconds, int(given[1]) if given[1:] else 1)
     for problem in problems:
         _say(f"WRONG: {problem}")
     _say("nothing lost" if not problems else f"{len(problems)} things went wrong")
-    sys.exit(1 if problems else 0)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
