@@ -164,8 +164,8 @@ def bench_compare(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Minutes of jobs under random kill -9; counts what was lost. `-- 300` for so many seconds, `-- plans 600`
-    for plans of all kinds instead."""
+    """Minutes of jobs under random kill -9; counts what was lost. `-- 300` says for how many seconds, and
+    `-- plans 600` has plans of all kinds instead."""
     session.run("python", "-m", "tests.crash.soak", *(session.posargs or ["120"]), env=_environment())
 
 
