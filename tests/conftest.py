@@ -66,6 +66,7 @@ ENGINE = (
     "unit/test_plan_answers",
     "unit/test_plan_lanes",
     "unit/test_shared_jobs",
+    "unit/test_worker_logs",
     "unit/test_worker_parts",
     "unit/test_cli_plan_conflicts",
     "unit/test_cli_plans",

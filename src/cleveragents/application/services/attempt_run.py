@@ -16,7 +16,7 @@ from cleveragents.application.services.attempt_table import AttemptTable
 from cleveragents.application.services.job_attempt import Attempt, marker_of
 from cleveragents.application.services.job_handlers import JobHandler, handler_for
 from cleveragents.application.services.job_outcome import StopCause, backoff_seconds, outcome_of, raised
-from cleveragents.application.services.worker_log import worker_log
+from cleveragents.application.services.worker_log import speaking_of, worker_log
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import Job, JobState, Outcome
 from cleveragents.errors import CleverAgentsError, StaleFence, UnknownJob, UnknownJobKind
@@ -52,17 +52,20 @@ class AttemptRunner:
 
     def run(self, attempt: Attempt) -> None:
         """Calls the handler and reports how it ended. Never raises: it is a thread's whole life."""
+        job = attempt.job
         try:
-            self._end_older(attempt)
-            self.faults.reach("job.run.before")
-            verdict = self._call(attempt)
-            self.faults.reach("job.run.after")
-            self._end_processes(attempt, self.options.leftover_grace_seconds)
-            self._conclude(attempt, verdict)
+            with speaking_of(job):
+                worker_log(job).info("job.started", kind=job.kind, attempt=job.attempt, fence=job.fence)
+                self._end_older(attempt)
+                self.faults.reach("job.run.before")
+                verdict = self._call(attempt)
+                self.faults.reach("job.run.after")
+                self._end_processes(attempt, self.options.leftover_grace_seconds)
+                self._conclude(attempt, verdict)
         except BaseException:
             # The job stays ours and silent; a peer, or this worker, takes it up when the lease is over.
-            logger = worker_log()
-            logger.exception("job.attempt_broke", job_id=attempt.job.id, fence=attempt.job.fence)
+            logger = worker_log(job)
+            logger.exception("job.attempt_broke", fence=job.fence)
         finally:
             attempt.ended.set()
             self.table.leave(attempt)
@@ -77,8 +80,8 @@ class AttemptRunner:
             self._end_by_force(attempt)
         except BaseException:
             # It is left behind all the same; a peer takes the job up when the lease is over.
-            logger = worker_log()
-            logger.exception("job.escalation_broke", job_id=attempt.job.id, fence=attempt.job.fence)
+            logger = worker_log(attempt.job)
+            logger.exception("job.escalation_broke", fence=attempt.job.fence)
 
     def _end_by_force(self, attempt: Attempt) -> None:
         stop = attempt.stopped
@@ -106,11 +109,9 @@ class AttemptRunner:
         except BaseException as error:
             # Whatever it is, asyncio.CancelledError and SystemExit included: it ends the handler, not us.
             report = raised(error, told_to_stop=attempt.stopped is not None)
-            logger = worker_log()
+            logger = worker_log(attempt.job)
             # In a sentence: a trace-back is the handler's own code, and its locals may be anybody's secrets.
-            logger.info(
-                "job.handler_raised", job_id=attempt.job.id, kind=attempt.job.kind, problem=report.problem
-            )
+            logger.info("job.handler_raised", kind=attempt.job.kind, problem=report.problem)
             return report
 
     def _call_elsewhere(self, attempt: Attempt, target: str) -> Returned | Raised:
@@ -154,9 +155,8 @@ class AttemptRunner:
             # heartbeats stop, so a peer takes it when this process is gone or the lease is over.
         finally:
             self.table.strand(attempt)
-            worker_log().warning(
-                "job.straggler", job_id=attempt.job.id, fence=attempt.job.fence, reason=stop.reason
-            )
+            logger = worker_log(attempt.job)
+            logger.warning("job.straggler", fence=attempt.job.fence, reason=stop.reason)
             self.on_slot_free()
 
     def _write(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -169,7 +169,7 @@ class AttemptRunner:
             return
         self.faults.reach("job.finish.after")
         self.table.count(_COUNTED[after.state])
-        worker_log().info("job.finished", job_id=job.id, state=after.state.value, attempt=job.attempt)
+        worker_log(job).info("job.finished", state=after.state.value, attempt=job.attempt)
 
     def _finish(self, attempt: Attempt, outcome: Outcome) -> Job:
         """Writes the outcome, again and again while the store cannot and the job is still ours.
@@ -185,7 +185,7 @@ class AttemptRunner:
             except CleverAgentsError as error:
                 if self.clock.monotonic() >= attempt.lease_until:  # guard: it is not ours to write any more
                     raise
-                worker_log().warning("job.finish_failed", job_id=attempt.job.id, problem=str(error))
+                worker_log(attempt.job).warning("job.finish_failed", problem=str(error))
                 tried_before = True
                 threading.Event().wait(_STORE_PAUSE_SECONDS)
 
@@ -203,7 +203,7 @@ class AttemptRunner:
 
     def _lost(self, attempt: Attempt, why: str) -> None:
         self.table.count("lease_lost")
-        worker_log().warning("job.lease_lost", job_id=attempt.job.id, fence=attempt.job.fence, why=why)
+        worker_log(attempt.job).warning("job.lease_lost", fence=attempt.job.fence, why=why)
 
     def _end_older(self, attempt: Attempt) -> None:
         """Ends what earlier attempts left on this machine, so that nothing of them runs beside this one."""
@@ -217,11 +217,11 @@ class AttemptRunner:
             ended = self.supervisor.end(attempt.marker, grace_seconds=grace_seconds)
         except Exception:
             # What is left of them must not keep the attempt from being reported.
-            logger = worker_log()
-            logger.exception("job.processes_left", job_id=attempt.job.id)
+            logger = worker_log(attempt.job)
+            logger.exception("job.processes_left")
             return
         if ended:
-            worker_log().info("job.processes_ended", job_id=attempt.job.id, count=len(ended))
+            worker_log(attempt.job).info("job.processes_ended", count=len(ended))
 
     def _has_processes(self, attempt: Attempt) -> bool:
         if attempt.view.environment_taken:

@@ -60,11 +60,11 @@ class LeaseKeeper:
                 attempt.stop(StopCause.LEASE_LOST, str(error), self._clock.monotonic())
             except Unavailable as error:
                 # Not an end: the lease decides how long we may go without an answer.
-                worker_log().warning("job.heartbeat_failed", job_id=attempt.job.id, problem=str(error))
+                worker_log(attempt.job).warning("job.heartbeat_failed", problem=str(error))
             except Exception:
                 # No reason to let the others go unheard.
-                logger = worker_log()
-                logger.exception("job.heartbeat_failed", job_id=attempt.job.id)
+                logger = worker_log(attempt.job)
+                logger.exception("job.heartbeat_failed")
 
     def watch(self, escalate: Callable[[Attempt], None]) -> float:
         """Stops attempts whose lease is over, escalates those that had their time; seconds to the next."""

@@ -89,8 +89,8 @@ class JobRecovery:
                     reclaimed += self._look_at(job, before.get(job.id), asked_at, seen_at)
                 except Exception:
                     # This job waits for the next sweep; the others do not.
-                    logger = worker_log()
-                    logger.exception("job.reclaim_failed", job_id=job.id)
+                    logger = worker_log(job)
+                    logger.exception("job.reclaim_failed")
             if len(page) < _PAGE:
                 return reclaimed
             after = page[-1].id
@@ -123,7 +123,7 @@ class JobRecovery:
             return False  # a peer was faster, or the owner lives
         self._faults.reach("job.reclaim.after")
         self._table.count("reclaimed")
-        worker_log().info("job.reclaimed", job_id=job.id, fence=job.fence, why=why)
+        worker_log(job).info("job.reclaimed", fence=job.fence, why=why)
         if not owner_is_dead:
             self._end_processes(job)
         return True
@@ -132,4 +132,4 @@ class JobRecovery:
         """Of the attempt that is being taken away. Its marker is unique, so elsewhere this finds nothing."""
         ended = self._supervisor.end(marker_of(job.id, job.fence), grace_seconds=0)
         if ended:
-            worker_log().info("job.processes_ended", job_id=job.id, count=len(ended))
+            worker_log(job).info("job.processes_ended", count=len(ended))

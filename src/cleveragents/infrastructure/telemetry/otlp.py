@@ -26,10 +26,11 @@ from cleveragents.domain.event import DomainEvent
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.configuration.service_settings import TelemetrySettings
-from cleveragents.infrastructure.telemetry.spans import Span, SpanBook, SpanKind, tellable
+from cleveragents.infrastructure.telemetry.spans import Attribute, Span, SpanBook, SpanKind, tellable
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 __all__ = ["Export", "OtlpTelemetry", "ensure_installed", "traces_url"]
 
@@ -114,7 +115,7 @@ class OtlpTelemetry:
         self._put(events)
 
     def answered(self, request: AnsweredRequest) -> None:
-        attributes = {
+        attributes: dict[str, Attribute] = {
             "http.request.method": tellable(request.method),
             "http.route": tellable(request.route),
             "http.response.status_code": request.status,
@@ -232,7 +233,7 @@ class _OtlpExport:
 
         # It has something to say about every batch; we say it once.
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
-        self._exporter = OTLPSpanExporter(endpoint=url, timeout=_EXPORT_SECONDS)
+        self._exporter: SpanExporter = OTLPSpanExporter(endpoint=url, timeout=_EXPORT_SECONDS)
         self._stopped = False
         self._scope = InstrumentationScope("cleveragents", __version__)
         self._resource = Resource.create(

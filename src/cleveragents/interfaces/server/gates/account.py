@@ -52,8 +52,8 @@ class Account:
                 structlog.get_logger().exception("server.failed")
             if sending.status is not None:
                 raise  # half an answer went out: the connection is cut, and it does not pass for a whole one
-            answer = internal_problem(sending.request_id)
-            if isinstance(error, (CleverAgentsError, Refused)):
+            answer = internal_problem(sending.request_id, error)
+            if isinstance(error, (CleverAgentsError, Refused)) and meant:
                 answer = problem_of(error)
             await answer(scope, receive, sending)
 
@@ -76,6 +76,7 @@ class _Numbered:
 
 def _log(scope: Scope, status: int | None, seconds: float) -> None:
     user = state_of(scope).get("user")
+    parts = scope.get("path_params") or {}
     structlog.get_logger().info(
         "server.request",
         method=scope["method"],
@@ -84,4 +85,5 @@ def _log(scope: Scope, status: int | None, seconds: float) -> None:
         milliseconds=round(seconds * 1000, 1),
         user=None if user is None else user.name,
         address=address_of(scope),
+        **{name: parts[name] for name in ("plan_id", "job_id") if name in parts},
     )
