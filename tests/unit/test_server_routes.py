@@ -368,3 +368,23 @@ def test_a_directory_that_is_gone_is_told(bench: ServerBench, tmp_path: Path) ->
     asked = bench.operator.post("/api/context", json={"question": "What?", "resource": "gone"})
     assert "no such directory any more" in refused(asked, 422, "sandbox-refused")
     bench.container.projects.remove_resource("gone", now=now)
+
+
+def test_a_fault_is_in_the_log_with_the_number_that_its_answer_has(
+    bench: ServerBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a database says of its own statements is nobody's business, and somebody's work."""
+    database = bench.container.database
+    database.write(lambda connection: connection.exec_driver_sql("ALTER TABLE resources RENAME TO elsewhere"))
+    try:
+        answer = bench.viewer.get("/api/resources")
+    finally:
+        database.write(
+            lambda connection: connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO resources")
+        )
+    said = answer.json()
+    assert (answer.status_code, said["code"]) == (500, "database-failed")
+    assert said["request_id"] == answer.headers["X-Request-Id"]
+    assert said["request_id"] in said["detail"]
+    assert "resources" not in answer.text
+    assert "no such table" in capsys.readouterr().out

@@ -16,6 +16,8 @@ from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import (
     CleverAgentsError,
     Conflict,
+    DatabaseFailed,
+    Fault,
     IllegalPlanMove,
     InvalidRequest,
     NotAllowed,
@@ -106,10 +108,13 @@ def problem_of(error: CleverAgentsError | Refused) -> JSONResponse:
     return problem(status_of(error), code_of(error), str(error), headers=headers)
 
 
-def internal_problem(request_id: str) -> JSONResponse:
-    """What should not have happened: the details are in the log alone."""
+def internal_problem(request_id: str, error: Exception) -> JSONResponse:
+    """What should not have happened: the details are in the log, and there alone if they are the server's."""
+    code = code_of(error) if isinstance(error, Fault) else "internal-error"
     detail = f"something went wrong that should not have; the server's log has the details of {request_id}"
-    return problem(500, "internal-error", detail, request_id=request_id)
+    if isinstance(error, Fault) and not isinstance(error, DatabaseFailed):  # guard: no statement of ours
+        detail = str(error)
+    return problem(500, code, detail, request_id=request_id)
 
 
 def install(app: FastAPI) -> None:
@@ -122,6 +127,8 @@ def install(app: FastAPI) -> None:
 
 async def _ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, (CleverAgentsError, Refused))
+    if isinstance(error, Fault):  # guard: what no caller can mend is in the log, where somebody can
+        raise error
     return problem_of(error)
 
 
