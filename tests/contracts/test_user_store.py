@@ -211,3 +211,13 @@ def test_a_label_is_kept_whatever_it_is(store: SqlUserStore) -> None:
     token, _ = store.issue("ada", PROGRAM, "\ud800\0" + "l" * 500, now=NOW)
     assert store.tokens_of("ada") == [token]
     assert len(token.label) <= 200
+
+
+def test_a_secret_in_a_label_is_masked_before_it_is_kept_or_told(
+    store: SqlUserStore, database: Database
+) -> None:
+    store.add("ada", Role.VIEWER, now=NOW)
+    secret = "sk-live-0123456789abcdefghijklmnop"
+    token, _ = store.issue("ada", TokenKind.PROGRAM, f"{'x' * 180} {secret}", now=NOW)
+    assert "sk-live-0123" not in everything(database)
+    assert [kept.label for kept in store.tokens_of("ada")] == [token.label]

@@ -181,3 +181,11 @@ def test_a_model_that_is_a_very_large_file_is_refused_without_being_read(
     answer = bench.operator.post("/api/plans", json=body)
     assert answer.status_code == 422, answer.text
     assert "larger than" in answer.json()["detail"]
+
+
+def test_what_is_wrong_with_an_actor_is_said_without_the_secret_in_it(bench: ServerBench) -> None:
+    secret = "sk-live-0123456789abcdefghijklmnop"
+    yaml = f"name: team/x\n{secret}: 1\n"
+    said = bench.operator.post("/api/actors/validation", json={"yaml": yaml})
+    assert said.json()["problems"]
+    assert secret not in said.text

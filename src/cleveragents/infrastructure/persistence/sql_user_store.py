@@ -20,6 +20,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.user import Role, Token, TokenKind, User, ensure_user_name
 from cleveragents.errors import AlreadyThere, InvalidName, StillUsed, UnknownUser
 from cleveragents.infrastructure.persistence.change_rows import is_storable
@@ -113,7 +114,8 @@ class SqlUserStore:
             raise InvalidName("token", "***", "43 to 256 characters, without spaces: `openssl rand -hex 32`")
         text = secret or self._new_secret()
         token_id = self._identifiers.new()
-        described = kept_text(label)[:_LABEL_CHARACTERS]
+        # Masked before it is cut: half a secret would not be known for one.
+        described = redact_text(kept_text(label))[:_LABEL_CHARACTERS]  # guard: a label is for everybody
 
         def unit(connection: Connection) -> Token:
             user = _held(connection, name)

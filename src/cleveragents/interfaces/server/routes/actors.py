@@ -135,7 +135,8 @@ def validate_actor(actor: ActorText, here: Here, who: Operator) -> ActorVerdict:
     try:
         found = load_actor(actor.yaml, "the request", tools=parts.tools_of_actors, actors=named)
     except InvalidActor as error:
-        return ActorVerdict(valid=False, name=None, problems=list(error.problems), graph=None)
+        problems = [redact_text(problem) for problem in error.problems]
+        return ActorVerdict(valid=False, name=None, problems=problems, graph=None)
     graph = account_as(ActorGraph, actor_graph(found))
     return ActorVerdict(valid=True, name=found.name, problems=[], graph=graph)
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from cleveragents import __version__
+from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.user import Role, Token, TokenKind, User
 from cleveragents.interfaces.server.access import Viewer
 from cleveragents.interfaces.server.gates.idempotency import KEEP_NO_ANSWER
@@ -57,7 +58,7 @@ async def log_in(login: Login, request: Request, response: Response, here: Here)
         refuse_stranger(request.app.state.strangers, address_of(request.scope))
     user, _ = found
     lasting = timedelta(hours=container.settings.server.session_hours)
-    label = request.headers.get("user-agent", "a browser")[:_AGENT_CHARACTERS]
+    label = redact_text(request.headers.get("user-agent", "a browser"))[:_AGENT_CHARACTERS]
     _, secret = await run_in_threadpool(
         lambda: container.users.issue(user.name, TokenKind.BROWSER, label, now=now, expires_at=now + lasting)
     )
