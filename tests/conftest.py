@@ -34,6 +34,7 @@ ENGINE = (
     "contracts/test_applier",
     "contracts/test_command_runner",
     "contracts/test_command_terms",
+    "contracts/test_homes",
     "contracts/test_mcp_servers",
     "contracts/test_temporal_engine",
     "contracts/test_sandbox_starts",

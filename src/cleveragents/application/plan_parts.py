@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from cleveragents.application.actor_parts import ActorFoundations
 from cleveragents.domain.tool import TOOLS_OF_PLANS
 
 if TYPE_CHECKING:
     from cleveragents.application.actor_parts import ActorParts
+    from cleveragents.application.plan_foundations import Foundations
     from cleveragents.application.ports.changesets import ChangesetStore
-    from cleveragents.application.ports.faults import FaultPoints
-    from cleveragents.application.ports.jobs import JobStore
-    from cleveragents.application.ports.projects import ProjectStore
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.application.ports.tools import ToolSource
+    from cleveragents.application.ports.workers import WorkerRegistry
     from cleveragents.application.remote_parts import RemoteParts
     from cleveragents.application.services.actor_stage import ActorGround
     from cleveragents.application.services.async_worker import AsyncJob
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.actions.library import ActionLibrary
     from cleveragents.infrastructure.actors.library import ActorLibrary
     from cleveragents.infrastructure.commands.guarded_runner import GuardedCommandRunner
-    from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
     from cleveragents.infrastructure.persistence.sql_plan_records import (
         SqlCallStore,
@@ -58,28 +55,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.tools.registry import ToolRegistry
     from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
 
-__all__ = ["Foundations", "PlanParts"]
-
-
-class Foundations(ActorFoundations, Protocol):
-    """What the plan engine stands on; the container is one."""
-
-    faults: FaultPoints
-
-    @property
-    def jobs(self) -> JobStore: ...
-
-    @property
-    def home(self) -> str: ...
-
-    @property
-    def changesets(self) -> SqlChangesetStore: ...
-
-    @property
-    def processes(self) -> PsutilProcessSupervisor: ...
-
-    @property
-    def projects(self) -> ProjectStore: ...
+__all__ = ["PlanParts"]
 
 
 class PlanParts:
@@ -101,6 +77,10 @@ class PlanParts:
         from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
 
         return SqlPlanStore(self._container.database, self._container.identifiers)
+
+    @property
+    def workers(self) -> WorkerRegistry:
+        return self._container.worker_registry
 
     @property
     def calls(self) -> SqlCallStore:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from cleveragents.application.plan_parts import Foundations, PlanParts
+    from cleveragents.application.plan_foundations import Foundations
+    from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.ports.checkpoints import Fence
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.domain.plan import Plan

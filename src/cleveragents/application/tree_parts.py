@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleveragents.application.plan_parts import Foundations, PlanParts
+    from cleveragents.application.plan_foundations import Foundations
+    from cleveragents.application.plan_parts import PlanParts
     from cleveragents.application.services.plan_correction import PlanCorrection
     from cleveragents.application.services.plan_lanes import PlanLanes
     from cleveragents.application.services.plan_lifecycle import PlanLifecycle

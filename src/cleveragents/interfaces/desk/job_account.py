@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.workers import WorkerRecord
     from cleveragents.domain.job import Job
 
-__all__ = ["cancelled", "is_job_id", "job_account", "worker_account"]
+__all__ = ["cancelled", "is_job_id", "is_silent", "job_account", "worker_account"]
 
 _SILENT = timedelta(minutes=2)
 """A worker says how it is every few seconds; one that was not heard of for so long does nothing any more."""
@@ -63,9 +63,13 @@ def cancelled(jobs: JobStore, job_id: str, reason: str, *, now: datetime) -> Job
         return jobs.get(job_id)
 
 
+def is_silent(worker: WorkerRecord, *, now: datetime) -> bool:
+    """Whether it has said nothing for longer than any worker does that lives."""
+    return now - worker.seen_at > _SILENT
+
+
 def worker_account(worker: WorkerRecord, *, now: datetime) -> dict[str, JsonValue]:
     """A worker as it last said it is; `lost` if it has said nothing for long, without having left."""
-    silent = worker.state != "gone" and now - worker.seen_at > _SILENT
     return {
         "id": worker.id,
         "name": worker.name,
@@ -75,7 +79,7 @@ def worker_account(worker: WorkerRecord, *, now: datetime) -> dict[str, JsonValu
         "queue": worker.queue,
         "concurrency": worker.concurrency,
         "running": worker.running,
-        "state": "lost" if silent else worker.state,
+        "state": "lost" if worker.state != "gone" and is_silent(worker, now=now) else worker.state,
         "started": timestamp(worker.started_at),
         "seen": timestamp(worker.seen_at),
     }

@@ -11,6 +11,7 @@ from cleveragents.application.services.plan_family import below, is_merged, titl
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.sub_plan import CONFLICT, waits_for_sub_plans
 from cleveragents.interfaces.desk.meanings import DONE, is_stopped, is_undecided, waited, works_below
+from cleveragents.interfaces.desk.missing_worker import missing_worker
 from cleveragents.interfaces.desk.remains import is_kept
 from cleveragents.interfaces.desk.spending import more_time
 
@@ -57,7 +58,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
         steps = [(cancel[0], "settles that it is cancelled")]
     elif plan.state.running:
         steps = [cancel] if parts.lifecycle.is_worked_on(plan) else [resume, cancel]
-    return _spelt_steps(steps, plan)
+    return [*missing_worker(parts, plan), *_spelt_steps(steps, plan)]
 
 
 def _steps_of_tree(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from cleveragents.application.services.plan_lanes import queue_of
 from cleveragents.interfaces.desk.accounts import account_of, fields_of
 from cleveragents.interfaces.desk.listing import row_of
 from cleveragents.interfaces.desk.meanings import meaning_of
+from cleveragents.interfaces.desk.missing_worker import missing_worker
 from cleveragents.interfaces.desk.next_steps import steps_from
 from cleveragents.interfaces.desk.reach import is_out_of_reach
 from cleveragents.interfaces.desk.standing import can_of, needs_of
@@ -52,7 +53,9 @@ def overview_of(parts: PlanParts, plan: Plan) -> Row:
     """All of it. Of a plan whose repository is out of reach, what is known without that."""
     if is_out_of_reach(parts, plan):
         known = fields_of(plan) | _EMPTY | _standing(parts, plan)
-        return known | {"can": (), "next_steps": (), "out_of_reach": plan.resource}
+        # On another machine it may be there, and wait for somebody who runs it.
+        steps = [list(step) for step in missing_worker(parts, plan)]
+        return known | {"can": (), "next_steps": steps, "out_of_reach": plan.resource}
     return (
         account_of(parts, plan)
         | _standing(parts, plan)

@@ -1,9 +1,11 @@
-"""Two machines with one database: a plan on a directory runs where the directory is, others anywhere."""
+"""Two machines with one database: a plan on a directory runs where that is, others anywhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -23,14 +25,17 @@ from cleveragents.errors import SandboxRefused
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
 from cleveragents.interfaces.desk.applying import apply_later, undo_later
+from cleveragents.interfaces.desk.plan_overview import overview_of
 from cleveragents.interfaces.desk.project_account import add_directory, place_of
 from cleveragents.interfaces.desk.requests import Wanted
 from cleveragents.interfaces.desk.server_requests import Asked, shared_plan
 from cleveragents.interfaces.peers.handover import Goal, Handover
 from tests.plan_bench import new_repository
-from tests.ready_database import ready_database
+from tests.postgres import PostgresServer
 from tests.remotes import Remote, new_remote
 from tests.unit.test_worker_parts import wait_until
+
+pytestmark = pytest.mark.postgres
 
 APPLIED = (Phase.APPLY, PlanState.APPLIED)
 
@@ -42,6 +47,8 @@ class Homes:
         self.here, self.there = here, there
         self.repository = new_repository(place / "repository")
         self.remote: Remote = new_remote(place)
+        self.script = place / "script.yaml"
+        self.script.write_text("rules:\n  - reply: {text: hello}\n")
         projects, now = here.projects, here.clock.now()
         projects.add("team", now=now)
         add_directory(projects, "shop", "team", self.repository, now=now)
@@ -80,8 +87,8 @@ class Homes:
 
 
 @pytest.fixture
-def homes(tmp_path: Path) -> Iterator[Homes]:
-    url = ready_database(tmp_path / "shared.db")
+def homes(tmp_path: Path, postgres: PostgresServer) -> Iterator[Homes]:
+    url = postgres.ready_url()
     with ExitStack() as stack:
         made = []
         for name in ("here", "there"):
@@ -91,6 +98,7 @@ def homes(tmp_path: Path) -> Iterator[Homes]:
             facts["worker"] = {"poll_seconds": 0.05}
             made.append(stack.enter_context(Container(msgspec.convert(facts, Settings))))
         yield Homes(tmp_path, *made)
+    postgres.drop(url)
 
 
 def queue_of_everybody(home: str | None) -> str:
@@ -120,6 +128,34 @@ def test_a_plan_on_a_directory_is_run_where_that_is_and_one_on_a_remote_anywhere
         wait_until(lambda: {homes.now(plan).standing for plan in (near, again)} == {APPLIED})
     assert (homes.repository / "near.txt").read_text() == "near\n"
     assert homes.remote.text("far.txt").split() == ["again"]
+
+
+def steps_of(machine: Container, plan: Plan) -> list[str]:
+    """What the plan's page says that can be done next."""
+    steps = overview_of(machine.plan_parts, plan)["next_steps"]
+    assert isinstance(steps, list)
+    return [" ".join(step) for step in steps]
+
+
+def test_a_plan_that_nobody_may_take_says_where_a_worker_is_missing(homes: Homes) -> None:
+    near, far = homes.plan("shop", "true"), homes.plan("far", "true")
+    for plan, where in ((near, f"where {homes.repository} is"), (far, "no worker is there")):
+        first, *_, last = steps_of(homes.here, plan)
+        assert first.startswith("agents worker runs it")
+        assert where in first
+        assert "cancel" in last
+    with WorkerParts(homes.there).start(name="there", queues=("others", home_queue(homes.there.home))):
+        assert "agents worker" in steps_of(homes.here, near)[0]
+        [other] = homes.there.worker_registry.list()
+    ours = replace(other, id="ours", queue=home_queue(homes.here.home))
+    for state, seen in (("gone", timedelta()), ("draining", timedelta()), ("working", timedelta(hours=1))):
+        homes.here.worker_registry.report(replace(ours, id=state, state=state, seen_at=ours.seen_at - seen))
+        assert "agents worker" in steps_of(homes.here, near)[0]
+    homes.here.worker_registry.report(ours)
+    assert "agents worker" not in steps_of(homes.here, near)[0]
+    homes.here.worker_registry.report(replace(ours, state="gone"))
+    homes.repository.rename(homes.repository.with_name("elsewhere"))
+    assert "agents worker" in steps_of(homes.there, near)[0]
 
 
 def test_a_server_of_another_machine_refuses_what_it_has_no_files_of(homes: Homes) -> None:
@@ -154,5 +190,6 @@ def test_applies_and_undoes_go_where_the_plan_ran(homes: Homes) -> None:
 
 
 def test_plans_of_other_agents_run_where_those_are(homes: Homes) -> None:
-    made = Handover(homes.here, "mcp", homes.repository).created(Goal("Say hello"))
+    model = f"scripted/{homes.script}"
+    made = Handover(homes.here, "mcp", homes.repository).created(Goal("Say hello", model=model))
     assert homes.here.jobs.get(str(made.job_id)).queue == home_queue(homes.here.home)
