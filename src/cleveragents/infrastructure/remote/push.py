@@ -197,7 +197,8 @@ class PushPreparation:
             return
         engine.journal.end(entry, done=False, fence=self._fence)
         engine.journal.close(entry)
-        if now != target.expected:
+        # Locked: somebody else's push is under way at this moment, and has not moved it yet.
+        if now != target.expected or "lock" in words:
             raise RemoteMoved(target.address.shown, target.ref.removeprefix("refs/heads/"))
         raise ApplyRefused(entry.plan_id, f"{target.address.shown} did not take it: {words}")
 
