@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +15,7 @@ from starlette.testclient import TestClient
 from cleveragents.application.ports.workers import WorkerRecord
 from cleveragents.domain.job import Job, NewJob
 from cleveragents.domain.project import ResourceKind
+from cleveragents.interfaces.server.problems import problem
 from tests.cli_bench import git, paint_shop
 from tests.server_bench import ServerBench, server_bench
 
@@ -388,3 +390,34 @@ def test_a_fault_is_in_the_log_with_the_number_that_its_answer_has(
     assert said["request_id"] in said["detail"]
     assert "resources" not in answer.text
     assert "no such table" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "code", "said"),
+    [
+        ("GET", "/api/nowhere", b"", "not-found", "/api/openapi.json"),
+        ("PUT", "/api/plans", b"", "method-not-allowed", "header Allow"),
+        ("POST", "/api/projects", b'{"name": "\xff"}', "invalid-request", "JSON in UTF-8"),
+    ],
+)
+def test_what_http_refuses_says_what_to_do(
+    bench: ServerBench, method: str, path: str, body: bytes, code: str, said: str
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    answer = bench.admin.request(method, path, content=body, headers=headers)
+    assert (answer.json()["code"], said in answer.json()["detail"]) == (code, True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("--model is for plans with actors", "`model` is for plans with actors"),
+        ("use --max-tokens, or wait", "use `limits.tokens`, or wait"),
+        ("bound the time (--timeout)", "bound the time (`limits.seconds`)"),
+        ("--max-… is for plans", "`limits` is for plans"),
+        ("see `agents plan resume X --model Y`", "see `agents plan resume X --model Y`"),
+        ("Add a --json flag, a--model, ---model", "Add a --json flag, a--model, ---model"),
+    ],
+)
+def test_a_problem_calls_things_as_requests_do(message: str, said: str) -> None:
+    assert json.loads(bytes(problem(422, "x", message).body))["detail"] == said

@@ -26,6 +26,7 @@ from cleveragents.errors import (
     TooManyRequests,
     Unavailable,
 )
+from cleveragents.interfaces.server.api_words import in_words_of_the_api
 
 __all__ = [
     "MEDIA_TYPE",
@@ -42,7 +43,18 @@ __all__ = [
 MEDIA_TYPE = "application/problem+json"
 
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
-_HTTP_CODES = {404: "not-found", 405: "method-not-allowed", 415: "unsupported-media-type"}
+_HTTP_CODES = {
+    400: "invalid-request",
+    404: "not-found",
+    405: "method-not-allowed",
+    415: "unsupported-media-type",
+}
+_HTTP_REMEDIES = {
+    "There was an error parsing the body": "the body cannot be read; it should be JSON in UTF-8",
+    "Not Found": "there is nothing at this address; /api/openapi.json says what there is",
+    "Method Not Allowed": "this address is not for that method; the header Allow says for which it is",
+}
+"""What the framework says in words of its own, and what to do about it."""
 
 
 class Problem(BaseModel):
@@ -93,7 +105,7 @@ def problem(
 ) -> JSONResponse:
     """One problem. What it says is masked: it may quote what somebody typed."""
     body = {"type": f"/problems/{code}", "title": code.replace("-", " "), "status": status, "code": code}
-    content = {**body, "detail": redact_text(detail), **more}
+    content = {**body, "detail": in_words_of_the_api(redact_text(detail)), **more}
     said = {**({"WWW-Authenticate": "Bearer"} if status == 401 else {}), **(headers or {})}
     return JSONResponse(content, status_code=status, media_type=MEDIA_TYPE, headers=said)
 
@@ -145,4 +157,5 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     code = _HTTP_CODES.get(error.status_code, "refused")
-    return problem(error.status_code, code, str(error.detail), headers=error.headers)
+    said = _HTTP_REMEDIES.get(str(error.detail), str(error.detail))
+    return problem(error.status_code, code, said, headers=error.headers)
