@@ -41,7 +41,7 @@ from tests.crash.programs.machine_worker import settings_of
 from tests.plan_bench import new_repository
 from tests.remotes import Remote, new_remote
 
-__all__ = ["Account", "soak_plans", "wrong_plans"]
+__all__ = ["Account", "model_script", "soak_plans", "wanted", "wrong_plans"]
 
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.machine_worker"]
 WORKERS = 3
@@ -116,7 +116,7 @@ class _Soak:
         self.remote: Remote = new_remote(home)
         self.container = cleanup.enter_context(Container(settings_of(home / "state", self._url)))
         self.container.audit.sequence_pending()
-        self._script = _script(home)
+        self._script = model_script(home)
         self._workers = [self._start() for _ in range(WORKERS)]
         self.made: list[_Made] = []
         self.kills = 0
@@ -152,7 +152,7 @@ class _Soak:
 
     def _make(self, kind: str, number: int) -> None:
         remote = self._dice.random() < 0.35
-        action, request = _wanted(kind, number, self._script)
+        action, request = wanted(kind, number, self._script)
         kept = freeze({"queue": "plans", "profile": "full-auto", "apply": "auto", **request})
         assert isinstance(kept, FrozenObject)
         resource = self.remote.resource if remote else str(self.repository)
@@ -277,7 +277,8 @@ def _rests(one: _Made, plan: Plan) -> bool:
     return plan.state.ended
 
 
-def _wanted(kind: str, number: int, script: str) -> tuple[str, dict[str, Any]]:
+def wanted(kind: str, number: int, script: str) -> tuple[str, dict[str, Any]]:
+    """The action and the request of a plan that makes that file, or is to be cancelled."""
     path = f"made/{number}.txt"
     checked = {"checks": [f"test $(cat {path}) = {number}"]}
     if kind == "goal":
@@ -301,7 +302,7 @@ def _part(name: str, script: str, *needs: str) -> dict[str, Any]:
     return {"name": name, "goal": "", "action": "builtin/command", "needs": list(needs), **_command(script)}
 
 
-def _script(home: Path) -> str:
+def model_script(home: Path) -> str:
     """The name of a model that writes the number which its goal has."""
     wanted = {"first_user": r"make number (?P<number>\d+)"}
     written = call("write", path="made/${number}.txt", content="${number}\n")
