@@ -363,6 +363,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/persistence/claimable_jobs.py": [
         f"{CONTRACTS}job_lanes.py",
         f"{CONTRACTS}job_bounds.py",
+        f"{CONTRACTS}temporal_engine.py",
     ],
     "infrastructure/persistence/sql_job_store.py": [f"{CONTRACTS}job_lanes.py"],
     "infrastructure/persistence/job_locks.py": [f"{CONTRACTS}job_lanes.py", f"{CONTRACTS}job_bounds.py"],
@@ -494,6 +495,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/peers/a2a_handler.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/a2a_routes.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/handover.py": [f"{UNIT}mcp_server.py"],
+    "interfaces/desk/project_account.py": [f"{CONTRACTS}homes.py"],
     "interfaces/server/access.py": [f"{UNIT}server_security.py"],
     "interfaces/server/buckets.py": [f"{UNIT}server_gates.py"],
     "interfaces/server/first_token.py": [f"{UNIT}server_serving.py"],
@@ -506,6 +508,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/server/routes/page.py": [f"{UNIT}server_page.py"],
     "interfaces/server/routes/session.py": [f"{UNIT}server_idempotency.py"],
     "interfaces/server/routes/users.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
+    "interfaces/server/problems.py": [f"{UNIT}server_gates.py", f"{UNIT}server_routes.py"],
     "interfaces/server/serve.py": [f"{UNIT}server_serving.py"],
     "interfaces/server/server_file.py": [f"{UNIT}server_serving.py"],
     "reactive/operators.py": [f"{UNIT}reactive_routes.py"],
