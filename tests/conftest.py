@@ -80,6 +80,7 @@ ENGINE = (
     "unit/test_commands_",
     "unit/test_context_cli",
     "unit/test_git_history",
+    "unit/test_doctor_services",
     "unit/test_guards_",
     "unit/test_index_",
     "unit/test_invariants",

@@ -130,6 +130,13 @@ class Mirrors:
         found = sorted(path for path in self.directory.glob("*/*") if _COMMIT.fullmatch(path.name))
         return [path for path in found if path not in used and path.stat().st_mtime < since]
 
+    def unneeded(self, urls: Collection[str]) -> list[Path]:
+        """Mirrors of remotes that have none of these addresses, and that nobody has fetched of late."""
+        since = time.time() - _UNUSED_SECONDS
+        needed = {self._place_of(url) for url in urls}
+        found = [path for path in sorted(self.directory.glob("*.git")) if path not in needed]
+        return [path for path in found if (path / "objects").stat().st_mtime < since]
+
     def push(
         self, address: RemoteAddress, source: PrivateRepository, commit: str, ref: str, expected: str
     ) -> str:
@@ -151,7 +158,10 @@ class Mirrors:
         return place
 
     def _place(self, address: RemoteAddress) -> Path:
-        return self.directory / f"{sha256(address.url.encode()).hexdigest()[:24]}.git"
+        return self._place_of(address.url)
+
+    def _place_of(self, url: str) -> Path:
+        return self.directory / f"{sha256(url.encode()).hexdigest()[:24]}.git"
 
     def _asked(self, address: RemoteAddress, git_directory: Path, *arguments: str) -> bytes:
         environment = _environment() | {"GIT_DIR": str(git_directory)}

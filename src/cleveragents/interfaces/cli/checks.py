@@ -42,6 +42,7 @@ _COMMAND_SECONDS = 10.0
 _MEBIBYTE = 1 << 20
 _SPACE_NEEDED = 50 * _MEBIBYTE
 _SPACE_WANTED = 1024 * _MEBIBYTE
+_SHARE_WANTED = 0.1
 
 # The kernel's own: permissions there may say yes, and a new file is refused all the same.
 _NO_PLACE_FOR_FILES = {
@@ -177,15 +178,20 @@ def state_directory(path: Path) -> Check:
     return Check(name, Verdict.OK, str(path))
 
 
-def disk_space(path: Path, free: int | None = None) -> Check:
-    """Room for the state to grow, in bytes."""
+def disk_space(path: Path, free: int | None = None, quota: int = 0) -> Check:
+    """Room for the state to grow, in bytes; sandboxes may use as much as `quota` of it."""
     if free is None:
         free = shutil.disk_usage(_nearest_existing(path)).free
     finding = f"{free // _MEBIBYTE:,} MiB free"
     remedy = f"free some space on the disk of {path}"
+    if quota:
+        finding += f"; sandboxes may use {quota // _MEBIBYTE:,} MiB"
     if free < _SPACE_NEEDED:
         return Check("disk space", Verdict.FAIL, finding, remedy)
     if free < _SPACE_WANTED:
+        return Check("disk space", Verdict.WARN, finding, remedy)
+    if free < quota * _SHARE_WANTED:
+        remedy += ", or lower sandbox.quota_bytes: the disk is full long before that is"
         return Check("disk space", Verdict.WARN, finding, remedy)
     return Check("disk space", Verdict.OK, finding)
 

@@ -24,6 +24,7 @@ from cleveragents.interfaces.cli.checks import (
 )
 from cleveragents.interfaces.cli.leftovers import findings_of
 from cleveragents.interfaces.cli.output import Output, format_option, progress
+from cleveragents.interfaces.cli.service_checks import service_findings
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.state_checks import state_findings
 from cleveragents.interfaces.cli.stray_leftovers import setup_drafts, temporary_directories
@@ -84,7 +85,9 @@ def _findings(session: Session, mend: bool) -> Iterator[Check]:
         return
     directory = Path(session.configuration().settings.state.directory)
     yield perform("state directory", lambda: state_directory(directory))
-    yield perform("disk space", lambda: disk_space(directory))
+    quota = session.configuration().settings.sandbox.quota_bytes
+    yield perform("disk space", lambda: disk_space(directory, quota=quota))
+    yield from service_findings(session.container())
     yield from state_findings(session.container(), mend=mend)
     now = time.time()
     drafts = partial(setup_drafts, directory / "setups", now)

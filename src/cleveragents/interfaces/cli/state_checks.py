@@ -18,7 +18,9 @@ from cleveragents.interfaces.cli.apply_leftovers import forgotten_asides
 from cleveragents.interfaces.cli.checks import Check, Verdict, obstacle, perform
 from cleveragents.interfaces.cli.leftovers import Leftover, findings_of
 from cleveragents.interfaces.cli.plan_leftovers import half_done_applies, interrupted_plans
+from cleveragents.interfaces.cli.remote_leftovers import unneeded_mirrors
 from cleveragents.interfaces.cli.sandbox_leftovers import lost_refs, lost_sandboxes
+from cleveragents.interfaces.cli.service_checks import engine
 from cleveragents.interfaces.cli.stray_leftovers import stray_processes
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ _SURVEYS: Mapping[str, Callable[[Container], Sequence[Leftover]]] = {
     "processes": stray_processes,
     "sandboxes": lost_sandboxes,
     "refs": lost_refs,
+    "mirrors": unneeded_mirrors,
 }
 
 
@@ -45,7 +48,10 @@ def state_findings(container: Container, *, mend: bool = False) -> Iterator[Chec
     url = container.settings.database.url
     database = perform("database", lambda: _missing_database(url) or _database(container))
     yield database
-    if database.verdict is Verdict.FAIL or _missing_file(url) is not None:
+    usable = database.verdict is not Verdict.FAIL and _missing_file(url) is None
+    if usable or container.settings.jobs.engine != "embedded":
+        yield perform("engine", lambda: engine(container, has_database=usable))
+    if not usable:
         return
     yield perform("audit log", lambda: _audit_log(container))
     yield perform("jobs", lambda: _jobs(container))
