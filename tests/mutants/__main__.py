@@ -493,6 +493,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/persistence/sql_user_store.py": [f"{CONTRACTS}user_store.py"],
     "infrastructure/backup.py": [f"{UNIT}backup.py"],
     "interfaces/peers/a2a_handler.py": [f"{UNIT}a2a.py"],
+    "interfaces/peers/a2a_log.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/a2a_routes.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/handover.py": [f"{UNIT}mcp_server.py"],
     "interfaces/desk/project_account.py": [f"{CONTRACTS}homes.py"],

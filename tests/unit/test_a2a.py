@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import anyio
 import httpx
 import pytest
+import structlog
 from a2a.client import ClientConfig, create_client
 from a2a.client.client import Client
 from a2a.helpers import get_artifact_text, new_text_message
@@ -25,6 +27,7 @@ from a2a.types import (
 )
 from a2a.utils.errors import A2AError
 
+from cleveragents.infrastructure.logging import configure_logging
 from tests.server_bench import BASE
 from tests.server_plan_bench import PlanServer, plan_server
 
@@ -194,3 +197,44 @@ def test_without_a_stream_the_answer_comes_at_once_if_that_is_wanted(server: Pla
     task = asked(server, work)
     assert not task.artifacts
     server.rested({"id": task.id})
+
+
+def called(server: PlanServer, method: str, **params: Any) -> dict[str, Any]:
+    """The error with which the endpoint answers a viewer."""
+    request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    answer = server.bench.viewer.post("/a2a", json=request, headers={"A2A-Version": "1.0"})
+    return dict(answer.json()["error"])
+
+
+@pytest.mark.parametrize("size", [-1, 101, 10**9])
+def test_a_page_has_a_bound(server: PlanServer, size: int) -> None:
+    error = called(server, "ListTasks", pageSize=size)
+    assert (error["code"], "1 to 100" in error["message"]) == (-32602, True)
+
+
+def test_what_the_protocols_library_logs_is_masked(
+    server: PlanServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It quotes what it could not read."""
+    secret = "sk-live-0123456789abcdefghijklmnop"
+    configure_logging(server.bench.container.settings)
+    try:
+        called(server, "ListTasks", pageSize=secret)
+    finally:
+        structlog.reset_defaults()
+    said = capsys.readouterr()
+    assert "a2a.said" in said.err
+    assert secret not in said.err + said.out
+    assert not logging.getLogger("a2a").propagate
+
+
+def test_a_fault_is_told_as_one_and_nothing_else(server: PlanServer) -> None:
+    database = server.bench.container.database
+    database.write(lambda connection: connection.exec_driver_sql("ALTER TABLE plans RENAME TO elsewhere"))
+    try:
+        error = called(server, "ListTasks")
+    finally:
+        database.write(lambda connection: connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO plans"))
+    assert error["code"] == -32603
+    assert "plans" not in error["message"]
+    assert "log has the details" in error["message"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+import structlog
 from a2a.helpers import get_message_text
 from a2a.server.request_handlers import RequestHandler
 from a2a.types import (
@@ -21,6 +22,7 @@ from a2a.types import (
 )
 from a2a.utils.errors import (
     ExtendedAgentCardNotConfiguredError,
+    InternalError,
     InvalidParamsError,
     PushNotificationNotSupportedError,
     TaskNotCancelableError,
@@ -36,6 +38,7 @@ from cleveragents.errors import (
     AmbiguousPlan,
     CleverAgentsError,
     Conflict,
+    Fault,
     PlanError,
     SandboxMissing,
     UnknownPlan,
@@ -66,9 +69,11 @@ T = TypeVar("T")
 USER = "cleveragents_user"
 """Under which the state of a call names who makes it."""
 
+_FAILED = "something went wrong that should not have; the server's log has the details"
 _LOOK_SECONDS = 0.3
 _LONGEST_WAIT = 25.0
 _PAGE = 50
+_MOST = 100
 
 
 @dataclass
@@ -116,6 +121,8 @@ class PlanTasks(RequestHandler):
         """The newest first."""
         _ensure(context, Role.VIEWER)
         size = params.page_size or _PAGE
+        if not 1 <= size <= _MOST:  # guard: a page is one
+            raise InvalidParamsError(message=f"a page has 1 to {_MOST} tasks")
 
         def look() -> ListTasksResponse:
             parts = self.container.plan_parts
@@ -231,5 +238,8 @@ async def _asked(ask: Callable[[], T]) -> T:
         return await to_thread.run_sync(ask)
     except (UnknownPlan, AmbiguousPlan):
         raise TaskNotFoundError from None
+    except Fault:  # guard: how we are made is nobody's business
+        structlog.get_logger().exception("a2a.failed")
+        raise InternalError(message=_FAILED) from None
     except CleverAgentsError as error:
         raise InvalidParamsError(message=redact_text(str(error))) from None

@@ -60,6 +60,9 @@ def _dispatcher(container: Container) -> Callable[[Request], Awaitable[Response]
     from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 
     from cleveragents.interfaces.peers.a2a_handler import USER, PlanTasks
+    from cleveragents.interfaces.peers.a2a_log import keep_in_our_log
+
+    keep_in_our_log()
 
     class ByUser(DefaultServerCallContextBuilder):
         """Tells the handler who the gates let in."""
