@@ -98,8 +98,7 @@ def work_on(
     parts = container.plan_parts
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     if queue_of(root.request):  # guard: what is for all workers is not run here
-        progress(f"workers of a server run it; `agents plan watch {plan.id}` follows it")
-        return parts.lifecycle.reconciled(parts.plans.get(plan.id))
+        return _worked_on_elsewhere(container, plan, output)
     worker: AsyncWorker | None = None
     board: Board = PlainBoard([root], alone=True)
     try:
@@ -122,6 +121,19 @@ def work_on(
     finally:
         board.close()
     return parts.lifecycle.reconciled(parts.plans.get(plan.id))
+
+
+def _worked_on_elsewhere(container: Container, plan: Plan, output: Output | None) -> Plan:
+    """The plan, when the server of this state is done with it; at once, where none is."""
+    from cleveragents.interfaces.server.server_file import running_server
+
+    parts = container.plan_parts
+    if running_server(container.state_directory) is None:
+        progress(f"workers of a server run it; `agents plan watch {plan.id}` follows it")
+        return parts.lifecycle.reconciled(parts.plans.get(plan.id))
+    from cleveragents.interfaces.cli.handover import watched
+
+    return watched(container, plan, output, begun=bool(parts.history.calls(plan.id)))
 
 
 def run_to_rest(container: Container, plans: Sequence[Plan], worker: AsyncWorker) -> None:

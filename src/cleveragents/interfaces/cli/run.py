@@ -50,6 +50,7 @@ __all__ = ["run"]
 )
 @click.option("--parallel", type=click.IntRange(1, 64), metavar="N", help="At most so many plans at once.")
 @click.option("--background", is_flag=True, help="Return at once; `agents plan watch` follows it.")
+@click.option("--here", is_flag=True, help="In this terminal, though a server runs that would take it.")
 @click.option("--plan", "going_on", multiple=True, hidden=True, help="Plans that are made already.")
 @format_option
 @pass_session
@@ -73,6 +74,7 @@ def run(
     file: str | None,
     parallel: int | None,
     background: bool,
+    here: bool,
     going_on: tuple[str, ...],
     output: Output,
 ) -> None:
@@ -93,7 +95,7 @@ def run(
     from cleveragents.interfaces.cli.run_plans import Handling, go_on_with, run_new
     from cleveragents.interfaces.desk.requests import Wanted
 
-    handling = Handling(yes, only_review, message, file, parallel, background)
+    handling = Handling(yes, only_review, message, file, parallel, background, here)
     if going_on:
         go_on_with(session.container(), going_on, handling, output)
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.interfaces.cli.goals_file import text_of_stdin
+from cleveragents.interfaces.cli.run_request import with_goal_read
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -31,6 +32,8 @@ class Handling:
     file: str | None = None
     parallel: int | None = None
     background: bool = False
+    here: bool = False
+    """Whether it runs in this terminal, though a server is there that would take it."""
     typed: str | None = None
     """What came on stdin, where that is the file."""
 
@@ -64,6 +67,8 @@ def run_new(container: Container, wanted: Wanted, handling: Handling, output: Ou
     if handling.file == "-":
         handling = replace(handling, typed=text_of_stdin("the goals on stdin"))
     handling.ensure_sound(wanted)
+    if handling.file is None and not handling.here and _handed_over(container, wanted, handling, output):
+        return
     parts = container.plan_parts
     # What is wrong with it is told before the database is opened.
     requests = _requests(container, wanted, handling)
@@ -75,6 +80,25 @@ def run_new(container: Container, wanted: Wanted, handling: Handling, output: Ou
         _run_many(container, plans, handling, output)
     else:
         _run_one(container, plans[0], handling, output)
+
+
+def _handed_over(container: Container, wanted: Wanted, handling: Handling, output: Output) -> bool:
+    """Whether the server of this state took the plan, which is then watched and decided about."""
+    from cleveragents.interfaces.server.server_file import server_file
+
+    if not server_file(container.state_directory).exists():
+        return False
+    from cleveragents.interfaces.cli.handover import hand_over, taker_here, tell_handed_over
+
+    taker = taker_here(container)
+    if taker is None:
+        return False
+    plan = hand_over(container, taker, with_goal_read(wanted), handling)
+    if handling.background:
+        tell_handed_over(plan, taker, output)
+    else:
+        _run_one(container, plan, handling, output)
+    return True
 
 
 def go_on_with(container: Container, plan_ids: Sequence[str], handling: Handling, output: Output) -> None:

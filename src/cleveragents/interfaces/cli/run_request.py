@@ -15,13 +15,18 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.interfaces.desk.requests import Wanted
 
-__all__ = ["requested_plan"]
+__all__ = ["requested_plan", "with_goal_read"]
+
+
+def with_goal_read(wanted: Wanted) -> Wanted:
+    """The same; a goal that is `-` is read from stdin."""
+    if wanted.action is None and wanted.words == ("-",):
+        return replace(wanted, words=(text_of_stdin("the goal on stdin"),))
+    return wanted
 
 
 def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
     """The plan to be made; a goal that is `-` is read from stdin. `click.UsageError` and whatever else is a
     wrong request."""
-    if wanted.action is None and wanted.words == ("-",):
-        wanted = replace(wanted, words=(text_of_stdin("the goal on stdin"),))
     with as_usage():
-        return requests.requested_plan(parts, wanted, Path.cwd())
+        return requests.requested_plan(parts, with_goal_read(wanted), Path.cwd())

@@ -40,10 +40,10 @@ class Follower:
         self._numbers: dict[str, int] = {}
         self._joins_anew = False
 
-    def listen_to(self, plan_id: str) -> None:
-        """What this plan prints comes as well, from its beginning; the latest twenty plans are heard."""
+    def listen_to(self, plan_id: str, after: int = 0) -> None:
+        """What this plan prints after that number comes as well; the latest twenty plans are heard."""
         if plan_id not in self._numbers:
-            self._numbers[plan_id] = 0
+            self._numbers[plan_id] = after
             self._joins_anew = True
 
     def number_of(self, plan_id: str) -> int:

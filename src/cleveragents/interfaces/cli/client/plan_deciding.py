@@ -19,7 +19,7 @@ from cleveragents.interfaces.cli.client.accounts import (
     tell_reason,
     waited_for,
 )
-from cleveragents.interfaces.cli.client.plan_following import PlanFollower, latest_position, run_to_rest
+from cleveragents.interfaces.cli.client.plan_following import Moment, PlanFollower, moment_now, run_to_rest
 from cleveragents.interfaces.cli.output import Output, counted, progress
 from cleveragents.interfaces.cli.plan_outcome import NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import shown_diff
@@ -48,7 +48,7 @@ class Deciding:
     message: str | None = None
 
 
-def work_on(deciding: Deciding, account: Account, *, after: int, quiet: bool = False) -> Account:
+def work_on(deciding: Deciding, account: Account, *, after: Moment, quiet: bool = False) -> Account:
     """The plan, once nobody works at it or at the whole that it is a part of."""
     return run_to_rest(
         deciding.client, account, deciding.output, after=after, prefix=deciding.prefix, quiet=quiet
@@ -86,7 +86,7 @@ def decide(deciding: Deciding, account: Account) -> Account:
 def apply_now(deciding: Deciding, account: Account) -> Account:
     """The plan, applied by a worker of the server. `PlanFailed`, having said what stands in the way."""
     client, plan_id = deciding.client, account["id"]
-    after = latest_position(client)
+    after = moment_now(client, account)
     job = client.post(f"/plans/{plan_id}/apply", {"commit": deciding.message})
     account = job_done(deciding, account, job, after=after)
     if account["state"] == "applied":
@@ -106,7 +106,7 @@ def _tell_constrained(deciding: Deciding, account: Account) -> NoReturn:
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
 
-def job_done(deciding: Deciding, account: Account, job: Mapping[str, Any], *, after: int) -> Account:
+def job_done(deciding: Deciding, account: Account, job: Mapping[str, Any], *, after: Moment) -> Account:
     """The plan, when that job of it has ended."""
     following = PlanFollower(deciding.client, account, deciding.output, after=after)
     try:
@@ -191,7 +191,7 @@ def _answered(deciding: Deciding, account: Account) -> Account:
         for one in needing:
             tell_next(one, deciding.prefix)
         raise click.exceptions.Exit(NEEDS_HUMAN)
-    after = latest_position(client)
+    after = moment_now(client, account)
     path, body = reply
     client.post(f"/plans/{asking['id']}/{path}", body)
     return work_on(deciding, client.get(f"/plans/{account['id']}"), after=after, quiet=True)

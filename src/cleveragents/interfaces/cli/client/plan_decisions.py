@@ -13,7 +13,7 @@ from cleveragents.interfaces.cli import plan_decisions as local
 from cleveragents.interfaces.cli import plan_thinking as local_thinking
 from cleveragents.interfaces.cli.client.accounts import tell_next, told_account
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, apply_now, decide, job_done, work_on
-from cleveragents.interfaces.cli.client.plan_following import latest_position
+from cleveragents.interfaces.cli.client.plan_following import moment_now
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.twins import client_command
 from cleveragents.interfaces.cli.output import Output, counted, progress
@@ -42,11 +42,12 @@ def given_limits(limits: Limits) -> dict[str, Any] | None:
 def go_on(deciding: Deciding, plan_id: str, path: str, body: dict[str, Any]) -> None:
     """Has the server go on with a plan, and follows it as far as that goes."""
     client = deciding.client
-    after = latest_position(client)
-    account = client.post(f"/plans/{plan_id}/{path}", body)
-    told = account["id"]
+    account = client.get(f"/plans/{plan_id}")
+    told = account["root"]
+    whole = account if account["parent"] is None else client.get(f"/plans/{told}")
+    after = moment_now(client, whole)
+    account = client.post(f"/plans/{account['id']}/{path}", body)
     if account["parent"] is not None:
-        told = account["root"]
         account = client.get(f"/plans/{told}")
     try:
         account = work_on(deciding, account, after=after, quiet=True)
@@ -72,7 +73,7 @@ def _undo_plan(session: Session, plan_id: str, message: str | None, output: Outp
     deciding = _deciding(session, output, message=message)
     client = deciding.client
     account = client.get(f"/plans/{plan_id}")
-    files, after = len(account["changes"]), latest_position(client)
+    files, after = len(account["changes"]), moment_now(client, account)
     job = client.post(f"/plans/{account['id']}/undo", {"commit": message})
     account = job_done(deciding, account, job, after=after)
     if account["state"] != "undone":
@@ -93,8 +94,9 @@ def _approve_plan(session: Session, plan_id: str, number: int | None, output: Ou
 def _deny_plan(session: Session, plan_id: str, number: int | None, output: Output) -> None:
     deciding = _deciding(session, output)
     client = deciding.client
-    after = latest_position(client)
-    account = client.post(f"/plans/{plan_id}/deny", {"call": number})
+    account = client.get(f"/plans/{plan_id}")
+    after = moment_now(client, account)
+    account = client.post(f"/plans/{account['id']}/deny", {"call": number})
     account = work_on(deciding, account, after=after, quiet=True)
     if account["error"] is not None:
         progress(f"denied: {account['error']}")

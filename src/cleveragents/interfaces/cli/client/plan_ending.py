@@ -7,7 +7,7 @@ import click
 from cleveragents.errors import NeedsHuman
 from cleveragents.interfaces.cli import plan_ending as local
 from cleveragents.interfaces.cli.client.accounts import is_running, told_account
-from cleveragents.interfaces.cli.client.plan_following import PlanFollower, latest_position
+from cleveragents.interfaces.cli.client.plan_following import PlanFollower, moment_now
 from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.selection import connected
 from cleveragents.interfaces.cli.client.twins import client_command
@@ -20,7 +20,6 @@ __all__ = ["cancel_plan", "delete_plan"]
 
 def _cancel_plan(session: Session, plan_id: str, reason: str, output: Output) -> None:
     client = connected(session)
-    after = latest_position(client)
     before = client.get(f"/plans/{plan_id}")
     if before["state"] == "cancelled":
         why = (before["error"] or "").removeprefix("cancelled: ")
@@ -28,6 +27,7 @@ def _cancel_plan(session: Session, plan_id: str, reason: str, output: Output) ->
         told_account(output, before)
         return
     under_way = is_running(before)
+    after = moment_now(client, before)
     if under_way:
         progress(f"stopping plan {before['id']} and its processes …")
     account = client.post(f"/plans/{before['id']}/cancel", {"reason": reason})

@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.interfaces.cli.client.accounts import Account, is_running, waited_for
 from cleveragents.interfaces.cli.client.following import Follower, Frame
-from cleveragents.interfaces.cli.live_view import LiveView, PlainView
 from cleveragents.interfaces.cli.output import Output, progress
+from cleveragents.interfaces.cli.pieces_view import PiecesView
 from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED
 from cleveragents.interfaces.desk.wording import on_one_line
 
 if TYPE_CHECKING:
     from cleveragents.interfaces.cli.client.server_client import ServerClient
 
-__all__ = ["PlanFollower", "latest_position", "run_to_rest"]
+__all__ = ["Moment", "PlanFollower", "moment_now", "run_to_rest"]
 
 _OVER = ("succeeded", "failed", "cancelled")
 _SUB_PLANS = "sub-plans"
-_SHORT = 6
 
 
-def latest_position(client: ServerClient) -> int:
-    """The place in the log where events from now on begin."""
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A place in the log, and in what some plans printed: what comes after it is new."""
+
+    position: int
+    numbers: Mapping[str, int]
+
+
+def moment_now(client: ServerClient, account: Account | None = None) -> Moment:
+    """This one, to be taken before anything is asked for; of a plan that has begun, with its `account`."""
     found = client.get("/events", limit=1)["items"]
-    return int(found[-1]["position"]) if found else 0
+    numbers: dict[str, int] = {}
+    if account is not None:
+        below = [str(row["id"]) for row in account["sub_plans"] if row["id"] is not None]
+        for plan_id in (account["id"], *below):
+            for piece in client.pages(f"/plans/{plan_id}/output"):
+                numbers[plan_id] = piece["number"]
+    return Moment(int(found[-1]["position"]) if found else 0, numbers)
 
 
 def run_to_rest(
-    client: ServerClient, account: Account, output: Output, *, after: int, prefix: str, quiet: bool = False
+    client: ServerClient, account: Account, output: Output, *, after: Moment, prefix: str, quiet: bool = False
 ) -> Account:
     """The plan, when nobody works at it. Ctrl-C has the server stop it, and that is waited for; a second one
-    leaves it to the server. `quiet`: what was printed before is not shown again, nor its goal."""
+    leaves it to the server. `quiet`: its goal is not said again."""
     following = PlanFollower(client, account, output, after=after)
     try:
         if not quiet:
@@ -62,14 +75,21 @@ def _stopped(client: ServerClient, following: PlanFollower, prefix: str) -> Acco
 class PlanFollower:
     """What is shown of a plan and of those below it. Not thread-safe: who watches asks."""
 
-    def __init__(self, client: ServerClient, account: Account, output: Output, *, after: int) -> None:
+    def __init__(
+        self,
+        client: ServerClient,
+        account: Account,
+        output: Output,
+        *,
+        after: Moment,
+        standings: bool = False,
+    ) -> None:
         self.plan_id: str = account["id"]
         self._client = client
-        self._follower = Follower(client, after)
-        self._stream = output.format == "stream-json"
-        self._views: dict[str, LiveView] = {}
-        self._thoughts: dict[str, str] = {}
-        self._family = {self.plan_id: account["root"]}
+        self._follower = Follower(client, after.position)
+        self._numbers = after.numbers
+        self._view = PiecesView(self.plan_id, account["parent"], output)
+        self._standings = standings
         self._jobs: set[str] = set()
         self._listen(self.plan_id, account["parent"])
         for row in account["sub_plans"]:
@@ -78,13 +98,11 @@ class PlanFollower:
 
     def say(self, message: str) -> None:
         """About the plan itself."""
-        self._views[self.plan_id].say(message)
+        self._view.say(message)
 
     def close(self) -> None:
         """Nothing more is shown."""
-        for plan_id, view in self._views.items():
-            self._end_thought(plan_id)
-            view.close()
+        self._view.close()
 
     def to_rest(self) -> Account:
         """The account, when nobody works at the plan."""
@@ -97,17 +115,19 @@ class PlanFollower:
 
     def _until(self, over: Callable[[Account], bool]) -> Account:
         account = self._looked()
-        standing = _standing(account)
+        standing = ""
         for frame in self._follower.frames():
             if frame.kind == "output":
                 self._show(frame.data)
             elif self._is_news(frame) or not frame.kind:
                 account = self._looked()
-                if _standing(account) != standing:
+                if self._standings and _standing(account) != standing:
                     standing = _standing(account)
                     self.say(standing)
                 if over(account):
-                    break
+                    account = self._looked()  # guard: it may have moved between the two looks
+                    if over(account):
+                        break
         self._show_rest()
         return account
 
@@ -121,9 +141,9 @@ class PlanFollower:
         subject = str(frame.data.get("subject"))
         facts = frame.data.get("facts")
         parent = facts.get("parent") if isinstance(facts, dict) else None
-        if frame.kind == "plan.created" and parent in self._family:
+        if frame.kind == "plan.created" and parent in self._view:
             self._listen(subject, str(parent))
-        return subject in self._family or subject in self._jobs
+        return subject in self._view or subject in self._jobs
 
     def _rests(self, account: Account) -> bool:
         if is_running(account):
@@ -137,43 +157,15 @@ class PlanFollower:
         return self._client.get(f"/jobs/{job_id}")["state"] in _OVER
 
     def _listen(self, plan_id: str, parent: str | None) -> None:
-        if plan_id in self._views:
-            return
-        self._family[plan_id] = self.plan_id
-        self._follower.listen_to(plan_id)
-        self._views[plan_id] = self._view(plan_id, parent)
-
-    def _view(self, plan_id: str, parent: str | None) -> LiveView:
-        if self._stream:
-            from cleveragents.interfaces.cli.stream_view import StreamView
-
-            return StreamView(plan_id, parent_id=parent)
-        return PlainView("" if plan_id == self.plan_id else f"{plan_id[-_SHORT:]}  ")
+        self._view.add(plan_id, parent)
+        self._follower.listen_to(plan_id, self._numbers.get(plan_id, 0))
 
     def _show(self, piece: Account) -> None:
-        plan_id, kind, text = str(piece["plan_id"]), piece["kind"], str(piece["text"])
-        view = self._views.get(plan_id)
-        if view is None:
-            return
-        if kind == "model":
-            self._thoughts[plan_id] = self._thoughts.get(plan_id, "") + text
-            return
-        self._end_thought(plan_id)
-        if kind == "progress":
-            for line in text.splitlines():
-                view.say(line)
-        elif kind == "output":
-            view.output(text.encode("utf-8", "surrogateescape"))
-
-    def _end_thought(self, plan_id: str) -> None:
-        """What a model said is shown when it has ended, in a line, as where no server is between."""
-        thought = self._thoughts.pop(plan_id, "")
-        if thought:
-            self._views[plan_id].seen(Progress(ProgressKind.THOUGHT, "", "", thought))
+        self._view.show(str(piece["plan_id"]), str(piece["kind"]), str(piece["text"]))
 
     def _show_rest(self) -> None:
         """What was printed last may be kept a moment later than the plan came to rest."""
-        for plan_id in list(self._views):
+        for plan_id in self._view:
             for piece in self._client.pages(
                 f"/plans/{plan_id}/output", after=self._follower.number_of(plan_id)
             ):

@@ -22,7 +22,7 @@ from cleveragents.interfaces.cli.client.accounts import (
     tell_reason,
     told_account,
 )
-from cleveragents.interfaces.cli.client.plan_following import PlanFollower, latest_position
+from cleveragents.interfaces.cli.client.plan_following import PlanFollower, moment_now
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.twins import client_command
 from cleveragents.interfaces.cli.narrow import steps_in_lines
@@ -76,9 +76,9 @@ def _log_of_plan(session: Session, plan_id: str, number: int | None, output: Out
 
 def _watch_plan(session: Session, plan_id: str, output: Output) -> None:
     client, prefix = connected(session), prefix_of(session)
-    after = latest_position(client)
+    after = moment_now(client)
     account = client.get(f"/plans/{plan_id}")
-    following = PlanFollower(client, account, output, after=after)
+    following = PlanFollower(client, account, output, after=after, standings=True)
     try:
         following.say(f"plan {account['id']}: {on_one_line(account['goal'])}")
         account = following.to_rest()

@@ -15,7 +15,7 @@ from cleveragents.interfaces.cli.client.accounts import Account, told_account
 from cleveragents.interfaces.cli.client.places import resource_here
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, decide, work_on
 from cleveragents.interfaces.cli.client.plan_decisions import given_limits
-from cleveragents.interfaces.cli.client.plan_following import latest_position
+from cleveragents.interfaces.cli.client.plan_following import Moment, moment_now
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.client.twins import client_command
@@ -69,7 +69,7 @@ def _run(
         "apply": "review" if only_review or message is not None else "auto" if yes else None,
     }
     deciding = Deciding(client, prefix_of(session), output, yes, only_review, message)
-    after = latest_position(client)
+    after = moment_now(client)
     account = client.post("/plans", body)
     if background:
         _tell_started(deciding, account)
@@ -77,7 +77,7 @@ def _run(
         _run_here(deciding, account, after)
 
 
-def _run_here(deciding: Deciding, account: Account, after: int) -> None:
+def _run_here(deciding: Deciding, account: Account, after: Moment) -> None:
     try:
         decide(deciding, work_on(deciding, account, after=after))
     finally:

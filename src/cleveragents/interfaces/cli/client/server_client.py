@@ -13,6 +13,8 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlsplit
 
+import click
+
 from cleveragents.errors import CleverAgentsError, ServerUnreachable
 from cleveragents.interfaces.cli.client.problems import BUSY, ServerSaid, problem_of, said_code
 
@@ -139,6 +141,8 @@ class ServerClient:
     ) -> httpx.Response:
         import httpx
 
+        if {".", ".."} & set(path.split("/")):  # guard: a name that was typed leads nowhere else
+            raise click.UsageError(f"{path.removeprefix('/')!r} names nothing on a server")
         failed: CleverAgentsError | ServerSaid | None = None
         for _ in self.trying():
             if tries is not None:

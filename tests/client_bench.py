@@ -1,0 +1,201 @@
+"""A server that listens, which can be stopped and started anew, and command lines of a user elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cleveragents.domain.project import ResourceKind
+from tests.cli_bench import paint_shop
+from tests.server_bench import server_bench
+
+__all__ = ["Cutting", "Served", "interrupt", "served"]
+
+SECONDS_LIMIT = 60.0
+_QUICK = {
+    "CLEVERAGENTS_WORKER_POLL_SECONDS": "0.05",
+    "CLEVERAGENTS_WORKER_CANCEL_GRACE_SECONDS": "1.0",
+    "CLEVERAGENTS_MODELS_RETRIES": "0",
+}
+
+
+@dataclass
+class Served:
+    """A server and a worker, each a process, the users' tokens, and a home of somebody who asks."""
+
+    state: Path
+    repository: Path
+    home: Path
+    tokens: Mapping[str, str]
+    port: int
+    _server: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Where it was before, if it was; returns when it answers."""
+        words = ("serve", "--workers", "0", "--port", str(self.port))
+        self._server = self.process(*words, on_server=True, output=subprocess.DEVNULL)
+        ends = time.monotonic() + SECONDS_LIMIT
+        while not self._answers():
+            assert time.monotonic() < ends, "it does not answer"
+            assert self._server.poll() is None, "it has ended"
+            time.sleep(0.05)
+
+    def stop(self, number: int = signal.SIGKILL) -> None:
+        """As a fault does, unless told otherwise."""
+        if self._server is not None:
+            self._server.send_signal(number)
+            self._server.wait(SECONDS_LIMIT)
+            self._server = None
+
+    def token(self, user: str) -> str:
+        return self.tokens[user]
+
+    def environment(self, *, on_server: bool = False) -> dict[str, str]:
+        """Of the user elsewhere, or of who sits at the server."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CLEVER", "XDG_"))}
+        state = self.state if on_server else self.home / "state"
+        return {**kept, **_QUICK, "HOME": str(self.home), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
+
+    def process(
+        self, *arguments: str, on_server: bool = False, output: int = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
+        """A command under way, in the repository."""
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "cleveragents", *arguments],
+            cwd=self.repository,
+            env=self.environment(on_server=on_server),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            text=True,
+        )
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    @contextmanager
+    def begun(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """A command under way, which is killed at the end if it still is."""
+        process = self.process(*arguments)
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.communicate()
+
+
+class Cutting:
+    """A way to the server that loses the answers to the first so many POSTs: they are done, nobody hears."""
+
+    def __init__(self, port: int, cuts: int) -> None:
+        self._target = port
+        self.cuts = cuts
+        self._listens = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listens.getsockname()[1]
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._accept)]
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        with suppress(OSError):
+            self._listens.shutdown(socket.SHUT_RDWR)
+        self._listens.close()
+        for thread in self._threads:
+            thread.join(SECONDS_LIMIT)
+
+    def _accept(self) -> None:
+        while not self._over.is_set():
+            try:
+                client, _ = self._listens.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._carry, args=(client,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _carry(self, client: socket.socket) -> None:
+        """One question at a time, as a client of HTTP/1.1 asks."""
+        with client, socket.create_connection(("127.0.0.1", self._target)) as server:
+            client.settimeout(0.2)
+            server.settimeout(0.2)
+            posted = False
+            while not self._over.is_set():
+                asked = _received(client)
+                if asked == b"":
+                    return
+                if asked:
+                    posted = posted or asked.startswith(b"POST")
+                    server.sendall(asked)
+                answer = _received(server)
+                if answer == b"":
+                    return
+                if answer and posted and self.cuts:
+                    self.cuts -= 1
+                    return
+                if answer:
+                    posted = False
+                    client.sendall(answer)
+
+
+def _received(connection: socket.socket) -> bytes | None:
+    """What came; nothing at the end, None if nothing came yet."""
+    try:
+        return connection.recv(65536)
+    except TimeoutError:
+        return None
+    except OSError:
+        return b""
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[Served]:
+    """The server in that empty directory, and a worker; `shop` of the project `team` is its resource."""
+    home, state = directory / "elsewhere", directory / "state"
+    home.mkdir()
+    repository = paint_shop(directory / "shop")
+    with server_bench(directory) as bench:
+        tokens = dict(bench.tokens)
+        now, projects = bench.container.clock.now(), bench.container.projects
+        projects.add("team", now=now)
+        projects.add_resource("shop", "team", ResourceKind.DIRECTORY, str(repository), now=now)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    made = Served(state, repository, home, tokens, port)
+    worker = made.process(
+        "worker", "--concurrency", "4", "--drain-seconds", "0", on_server=True, output=subprocess.DEVNULL
+    )
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(SECONDS_LIMIT)
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """As Ctrl-C does."""
+    os.kill(process.pid, signal.SIGINT)
