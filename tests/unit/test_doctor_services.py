@@ -17,6 +17,7 @@ from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.workers import WorkerRecord
 from cleveragents.domain.job import NewJob, WorkerIdentity
 from cleveragents.domain.project import ResourceKind
+from cleveragents.errors import CleverAgentsError
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.cli.checks import Check, disk_space
 from cleveragents.interfaces.cli.remote_leftovers import unneeded_mirrors
@@ -77,6 +78,9 @@ def test_a_model_without_a_key_and_a_server_that_is_silent_are_found(
     assert (verdict, "does not answer: " in words) == ("warn", True)
     heard = container_of(closing, tmp_path, models={**only, "base_url": f"{listening.url}/v1"})
     assert said(models(heard)) == ("ok", "openai/gpt-x → None")
+    nobody = {"default": "scripted/none", "base_url": refused()}
+    with pytest.raises(CleverAgentsError):
+        models(container_of(closing, tmp_path, models=nobody))
 
 
 def test_a_server_is_asked_and_one_that_was_killed_is_told_of(tmp_path: Path, listening: Collector) -> None:
@@ -210,7 +214,9 @@ def test_mirrors_that_no_plan_and_no_resource_names_are_mentioned(closing: ExitS
     container.projects.add("paint", now=now)
     url = remotes[0].address.url
     container.projects.add_resource("shop", "paint", ResourceKind.REMOTE, url, branch="main", now=now)
-    container.plan_parts.plans.create(NewPlan("g", "builtin/command", remotes[1].resource), now=now)
+    container.projects.add_resource("here", "paint", ResourceKind.DIRECTORY, str(remotes[2].clone), now=now)
+    for resource in (remotes[1].resource, str(remotes[2].clone)):
+        container.plan_parts.plans.create(NewPlan("g", "builtin/command", resource), now=now)
     [left] = unneeded_mirrors(container)
     assert left.mend is None
     assert "rm -rf" in str(left.advice)

@@ -341,8 +341,8 @@ class AsyncWorker:
         except Exception:
             # No thread to be had just now; the watch comes by again.
             attempt.not_escalated()
-            logger = worker_log()
-            logger.exception("job.escalation_failed", job_id=attempt.job.id)
+            logger = worker_log(attempt.job)
+            logger.exception("job.escalation_failed")
 
     def _beat(self) -> float:
         self._keeper.beat()

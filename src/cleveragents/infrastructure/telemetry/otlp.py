@@ -155,7 +155,7 @@ class OtlpTelemetry:
     def _put(self, item: Sequence[DomainEvent] | Span | None) -> None:
         try:
             self._waiting.put_nowait(item)
-        except Full:  # guard: whoever tells us something never waits
+        except Full:  # whoever tells us something never waits
             self.lost += 1
 
     # ── The thread ────────────────────────────────────────────────────────────────────────────────

@@ -46,7 +46,7 @@ class TemporalJobStore:
                 self._temporal.start(job.id, new.queue)
             except EngineUnavailable as error:
                 # It is kept: a worker tells Temporal of it as soon as that answers.
-                worker_log().warning("job.start_failed", job_id=job.id, problem=str(error))
+                worker_log(job).warning("job.start_failed", problem=str(error))
         return job
 
     def get(self, job_id: str) -> Job:
