@@ -504,7 +504,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/server/gates/host.py": [f"{UNIT}server_gates.py"],
     "interfaces/server/gates/idempotency.py": [f"{UNIT}server_idempotency.py"],
     "infrastructure/models/script_document.py": [f"{UNIT}server_uploads.py", f"{UNIT}model_script.py"],
-    "interfaces/server/gates/identity.py": [f"{UNIT}server_security.py"],
+    "interfaces/server/gates/identity.py": [f"{UNIT}server_security.py", f"{UNIT}server_plans_deciding.py"],
     "interfaces/server/gates/origin.py": [f"{UNIT}server_gates.py", f"{UNIT}server_security.py"],
     "interfaces/server/routes/page.py": [f"{UNIT}server_page.py"],
     "interfaces/server/routes/session.py": [f"{UNIT}server_idempotency.py"],

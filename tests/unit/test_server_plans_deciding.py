@@ -89,6 +89,23 @@ def test_the_log_says_who_gave_leave(server: PlanServer) -> None:
     assert (given["facts"]["approval"], given["facts"]["by"]) == ("denied", "operator")
 
 
+def test_the_log_says_who_decided_whatever_it_was(server: PlanServer) -> None:
+    plan = server.rested(server.command("echo who > who.txt", apply="review"))
+    where = f"/plans/{plan['id']}"
+    server.post(f"{where}/review", {"reject": ["who.txt"]})
+    server.post(f"{where}/reject")
+    assert server.bench.admin.delete(f"/api{where}", params={"force": True}).status_code == 204
+    found = server.get("/events", subject=plan["id"], after=0)["items"]
+    by = [(event["type"], event["facts"].get("by")) for event in found]
+    assert by[0] == ("plan.created", "operator")
+    assert [who for kind, who in by if kind == "review.changed"] == ["operator"]
+    assert ("plan.deleted", "admin") in by
+    # What a worker does, it does in nobody's name.
+    assert {who for kind, who in by if kind == "tool_call.started"} == {None}
+    moved = [event["facts"] for event in found if event["type"] == "plan.moved"]
+    assert [facts["by"] for facts in moved if facts["state"] == "rejected"] == ["operator"]
+
+
 def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
     plan = server.rested(server.command("echo once > once.txt", apply="review"))
     where = f"/plans/{plan['id']}/apply"

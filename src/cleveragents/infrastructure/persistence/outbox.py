@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC
 
 from sqlalchemy import Connection, bindparam, select
 
 from cleveragents.application.ports.events import PreparedEvent
+from cleveragents.domain.acting import acting
 from cleveragents.domain.event import DomainEvent
 from cleveragents.domain.json_value import JsonValue, thaw
 from cleveragents.errors import InvalidPayload
@@ -38,13 +40,21 @@ def append_to_outbox(connection: Connection, event: DomainEvent) -> None:
 
 
 def append_many_to_outbox(connection: Connection, events: Iterable[DomainEvent]) -> None:
-    """The same for several, in their order."""
-    appended = list(events)
+    """The same for several, in their order. Each says `by` whom, if somebody acts."""
+    appended = [_attributed(event) for event in events]
     if not appended:
         return
     inserting = prepared(_INSERT, connection.dialect.name)
     inserting.run_each(connection, [event_row(event) for event in appended])
     connection.info.setdefault(_APPENDED, []).extend(appended)
+
+
+def _attributed(event: DomainEvent) -> DomainEvent:
+    """The event, which says in whose name it happened, where somebody acts."""
+    name = acting()
+    if name is None or "by" in event.payload:
+        return event
+    return replace(event, payload={**event.payload, "by": name})
 
 
 def leave_in_outbox(connection: Connection, batch: Sequence[PreparedEvent]) -> None:

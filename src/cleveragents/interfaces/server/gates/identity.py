@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NoReturn
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cleveragents.domain.acting import acting_as
 from cleveragents.domain.user import TokenKind
 from cleveragents.errors import NotAuthenticated
-from cleveragents.interfaces.server.gates.wire import address_of, header, state_of
+from cleveragents.interfaces.server.gates.wire import SAFE_METHODS, address_of, header, state_of
 
 if TYPE_CHECKING:
     from cleveragents.interfaces.server.buckets import Buckets
@@ -40,7 +41,8 @@ class Identity:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._recognise(scope)
-        await self._app(scope, receive, send)
+        with acting_as(_who_acts(scope)):  # guard: the log says who did what
+            await self._app(scope, receive, send)
 
     async def _recognise(self, scope: Scope) -> None:
         state = state_of(scope)
@@ -68,6 +70,12 @@ def refuse_stranger(strangers: Buckets, address: str) -> NoReturn:
     """
     strangers.take(address)  # guard: nobody tries one after the other
     raise NotAuthenticated(_REMEDY)
+
+
+def _who_acts(scope: Scope) -> str | None:
+    """The user who changes something. What is found out while somebody looks is not their doing."""
+    user = state_of(scope).get("user") if scope["type"] == "http" else None
+    return None if user is None or scope["method"] in SAFE_METHODS else user.name
 
 
 def _bearer(scope: Scope) -> str | None:
