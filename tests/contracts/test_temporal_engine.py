@@ -139,6 +139,17 @@ def test_a_claim_by_id_waits_for_its_time_and_its_lanes_and_ends_with_its_attemp
     assert table.claim_this(later.id, YOU, lambda job: True, now=clock.now()) is None
 
 
+def test_a_claim_by_id_keeps_the_bound_of_its_kind(container: Container) -> None:
+    table, clock = container.job_table, container.clock
+    new = NewJob("plan:1", queue=QUEUE, at_most=1)
+    first, second = (table.submit(new, now=clock.now()) for _ in range(2))
+    running = table.claim_this(first.id, ME, lambda job: True, now=clock.now())
+    assert running is not None
+    assert table.claim_this(second.id, YOU, lambda job: True, now=clock.now()) is None
+    table.finish(first.id, running.fence, Outcome(JobState.SUCCEEDED), now=clock.now())
+    assert table.claim_this(second.id, YOU, lambda job: True, now=clock.now()) is not None
+
+
 def test_private_jobs_are_not_temporals(container: Container) -> None:
     store = container.jobs
     assert isinstance(store, TemporalJobStore)

@@ -123,9 +123,10 @@ def problem_of(error: CleverAgentsError | Refused) -> JSONResponse:
 def internal_problem(request_id: str, error: Exception) -> JSONResponse:
     """What should not have happened: the details are in the log, and there alone if they are the server's."""
     code = code_of(error) if isinstance(error, Fault) else "internal-error"
-    detail = f"something went wrong that should not have; the server's log has the details of {request_id}"
-    if isinstance(error, Fault) and not isinstance(error, DatabaseFailed):  # guard: no statement of ours
-        detail = str(error)
+    known = f"something went wrong that should not have; the server's log has the details of {request_id}"
+    detail = str(error) if isinstance(error, Fault) else known
+    if isinstance(error, DatabaseFailed):  # guard: no statement of ours
+        detail = known
     return problem(500, code, detail, request_id=request_id)
 
 
