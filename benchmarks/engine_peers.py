@@ -4,6 +4,7 @@
 
 The job is the same for all: it appends its number to a file. So many are queued before the clock starts, and
 the clock runs from the moment when every process is connected until all are done, or the seconds are over.
+CPU is told beside it, for machines that are not quiet.
 Then the workers are stopped in order, and the books are compared: no number is written twice, each number
 that the engine calls done is written, and none has gone from its table.
 
@@ -31,7 +32,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,8 @@ class Engine:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of one engine. `wrong` says what does not add up: nothing, one hopes."""
+    """One run of one engine. CPU is that of its processes, from the moment when they are connected, and of
+    PostgreSQL's. `wrong` says what does not add up: nothing, one hopes."""
 
     engine: str
     processes: int
@@ -82,6 +84,7 @@ class Measured:
     finished: int
     seconds: float
     per_second: float
+    cpu_milliseconds_per_job: float
     wrong: Sequence[str]
 
 
@@ -116,28 +119,35 @@ class Stand:
         out = self._directory / f"run-{self._runs}"
         out.mkdir()
         spawn = multiprocessing.get_context("spawn")
-        ready, go, stop = spawn.Semaphore(0), spawn.Event(), spawn.Event()
+        ready, go, stop, used = spawn.Semaphore(0), spawn.Event(), spawn.Event(), spawn.SimpleQueue()
         running = [
-            spawn.Process(target=_process, args=(engine.name, place, str(out / str(n)), ready, go, stop))
+            spawn.Process(
+                target=_process, args=(engine.name, place, str(out / str(n)), ready, go, stop, used)
+            )
             for n in range(processes)
         ]
         for process in running:
             process.start()
         for _ in running:
             assert ready.acquire(timeout=_START_SECONDS), f"a process of {engine.name} did not start"
+        server_before = _server_cpu(self._server)
         began = time.monotonic()
         go.set()
         finished = self._watch(out, began + seconds)
         took = time.monotonic() - began
         stop.set()
         wrong = _ended(running)
+        cpu = _server_cpu(self._server) - server_before
+        while not used.empty():
+            cpu += used.get()
         written = [int(line) for path in out.iterdir() for line in path.read_text().split()]
         done, known = engine.done(place)
         wrong += books(written, done, known, self._jobs)
         if finished == self._jobs and len(done) != self._jobs:
             wrong.append(f"all ran, and {len(done)} of {self._jobs} are called done")
         self._drop(engine, place)
-        return Measured(engine.name, processes, self._jobs, finished, took, finished / took, wrong)
+        each = 1000 * cpu / max(1, len(written))
+        return Measured(engine.name, processes, self._jobs, finished, took, finished / took, each, wrong)
 
     def _watch(self, out: Path, deadline: float) -> int:
         while True:
@@ -153,6 +163,8 @@ class Stand:
             url = self._server.url() if engine.on_postgres else f"sqlite:///{home}/jobs.db"
             self._filled[engine.name] = Place(url, home)
             engine.fill(self._filled[engine.name], self._jobs)
+            if engine.on_postgres:
+                _analyse(url)
         filled = self._filled[engine.name]
         home = self._directory / f"home-{self._runs}"
         shutil.copytree(filled.home, home)
@@ -177,18 +189,47 @@ def _copied(server: PostgresServer, filled: str, number: int) -> str:
     return f"postgresql://postgres@/{name}?host={server.socket}"
 
 
-def _process(name: str, place: Place, out: str, ready: Any, go: Any, stop: Any) -> None:
+def _analyse(url: str) -> None:
+    """What autovacuum does, which is off there: without it planners know nothing of what was queued."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("VACUUM ANALYZE")
+
+
+def _server_cpu(server: PostgresServer) -> float:
+    """CPU seconds of all its processes, those that have ended included."""
+    import psutil
+
+    pid = int((server.socket / "data" / "postmaster.pid").read_text().split()[0])
+    main = psutil.Process(pid)
+    total = 0.0
+    for process in (main, *main.children()):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+            if process == main:
+                total += times.children_user + times.children_system
+    return total
+
+
+def _process(name: str, place: Place, out: str, ready: Any, go: Any, stop: Any, used: Any) -> None:
     import logging
 
     logging.disable(logging.WARNING)
     descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
+    before = 0.0
+
     def started() -> None:
+        nonlocal before
         ready.release()
         go.wait(_START_SECONDS)
+        before = time.process_time()
 
     try:
         ENGINES[name].work(place, lambda n: _ignored(os.write(descriptor, b"%06d\n" % n)), started, stop)
+        used.put(time.process_time() - before)
     finally:
         os.close(descriptor)
 
@@ -421,7 +462,8 @@ def main(arguments: Sequence[str]) -> int:
                 results.append(one)
                 print(
                     f"{processes} processes, {name}: {one.per_second:,.0f} jobs/s "
-                    f"({one.finished} of {one.jobs} in {one.seconds:.1f} s)",
+                    f"({one.finished} of {one.jobs} in {one.seconds:.1f} s), "
+                    f"{one.cpu_milliseconds_per_job:.2f} ms of CPU each",
                     *one.wrong,
                     flush=True,
                 )
