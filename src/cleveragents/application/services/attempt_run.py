@@ -55,7 +55,6 @@ class AttemptRunner:
         job = attempt.job
         try:
             with speaking_of(job):
-                worker_log(job).info("job.started", kind=job.kind, attempt=job.attempt, fence=job.fence)
                 self._end_older(attempt)
                 self.faults.reach("job.run.before")
                 verdict = self._call(attempt)

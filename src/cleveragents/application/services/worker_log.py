@@ -25,11 +25,14 @@ def worker_log(job: Job | None = None) -> FilteringBoundLogger:
 
 @contextmanager
 def speaking_of(job: Job) -> Iterator[None]:
-    """While it lasts, all that is logged by this thread, and by tasks and calls that it starts with its
-    context, names the job and its plan: who logs deep below knows of neither."""
+    """Says that it begins. While it lasts, all that is logged by this thread, and by tasks and calls that it
+    starts with its context, names the job and its plan: who logs deep below knows of neither."""
     import structlog
 
     with structlog.contextvars.bound_contextvars(**_names(job)):
+        # Where nobody has configured it, it goes to stdout, and that is not ours.
+        if structlog.is_configured():
+            worker_log(job).info("job.started", kind=job.kind, attempt=job.attempt, fence=job.fence)
         yield
 
 
