@@ -123,7 +123,9 @@ def test_told_twice_it_gives_its_job_back_at_once_and_another_goes_on(home: Home
     job = home.container.jobs.get(str(plan.job_id))
     assert (job.state, job.owner) == (JobState.QUEUED, None)
     flag.touch()
-    assert "it was at 1 job" in ended(home.worker("--until-idle"))
+    said = ended(home.worker("--until-idle", "--queue", "others", "--queue", "plans"))
+    assert "takes jobs from 'others' and 'plans'," in said
+    assert "it was at 1 job" in said
     assert home.now(plan).standing == (Phase.APPLY, PlanState.APPLIED)
 
 
