@@ -155,13 +155,15 @@ def test_one_who_holds_the_mirror_for_too_long_is_told_of(remote: Remote, tmp_pa
 
 
 def test_a_lock_that_a_killed_fetch_left_is_in_nobodys_way_once_it_is_old(
-    remote: Remote, mirrors: Mirrors
+    remote: Remote, mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mirrors.fetch(remote.address)
     lock = mirrors.repository(remote.address).directory / "refs/heads/main.lock"
     lock.write_text("")
     remote.commit({"new.txt": "new\n"})
-    with pytest.raises(RemoteUnreachable):
+    with monkeypatch.context() as patch, pytest.raises(RemoteUnreachable, match="lock"):
+        patch.setattr("cleveragents.infrastructure.remote.mirror._LOCK_SECONDS", -3600.0)
+        os.utime(lock, (2**32, 2**32))  # not old, whatever counts as that
         mirrors.fetch(remote.address)
     os.utime(lock, (0, 0))
     assert mirrors.fetched(remote.address) == remote.tip()

@@ -78,6 +78,7 @@
     * RequestUnderWay
     * ServerFailed
     * RemoteMoved
+      * RemoteHeld
   * Unavailable: wait, then try again
     * StoreBusy
     * StoreFull
@@ -208,6 +209,7 @@ from cleveragents.errors.service import (
     NotAllowed,
     NotAuthenticated,
     PortTaken,
+    RemoteHeld,
     RemoteMoved,
     RequestUnderWay,
     ServerFailed,
@@ -289,6 +291,7 @@ __all__ = [
     "QuestionRefused",
     "QueueFull",
     "QuotaExceeded",
+    "RemoteHeld",
     "RemoteMoved",
     "RemoteUnreachable",
     "RequestRefused",

@@ -15,6 +15,7 @@ __all__ = [
     "NotAllowed",
     "NotAuthenticated",
     "PortTaken",
+    "RemoteHeld",
     "RemoteMoved",
     "RequestUnderWay",
     "ServerFailed",
@@ -181,3 +182,11 @@ class RemoteMoved(Conflict):
     message = "{branch} of {location} moved meanwhile; nothing was pushed, apply it again to merge with it"
     location: str
     branch: str
+
+
+@dataclass(eq=False)
+class RemoteHeld(RemoteMoved):
+    """Another push to the branch is under way, or was when it died; nothing was pushed."""
+
+    message = "another push holds {branch} of {location}; nothing was pushed, apply it again ({problem})"
+    problem: str

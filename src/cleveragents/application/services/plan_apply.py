@@ -37,6 +37,7 @@ from cleveragents.errors import (
     OutcomeUnknown,
     PlanError,
     PolicyDenied,
+    RemoteHeld,
     RemoteMoved,
     StaleFence,
     StalePlan,
@@ -53,6 +54,7 @@ _MERGED_TREE = "merged_tree"
 _HOME = "home"
 # One of those who push to a branch at once gets through in each round.
 _ROUNDS = 20
+_HELD_SECONDS = 0.5
 _NO_STORE = (StoreBusy, StoreFull, DatabaseUnreachable, OutcomeUnknown)
 _TOLD = {
     CheckVerdict.FAILED: "failed",
@@ -113,9 +115,11 @@ class PlanApply:
         while True:
             try:
                 return self._apply(plan, request)
-            except RemoteMoved:
+            except RemoteMoved as moved:
                 if request.is_last:
                     raise
+                if isinstance(moved, RemoteHeld):
+                    request.stop.wait(_HELD_SECONDS)
                 plan = self.plans.get(plan.id)
                 request = replace(request, round=request.round + 1)
 
@@ -220,8 +224,9 @@ class PlanApply:
         if remote_of(plan.resource) is not None:
             under_way = plan.waiting_for
             begun_here = isinstance(under_way, Mapping) and under_way.get(_HOME) == self.home
-            busy = self.applier.is_busy_here(plan.resource) if begun_here else self.is_somebodys(plan)
-            if not busy:  # guard: who applies it may be alive, on another machine, too
+            busy = begun_here and self.applier.is_busy_here(plan.resource)
+            # guard: who applies it may be alive, on another machine, too, with the job of one that died
+            if not busy and not self.is_somebodys(plan):
                 self.taken_up(plan, None)
             return
         if self.applier.is_busy(plan.resource):
@@ -234,7 +239,9 @@ class PlanApply:
         error = "applying it was interrupted, and nothing of it is left; apply it again"
         under_way = plan.waiting_for
         plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
-        if isinstance(under_way, Mapping) and _MERGED_TREE in under_way:
+        # Where another machine was at it, that was in a sandbox of its own.
+        here = isinstance(under_way, Mapping) and under_way.get(_HOME, self.home) == self.home
+        if here and isinstance(under_way, Mapping) and _MERGED_TREE in under_way:
             self._take_back_merged(plan, str(under_way[_MERGED_TREE]))
         return plan
 

@@ -22,6 +22,9 @@ from cleveragents.errors import (
     Conflict,
     PlanError,
     SandboxMissing,
+    StaleFence,
+    StalePlan,
+    Unavailable,
 )
 
 if TYPE_CHECKING:
@@ -104,10 +107,10 @@ def concluded(
     else as it is. `apply` in its request is what the user said: `auto` applies it, `review` never does.
 
     Never raises because it was not applied: where it was tried, the plan carries what stood in the way.
-    `Cancelled` when `stop` says so. `fence` is the job's that it is done for, if it is.
+    `Cancelled` when `stop` says so. `fence` is the job's that it is done for, if it is; that is to be tried
+    again where the plan carries nothing: `StalePlan` and `StaleFence` when somebody else moved it, and what
+    is `Unavailable`.
     """
-    from cleveragents.application.services.async_worker import CancellationToken
-
     tell = told or (lambda message: None)
     if plan.standing != _DONE or plan.parent_id is not None:
         return plan
@@ -120,15 +123,27 @@ def concluded(
     try:
         ensure_checked(parts, plan)
         if is_wanted_applied(parts, plan, yes=asked == "auto", tell=tell):
+            from cleveragents.application.services.async_worker import CancellationToken
+
             parts.apply.apply(plan, stop or CancellationToken(), told=told, fence=fence)
-    except (Conflict, PlanError) as refused:
-        tell(str(refused))
     except Cancelled:
         raise
     except CleverAgentsError as error:
-        # The result is there, and anybody can apply it; but somebody should know that it was tried.
-        import structlog
-
-        structlog.get_logger().warning("plan.not_applied", plan_id=plan.id, error=str(error))
         tell(str(error))
+        if not isinstance(error, (Conflict, PlanError)):
+            # The result is there, and anybody can apply it; but somebody should know that it was tried.
+            import structlog
+
+            structlog.get_logger().warning("plan.not_applied", plan_id=plan.id, error=str(error))
+        if fence is not None and _is_passing(parts, plan, error):
+            raise
     return parts.plans.get(plan.id)
+
+
+def _is_passing(parts: DecidingParts, plan: Plan, error: CleverAgentsError) -> bool:
+    """Whether another try may end otherwise, and is needed: the plan does not say what stood in the way."""
+    if isinstance(error, (StalePlan, StaleFence)):
+        return True  # guard: who moved it may have taken us for dead, and there may be nobody else
+    now = parts.plans.get(plan.id)
+    told = now.phase is Phase.APPLY and not now.state.running
+    return isinstance(error, Unavailable) and not told

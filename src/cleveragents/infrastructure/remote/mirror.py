@@ -22,7 +22,7 @@ from pathlib import Path
 from cleveragents.domain.remote import RemoteAddress
 from cleveragents.errors import GitFailed, RemoteUnreachable, SandboxRefused
 from cleveragents.infrastructure.git.git_directory import GitDirectory
-from cleveragents.infrastructure.git.plumbing import PrivateRepository, run_git, user_environment, within
+from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit, user_environment, within
 from cleveragents.infrastructure.sandbox.paths import remove_all
 
 __all__ = ["Mirrors"]
@@ -32,7 +32,12 @@ _PROTOCOLS = "file:git:http:https:ssh"
 _KEPT = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO")
 _PINS = "refs/cleveragents/checkout"
 _POLL_SECONDS = 0.05
+_PAUSE_SECONDS = 0.5
+# Longer than git moves refs in a mirror, once it has what they are to name.
+_LOCK_SECONDS = 60.0
 _UNUSED_SECONDS = 24 * 3600.0
+# Of a ref that was not moved: what the remote's git says of it, which is in brackets.
+_REFUSED = re.compile(r"^!\t.*\((.*)\)$", re.MULTILINE)
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FETCH = (
     "fetch",
@@ -70,10 +75,17 @@ class Mirrors:
         refs = wanted or ("+refs/heads/*:refs/heads/*",)
         with self._held(address):
             mirror = self._made(address)
-            try:
-                self._asked(address, mirror, *_FETCH, "--", address.url, *refs)
-            except GitFailed as error:
-                raise RemoteUnreachable(address.shown, _without(address, error.problem)) from error
+            until = time.monotonic() + _LOCK_SECONDS
+            while True:
+                _free_refs(mirror, time.time() - _LOCK_SECONDS)
+                try:
+                    self._asked(address, mirror, *_FETCH, "--", address.url, *refs)
+                    return
+                except GitFailed as error:
+                    # guard: the fetch of a killed process may still be at it, or have left its locks
+                    if "cannot lock ref" not in error.problem or time.monotonic() >= until:
+                        raise RemoteUnreachable(address.shown, _without(address, error.problem)) from error
+                time.sleep(_PAUSE_SECONDS)
 
     def value_of(self, address: RemoteAddress, ref: str) -> str | None:
         """The commit of a ref, as it was at the last fetch; None if there is none."""
@@ -90,7 +102,9 @@ class Mirrors:
 
     def messages(self, address: RemoteAddress, base: str, tip: str) -> Iterator[tuple[str, str]]:
         """The commits that came after `base`, the last first, each with what it says."""
-        listed = self.repository(address).git("log", "-z", "--format=%H%n%B", tip, "--not", base, "--")
+        # Of a history that was rewritten, the base may be nowhere any more.
+        old = ("--not", base) if self.value_of(address, base) is not None else ()
+        listed = self.repository(address).git("log", "-z", "--format=%H%n%B", tip, *old, "--")
         for one in listed.decode("utf-8", "replace").split("\0"):
             commit, _, message = one.partition("\n")
             if commit:
@@ -145,11 +159,16 @@ class Mirrors:
         Says what git had against it, empty if nothing. Whoever hears of something looks at the remote: an
         answer may have been lost on its way."""
         lease = f"--force-with-lease={ref}:{expected}"  # guard: never over what somebody else has pushed
+        arguments = (*_PUSH, lease, "--", address.url, f"{commit}:{ref}")
         try:
-            self._asked(address, source.directory, *_PUSH, lease, "--", address.url, f"{commit}:{ref}")
+            with self._started(source.directory, *arguments) as running:
+                out, words = running.end()
         except GitFailed as error:
             return _without(address, error.problem)
-        return ""
+        if not running.failed:
+            return ""
+        reasons = _REFUSED.findall(out.decode("utf-8", "replace"))
+        return _without(address, " ".join("; ".join([*reasons, words]).split()) or "git did not say why")
 
     def applying(self, address: RemoteAddress) -> Path:
         """A directory that stands for the remote: whoever applies to it from here holds that."""
@@ -164,8 +183,12 @@ class Mirrors:
         return self.directory / f"{sha256(url.encode()).hexdigest()[:24]}.git"
 
     def _asked(self, address: RemoteAddress, git_directory: Path, *arguments: str) -> bytes:
+        with self._started(git_directory, *arguments) as running:
+            return running.finish()[0]
+
+    def _started(self, git_directory: Path, *arguments: str) -> RunningGit:
         environment = _environment() | {"GIT_DIR": str(git_directory)}
-        return run_git(*arguments, environment=environment, seconds_left=within(self.seconds))
+        return RunningGit(*arguments, environment=environment, seconds_left=within(self.seconds))
 
     def _made(self, address: RemoteAddress) -> Path:
         """The mirror, which the caller holds."""
@@ -174,7 +197,6 @@ class Mirrors:
             draft = place.with_name(f"{place.name}.{secrets.token_hex(8)}.new")
             GitDirectory(settings={"core.bare": "true"}).write(draft)
             draft.rename(place)
-        _free_refs(place, time.time() - self.seconds)
         return place
 
     def _fetch_commit(self, address: RemoteAddress, commit: str) -> None:

@@ -18,7 +18,7 @@ from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.file_state import Difference
 from cleveragents.domain.remote import RemoteAddress
-from cleveragents.errors import ApplyConflict, ApplyRefused, RemoteMoved
+from cleveragents.errors import ApplyConflict, ApplyRefused, RemoteHeld, RemoteMoved
 from cleveragents.infrastructure.apply.journal import (
     DONE,
     PREPARED,
@@ -39,6 +39,8 @@ __all__ = ["APPLY_MARK", "Landed", "PushPreparation", "RemoteEngine", "Target"]
 APPLY_MARK = "CleverAgents-Apply: "
 """Begins the line of a commit's message that names the entry in the journal."""
 
+# What the remote's git says of a ref whose lock somebody has; a hook's words are never the first.
+_HELD = ("failed to update ref", "failed to lock", "cannot lock ref")
 _NAME, _MAIL = "CleverAgents", "cleveragents@localhost"
 
 
@@ -68,12 +70,14 @@ class RemoteEngine:
         """It is done, in our records, too, whatever somebody believed of it meanwhile. `StaleFence`."""
         entry = landed.entry
         if not self.journal.end(entry, done=True, fence=fence):
+            known = self.journal.get(entry.id)
+            if known is not None and known.state == DONE:  # guard: somebody else has said so meanwhile
+                return _applied(landed)
             # It counted as not done before its push got through.
             entry = replace(entry, id=self.identifiers.new(), state=DONE)
             self.journal.record_empty(entry, fence)
         self.journal.close(entry)
-        changes = {file.path: Difference(file.before, file.after) for file in entry.journal.files}
-        return Applied(entry.id, MappingProxyType(changes), landed.commit)
+        return _applied(replace(landed, entry=entry))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +201,11 @@ class PushPreparation:
             return
         engine.journal.end(entry, done=False, fence=self._fence)
         engine.journal.close(entry)
-        # Locked: somebody else's push is under way at this moment, and has not moved it yet.
-        if now != target.expected or "lock" in words:
-            raise RemoteMoved(target.address.shown, target.ref.removeprefix("refs/heads/"))
+        branch = target.ref.removeprefix("refs/heads/")
+        if now != target.expected:
+            raise RemoteMoved(target.address.shown, branch)
+        if words.startswith(_HELD):
+            raise RemoteHeld(target.address.shown, branch, words)
         raise ApplyRefused(entry.plan_id, f"{target.address.shown} did not take it: {words}")
 
     def _commit(self, entry: Entry, commit: CommitRequest | None) -> str:
@@ -217,6 +223,12 @@ class PushPreparation:
 
     def _reach(self, step: str) -> None:
         self._engine.faults.reach(f"{self._wish.kind}.{step}")
+
+
+def _applied(landed: Landed) -> Applied:
+    entry = landed.entry
+    changes = {file.path: Difference(file.before, file.after) for file in entry.journal.files}
+    return Applied(entry.id, MappingProxyType(changes), landed.commit)
 
 
 def _identity() -> dict[str, str]:

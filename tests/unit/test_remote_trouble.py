@@ -1,0 +1,230 @@
+"""Plans on git remotes while something is in the way: they are applied after all, or say why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.application.services.plan_deciding import concluded
+from cleveragents.application.services.shared_jobs import PlanJob, Watched
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.errors import ApplyRefused, RemoteUnreachable, StalePlan
+from cleveragents.testing.faults import RaiseAt
+from tests.plan_bench import write
+from tests.ready_database import ready_database
+from tests.remote_bench import At, Machine, machine
+from tests.remotes import Remote, new_remote
+
+APPLIED = (Phase.APPLY, PlanState.APPLIED)
+PROCESSING = (Phase.APPLY, PlanState.PROCESSING)
+
+
+class Died(BaseException):
+    """Nothing of the process goes on."""
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Remote:
+    return new_remote(tmp_path)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
+    """Makes a machine of that name."""
+    url = ready_database(tmp_path / "shared.db")
+    with ExitStack() as closing:
+
+        def made(name: str, **facts: Any) -> Machine:
+            return closing.enter_context(machine(tmp_path / name, url, **facts))
+
+        yield made
+
+
+def wanted(machine: Machine, remote: Remote) -> tuple[Plan, AsyncJob]:
+    """A plan that is to be applied as soon as it is done, and its job."""
+    plan = machine.plan(remote, write("a.txt", "changed\n"), request={"apply": "auto"})
+    return plan, machine.claimed(plan)
+
+
+def run(machine: Machine, job: AsyncJob, told: list[str] | None = None) -> None:
+    watched = Watched(lambda plan, line: None if told is None else told.append(line))
+    PlanJob(machine.handler(), machine.parts, watched)(job)
+
+
+def again(machine: Machine, plan: Plan, job: AsyncJob) -> AsyncJob:
+    """The next attempt, as that machine's worker has it."""
+    machine.lose(job)
+    return machine.claimed(plan)
+
+
+class Held:
+    """The branch is held by somebody else's push, which goes on until it was tried so many times."""
+
+    def __init__(self, remote: Remote, times: int) -> None:
+        self.lock = remote.directory / "refs/heads/main.lock"
+        self.left = times
+
+    def reach(self, name: str) -> None:
+        if name == "apply.push.before" and self.left > 0:
+            self.lock.touch()
+        if name == "apply.push.after":
+            self.left -= 1
+            if self.left == 0:
+                self.lock.unlink()
+
+
+def test_a_branch_that_another_push_holds_is_tried_again(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=Held(remote, 2))
+    plan, job = wanted(one, remote)
+    run(one, job)
+    assert one.now(plan.id).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_a_branch_that_is_held_for_ever_is_told_in_the_remotes_words(
+    remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cleveragents.application.services.plan_apply._ROUNDS", 2)
+    one = machines("one", faults=Held(remote, 100))
+    plan, job = wanted(one, remote)
+    run(one, job)
+    assert one.now(plan.id).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert "cannot lock ref" in str(one.now(plan.id).error)
+
+
+def test_a_hook_that_speaks_of_locks_is_not_asked_again(
+    remote: Remote, machines: Callable[..., Machine], tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked"
+    hook = remote.directory / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\necho x >> {asked}\necho main is blocked, cannot lock ref >&2\nexit 1\n")
+    hook.chmod(0o755)
+    one = machines("one")
+    plan, job = wanted(one, remote)
+    run(one, job)
+    assert asked.read_text() == "x\n"
+    with pytest.raises(ApplyRefused, match="main is blocked"):
+        one.apply(plan)
+
+
+def test_a_result_whose_remote_is_away_is_applied_when_it_is_back(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one")
+    plan, job = wanted(one, remote)
+    one.run(job)
+    away = remote.directory.rename(remote.directory.with_name("away.git"))
+    told: list[str] = []
+    with pytest.raises(RemoteUnreachable):
+        run(one, again(one, plan, job), told)
+    assert any("shop.git" in line for line in told)
+    away.rename(remote.directory)
+    run(one, again(one, plan, one.claimed_jobs[-1]))
+    assert one.now(plan.id).standing == APPLIED
+
+
+def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    away = remote.directory.with_name("away.git")
+    one = machines("one", faults=At("apply.push.before", lambda: remote.directory.rename(away)))
+    plan, job = wanted(one, remote)
+    with pytest.raises(RemoteUnreachable):  # so that the job is tried again: nobody else looks at it
+        run(one, job)
+    assert one.now(plan.id).standing == PROCESSING
+    away.rename(remote.directory)
+    other = machines("other")
+    other.knows(one)
+    run(other, again(other, plan, job))
+    assert other.now(plan.id).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_a_plan_that_somebody_moves_while_it_is_applied_is_looked_at_again(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one")
+    plan, job = wanted(one, remote)
+    one.run(job)
+    before = one.now(plan.id)
+    one.parts.plans.move(before, (Phase.APPLY, PlanState.QUEUED), now=one.container.clock.now())
+    with pytest.raises(StalePlan):
+        concluded(one.parts, before, fence=Fence(job.id, job.fence))
+    assert concluded(one.parts, before).standing == (Phase.APPLY, PlanState.QUEUED)
+
+
+def test_a_machine_that_starts_again_leaves_alone_what_another_has_the_job_of(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    """Whoever has the job finds out; two who do so at once would take each other's apply for a dead one."""
+    one = machines("one", faults=RaiseAt("apply.push.before", Died))
+    plan, job = wanted(one, remote)
+    with pytest.raises(Died):
+        run(one, job)
+    assert one.now(plan.id).standing == PROCESSING
+    one.lose(job)
+    one.parts.apply.settle()
+    assert one.now(plan.id).standing == PROCESSING
+    other = machines("other")
+    other.knows(one)
+    run(other, other.claimed(plan))
+    assert other.now(plan.id).standing == APPLIED
+    assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_two_who_find_the_same_commit_at_once_say_it_once(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one, other = machines("one", faults=RaiseAt("apply.push.after", Died)), machines("other")
+    plan, job = wanted(one, remote)
+    with pytest.raises(Died):
+        run(one, job)
+    pushing = other.parts.remotes.applier._remotes
+    engine, address = pushing.engine, remote.address
+    engine.mirrors.fetch(address)
+    landed = engine.landed(plan.id, address, address.ref, pushing.base_of(plan.id, address))
+    assert landed is not None
+    assert one.parts.apply.taken_up(one.now(plan.id), None).standing == APPLIED
+    assert engine.record_landed(landed, None).commit == remote.tip()
+    assert other.now(plan.id).standing == APPLIED
+    assert [entry.id for entry in engine.journal.latest(remote.resource, 5)] == [landed.entry.id]
+
+
+def test_a_mirror_whose_ref_is_held_for_a_moment_is_fetched_all_the_same(
+    remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch goes on for a while after the worker that asked for it was killed."""
+    one = machines("one")
+    mirrors, address = one.parts.remotes.mirrors, remote.address
+    mirrors.fetch(address)
+    tip = remote.commit({"b.txt": "theirs\n"})
+    lock = mirrors.repository(address).directory / "refs/heads/main.lock"
+    lock.touch()
+    monkeypatch.setattr("cleveragents.infrastructure.remote.mirror.time.sleep", lambda _: lock.unlink())
+    assert mirrors.fetched(address) == tip
+
+
+def test_a_remote_whose_history_was_rewritten_is_no_riddle_to_a_new_machine(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one = machines("one", faults=RaiseAt("apply.push.before", Died))
+    plan, job = wanted(one, remote)
+    with pytest.raises(Died):
+        run(one, job)
+    tree = remote.said("rev-parse", "main^{tree}")
+    rewritten = remote.said("commit-tree", "-m", "all anew", tree)
+    remote.said("update-ref", "refs/heads/main", rewritten)
+    remote.said("reflog", "expire", "--expire=now", "--all")
+    remote.said("gc", "-q", "--prune=now")
+    other = machines("other")
+    assert other.parts.apply.taken_up(other.now(plan.id), None).state is PlanState.ERRORED
+    assert remote.tip() == rewritten
