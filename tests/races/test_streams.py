@@ -450,6 +450,23 @@ def test_a_server_has_room_for_a_bounded_number_of_streams(monkeypatch: pytest.M
     run(scenario)
 
 
+def test_nobody_takes_all_streams_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(hub_module, "_MOST_OF_ONE", 1)
+        ours = Ours(MemoryLog())
+        greedy, _ = await ours.hub.join(0, {}, "ada")
+        with pytest.raises(TooManyRequests):
+            await ours.hub.join(0, {}, "ada")
+        other, _ = await ours.hub.join(0, {}, "bob")
+        ours.hub.part(greedy)
+        again, _ = await ours.hub.join(0, {}, "ada")
+        for client in (other, again):
+            ours.hub.part(client)
+        await ours.close()
+
+    run(scenario)
+
+
 def test_a_stream_that_could_not_be_begun_is_begun_by_the_next_who_asks() -> None:
     async def scenario() -> None:
         log = MemoryLog()

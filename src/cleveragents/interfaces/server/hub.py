@@ -26,6 +26,7 @@ HEARTBEAT_SECONDS = 15.0
 _MOST_FRAMES = 8192
 _MOST_BYTES = 16 * 1024 * 1024
 _MOST_CLIENTS = 2000
+_MOST_OF_ONE = 500
 _PAGES = 16
 _PIECES = 256
 _TAKEN_SECONDS = 5.0
@@ -52,6 +53,7 @@ class StreamClient:
     hub: EventHub
     cursor: int
     outputs: dict[str, int] = field(default_factory=dict)
+    user: str = ""
     sent_at: float = 0.0
     _waiting: asyncio.Future[None] | None = None
     _woken: bool = False
@@ -162,9 +164,14 @@ class EventHub:
     def now(self) -> float:
         return self._loop.time()
 
-    async def join(self, after: int | None, outputs: Mapping[str, int]) -> tuple[StreamClient, bool]:
+    async def join(
+        self, after: int | None, outputs: Mapping[str, int], user: str = ""
+    ) -> tuple[StreamClient, bool]:
         """A new client after that position, or at the end of the log; True if that was no place in this log,
         and it begins at the end instead. `TooManyRequests`. Who joins takes it off with `part`."""
+        theirs = sum(1 for client in self._clients if user and client.user == user)
+        if theirs >= _MOST_OF_ONE:  # guard: nobody keeps all others out
+            raise TooManyRequests(_TICK_SECONDS)
         if len(self._clients) >= _MOST_CLIENTS:
             raise TooManyRequests(_TICK_SECONDS)
         if self.closed:
@@ -178,7 +185,7 @@ class EventHub:
         }
         astray = after is not None and after > end
         cursor = end if after is None or astray else after
-        client = StreamClient(self, cursor, dict(outputs), sent_at=self.now())
+        client = StreamClient(self, cursor, dict(outputs), user, sent_at=self.now())
         # With nothing waited for in between: who parts takes away what no client is known to watch.
         self._clients.add(client)
         for plan_id in outputs:

@@ -38,18 +38,20 @@ class EventStream(Response):
         outputs: Mapping[str, int],
         still_allowed: Callable[[], Awaitable[bool]],
         *,
+        user: str = "",
         check_seconds: float | None = None,
     ) -> None:
         self.hub = hub
         self.after = after
         self.outputs = outputs
         self.still_allowed = still_allowed
+        self.user = user
         self.check_seconds = _CHECK_SECONDS if check_seconds is None else check_seconds
         self.background = None
         self.status_code = 200
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client, astray = await self.hub.join(self.after, self.outputs)
+        client, astray = await self.hub.join(self.after, self.outputs, self.user)
         listening = asyncio.create_task(_listen(receive, client))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})

@@ -148,7 +148,7 @@ async def stream_events(
         plan_id: int(number or 0) for plan_id, _, number in (one.partition(":") for one in output or ())
     }
     start = after if last_event_id is None else last_event_id
-    return EventStream(hub, start, outputs, lambda: _still_allowed(request, here))
+    return EventStream(hub, start, outputs, lambda: _still_allowed(request, here), user=who.id)
 
 
 def hub_of(request: Request, service: Service) -> EventHub:
