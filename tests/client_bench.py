@@ -126,6 +126,10 @@ class Cutting:
         for thread in self._threads:
             thread.join(SECONDS_LIMIT)
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     def _accept(self) -> None:
         while not self._over.is_set():
             try:

@@ -187,7 +187,7 @@ def test_leave_is_given_or_refused_later(asked: Ask) -> None:
     back = asked("plan", "rollback", waiting.id, "1")
     assert (back.code, "back at checkpoint 1" in back.err) == (0, True)
     assert asked("plan", "resume", waiting.id).code == 3
-    assert asked("plan", "reject", waiting.id).code == 0
+    assert asked("plan", "cancel", waiting.id).code == 0
     waiting = asked("run", *REPLACE, "--profile", "manual")
     denied = asked("plan", "deny", waiting.id)
     assert (denied.code, "denied:" in denied.err) == (0, True)

@@ -1,0 +1,164 @@
+"""A client whose connection is cut, or whose server is started anew, loses nothing and does nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+
+from cleveragents.errors import NotAuthenticated, ServerUnreachable
+from cleveragents.interfaces.cli.client.following import Follower
+from cleveragents.interfaces.cli.client.logins import keep_token, logins_file
+from cleveragents.interfaces.cli.client.problems import ServerSaid
+from cleveragents.interfaces.cli.client.server_client import ServerClient
+from tests.client_bench import Cutting, Served, served
+
+REPLACE = {"pattern": "colour", "replacement": "color"}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("cuts")) as made:
+        keep_token(logins_file({"HOME": str(made.home)}), made.url, made.token("operator"))
+        yield made
+
+
+@pytest.fixture
+def client(bench: Served) -> Iterator[ServerClient]:
+    with ServerClient(bench.url, bench.token("operator")) as made:
+        yield made
+
+
+class Heard:
+    """What a command says on stderr and stdout, read as it comes."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+        self._threads = [threading.Thread(target=self._read, args=(stream,)) for stream in streams]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                with self._changed:
+                    self.lines.append(line.strip())
+                    self._changed.notify_all()
+
+    def wait_for(self, text: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(text in line for line in self.lines), 60), self.lines
+
+    def end(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+
+
+def test_a_plan_that_is_followed_across_a_restart_shows_each_line_once(bench: Served) -> None:
+    """Field report 29: a dropped stream repeats nothing and skips nothing."""
+    script = "echo first; sleep 2; echo second"  # before, in or after the restart: it is all the same
+    words = ("--action", "builtin/command", "--profile", "full-auto", "--", "sh", "-c", script)
+    process = bench.process("--server", bench.url, "run", *words)
+    heard = Heard(process)
+    try:
+        heard.wait_for("first")
+        bench.stop()
+        bench.start()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait(60)
+        heard.end()
+    assert [line for line in heard.lines if line in ("first", "second")] == ["first", "second"]
+    assert sum(line.startswith("step 1 of 1") for line in heard.lines) == 1
+
+
+def test_events_that_are_followed_across_a_restart_come_once_in_order(
+    bench: Served, client: ServerClient
+) -> None:
+    """Field report 29: a dropped stream repeats nothing and skips nothing."""
+    after = str(client.get("/events", limit=1)["items"][-1]["position"])
+    words = ("events", "tail", "--follow", "--after", after, "--format", "stream-json")
+    process = bench.process("--server", bench.url, *words)
+    heard = Heard(process)
+    try:
+        body = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
+        for _ in range(2):
+            heard.wait_for(client.post("/plans", body)["id"])
+            bench.stop()
+            bench.start()
+        heard.wait_for(client.post("/plans", body)["id"])
+    finally:
+        os.kill(process.pid, signal.SIGINT)
+        process.wait(60)
+        heard.end()
+    positions = [json.loads(line)["position"] for line in heard.lines if line.startswith("{")]
+    assert positions == list(range(int(after) + 1, int(after) + 1 + len(positions)))
+    assert process.returncode == 130
+
+
+def test_an_answer_that_is_lost_makes_one_plan(bench: Served) -> None:
+    body = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
+    with Cutting(bench.port, cuts=2) as way, ServerClient(way.url, bench.token("operator")) as client:
+        before = {row["id"] for row in client.pages("/plans")}
+        made = client.post("/plans", body)["id"]
+        after = {row["id"] for row in client.pages("/plans")}
+        assert way.cuts == 0
+    assert after - before == {made}
+
+
+def test_lists_come_in_pieces_and_end(client: ServerClient) -> None:
+    every = list(client.pages("/events", after=0))
+    assert list(client.pages("/events", after=0, at_most=3)) == every[:3]
+    assert [one["position"] for one in every] == list(range(1, len(every) + 1))
+
+
+def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
+    with ServerClient(bench.url, bench.token("viewer"), patience_seconds=0.3) as client:
+        assert client.get("/session")["user"]["name"] == "viewer"
+        bench.stop()
+        try:
+            with pytest.raises(ServerUnreachable):
+                client.get("/session")
+            with pytest.raises(ServerUnreachable):
+                next(Follower(client, 0).frames())
+        finally:
+            bench.start()
+    with ServerClient("http://127.0.0.1:9", None) as nobody, pytest.raises(ServerUnreachable):
+        next(Follower(nobody, 0).frames())
+
+
+def test_who_is_not_known_follows_nothing_and_the_token_is_in_no_message(bench: Served) -> None:
+    with ServerClient(bench.url, "agents_sk_wrong") as client:
+        with pytest.raises(NotAuthenticated) as unknown:
+            client.get("/session")
+        with pytest.raises(NotAuthenticated):
+            next(Follower(client, 0).frames())
+    assert "agents_sk_wrong" not in str(unknown.value)
+    with ServerClient(bench.url, bench.token("viewer")) as client, pytest.raises(ServerSaid) as refused:
+        client.post("/plans", {"resource": "shop", "goal": "x"})
+    assert (refused.value.status, refused.value.code, refused.value.exit_code) == (403, "not-allowed", 1)
+
+
+def test_something_else_than_the_api_is_recognised(bench: Served) -> None:
+    with ServerClient(f"{bench.url}/nowhere", None) as client, pytest.raises(ServerSaid) as said:
+        client.get("/session")
+    assert (said.value.status, said.value.exit_code) == (404, 2)
+
+
+def test_what_was_deleted_by_a_lost_answer_is_deleted(bench: Served, client: ServerClient) -> None:
+    with pytest.raises(ServerSaid):
+        client.delete("/plans/NOSUCH")
+    with ServerClient(bench.url, bench.token("admin")) as admin:
+        admin.post("/projects", {"name": "short"})
+        admin.delete("/projects/short")
+        with pytest.raises(ServerSaid):
+            admin.delete("/projects/short")

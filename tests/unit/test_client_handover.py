@@ -1,0 +1,89 @@
+"""`agents run` on the machine of a server hands the plan to it, as long as it lives and works."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.interfaces.server.server_file import announced
+from tests.cli_bench import Agents, command_line
+from tests.server_plan_bench import PlanServer, plan_server
+
+REPLACE = ("--action", "builtin/replace", "--arg", "pattern=two", "--arg", "replacement=TWO")
+URL = "http://127.0.0.1:8420"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanServer]:
+    with plan_server(tmp_path_factory.mktemp("handover")) as made:
+        yield made
+
+
+@pytest.fixture
+def agents(
+    server: PlanServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    monkeypatch.setenv("HOME", str(server.home))
+    monkeypatch.setenv("CLEVERAGENTS_STATE_DIRECTORY", str(server.bench.state))
+    monkeypatch.chdir(server.repository)
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def queue_of(server: PlanServer, plan_id: str) -> object:
+    return server.parts.plans.get(plan_id).request.get("queue")
+
+
+def plan_in(said: str) -> str:
+    return next(line.split()[1].rstrip(":") for line in said.splitlines() if line.startswith("plan "))
+
+
+def test_a_server_that_lives_runs_the_plan_and_the_command_watches(
+    server: PlanServer, agents: Agents
+) -> None:
+    with announced(server.bench.state, URL, "now"):
+        ended = agents("run", "--review", *REPLACE, "--format", "json")
+    assert ended.code == 0, ended.err
+    assert f"the server at {URL} runs it; --here runs it in this terminal" in ended.err
+    assert "step 1 of 1: replace" in ended.err
+    account = json.loads(ended.out)
+    assert (account["state"], bool(account["request"]["queue"])) == ("complete", True)
+
+
+def test_what_it_asks_is_answered_here_and_worked_on_there(server: PlanServer, agents: Agents) -> None:
+    with announced(server.bench.state, URL, "now"):
+        ended = agents("run", "--profile", "manual", *REPLACE, typed="y\nr\n")
+        background = agents("run", "--background", "--review", *REPLACE, "--format", "json")
+    assert (ended.code, "apply/rejected" in ended.out) == (0, True), ended.err
+    assert ended.err.count("making a sandbox") == 1
+    made = json.loads(background.out)
+    assert made["server"] == URL
+    server.rested({"id": made["plan"]})
+
+
+def test_a_dead_server_and_one_that_does_not_work_get_nothing(server: PlanServer, agents: Agents) -> None:
+    (server.bench.state / "server.json").write_text(json.dumps({"url": URL, "pid": 1, "started": "before"}))
+    dead = agents("run", "--review", *REPLACE)
+    (server.bench.state / "server.json").unlink()
+    nobody = agents("run", "--review", *REPLACE)
+    for ended in (dead, nobody):
+        assert ended.code == 0, ended.err
+        assert queue_of(server, plan_in(ended.err)) is None
+
+
+@pytest.mark.parametrize("how", ["here", "below", "elsewhere"])
+def test_what_is_not_the_servers_runs_here(
+    server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    more = ["--here"] if how == "here" else []
+    if how != "here":
+        place = server.repository / "below" if how == "below" else tmp_path
+        place.mkdir(exist_ok=True)
+        monkeypatch.chdir(place)
+    with announced(server.bench.state, URL, "now"):
+        ended = agents("run", "--review", *more, *REPLACE)
+    assert ended.code == 0, ended.err
+    assert queue_of(server, plan_in(ended.err)) is None
