@@ -11,12 +11,14 @@ that the engine calls done is written, and none has gone from its table.
 All on PostgreSQL use one server, that of the tests (neither fsync nor synchronous commits, for all of them).
 Each engine keeps its own promises: ours claims each job for itself, under a lease and a fence, and keeps an
 event for each move; procrastinate claims each job for itself, under the heartbeat of its worker; DBOS claims
-a batch at a time. Settings are those with which each did best here:
+a batch at a time. Settings are what each is good at, as far as a busy machine could tell:
 
 - ours: what `agents worker` does, four threads (the default).
-- procrastinate: an async task, `concurrency=8` (1 is the default, and slower), a pool of eight connections.
-- DBOS: a queue without limits (the default), which polls every 0.1 s (1 s is the default, and slower); ten
-  connections a process in place of twenty, because the server has 100 of them.
+- procrastinate: an async task, `concurrency=8` and a pool of eight connections; 32, 4 and the default of 1
+  were no better in one process, and 1 took more CPU.
+- DBOS: a queue without limits (the default), which polls every 0.1 s (1 s is the default, and slower;
+  limits of 20 to 100 for each process were no better); ten connections a process in place of twenty, because
+  the server has 100 of them.
 """
 
 from __future__ import annotations
