@@ -106,6 +106,22 @@ def test_the_log_says_who_decided_whatever_it_was(server: PlanServer) -> None:
     assert [facts["by"] for facts in moved if facts["state"] == "rejected"] == ["operator"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("", {**COMMAND, "checks": ["true", "a\0b"]}),
+        ("", {**COMMAND, "invariants": ["a\0b"]}),
+        ("/01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A/apply", {"commit": "a\0b"}),
+        ("/01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A/cancel", {"reason": "a\0b"}),
+    ],
+)
+def test_a_text_that_no_program_takes_is_refused_before_anything_is_made(
+    idle: PlanServer, path: str, body: dict[str, object]
+) -> None:
+    refused = idle.post(f"/plans{path}", body, 422)
+    assert "no NUL" in refused["detail"]
+
+
 def test_a_result_is_applied_once_whoever_asks(server: PlanServer) -> None:
     plan = server.rested(server.command("echo once > once.txt", apply="review"))
     where = f"/plans/{plan['id']}/apply"
@@ -142,6 +158,15 @@ def test_a_plan_that_runs_is_stopped_and_a_second_cancel_says_so(server: PlanSer
     assert (stopped["state"], stopped["error"]) == ("cancelled", "cancelled: enough (operator)")
     assert stopped["can"] == ["delete"]
     assert "already" in server.post(f"{where}/cancel", status=409)["detail"]
+
+
+def test_a_plan_that_is_done_keeps_its_result_when_a_cancel_comes_late(server: PlanServer) -> None:
+    plan = server.rested(server.command("echo kept > kept.txt", apply="review"))
+    where = f"/plans/{plan['id']}"
+    assert "cancel" not in plan["can"]
+    assert "reject it" in server.post(f"{where}/cancel", status=409)["detail"]
+    after = server.get(where)
+    assert (after["state"], "apply" in after["can"]) == ("complete", True)
 
 
 def test_the_same_key_twice_makes_one_plan(idle: PlanServer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from cleveragents.domain.plan import Phase, PlanState
 
@@ -42,6 +42,16 @@ class Strict(BaseModel):
     """What somebody sends: a name that is not known is a mistake, and no wish."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_text(cls, value: object) -> object:
+        texts = value if isinstance(value, list) else [value]
+        if any(
+            isinstance(text, str) and "\0" in text for text in texts
+        ):  # guard: no command has one
+            raise ValueError("a text has no NUL in it")
+        return value
 
 
 class _Plan(BaseModel):
