@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,6 +69,9 @@ def _read(file: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         raise ConfigurationError(str(file), f"cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigurationError(str(file), "is no file")
     with os.fdopen(descriptor, "rb") as opened:
         if os.fstat(descriptor).st_mode & 0o077:  # guard: a token that others can read is none
             raise ConfigurationError(str(file), "others can read it: chmod 600")

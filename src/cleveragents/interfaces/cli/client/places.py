@@ -48,9 +48,9 @@ def same_remote(one: str, other: str) -> bool:
 
 
 def _place(address: str) -> str:
-    text = address.strip()
+    text = address.strip().removeprefix("file://")
     found = _URL.fullmatch(text) or _SHORT_FORM.fullmatch(text)
-    named = f"{found['host'].lower()}/{found['path'].lstrip('/')}" if found else text.removeprefix("file://")
+    named = f"{found['host'].lower()}/{found['path'].lstrip('/')}" if found else text
     return named.rstrip("/").removesuffix(".git")
 
 

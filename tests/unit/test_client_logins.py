@@ -1,0 +1,124 @@
+"""Tokens of servers: asked for, checked, kept for their owner alone, told to nobody else."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleveragents.errors import ConfigurationError
+from cleveragents.interfaces.cli.client.logins import (
+    forget_token,
+    keep_token,
+    kept_token,
+    logins_file,
+    normal_url,
+)
+from cleveragents.interfaces.cli.client.places import same_remote
+from cleveragents.interfaces.cli.client.plan_changes import patch_of_files
+from tests.cli_bench import Agents, command_line, use_home
+from tests.races.hammer import hammer
+
+SECRET = "agents_sk_0123456789"
+
+
+@pytest.fixture
+def agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Agents]:
+    use_home(monkeypatch, tmp_path, tmp_path / "state")
+    with command_line(monkeypatch, capfd) as run:
+        yield run
+
+
+def test_a_token_is_kept_for_its_owner_alone_and_forgotten(tmp_path: Path) -> None:
+    file = logins_file({"HOME": str(tmp_path)})
+    assert kept_token(file, "http://one") is None
+    assert not forget_token(file, "http://one")
+    keep_token(file, "http://one", SECRET)
+    keep_token(file, "http://[::1]:8420", "other")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert (kept_token(file, "http://one"), kept_token(file, "http://[::1]:8420")) == (SECRET, "other")
+    assert forget_token(file, "http://one")
+    assert kept_token(file, "http://one") is None
+    assert forget_token(file, "http://[::1]:8420")
+    assert kept_token(file, "http://[::1]:8420") is None
+    assert {path.name for path in file.parent.iterdir()} == {".servers.lock", file.name}
+
+
+def test_of_logins_at_the_same_time_all_are_kept(tmp_path: Path) -> None:
+    file = logins_file({"HOME": str(tmp_path)})
+    hammer(lambda number: keep_token(file, f"http://host-{number}", f"token-{number}"))
+    assert [kept_token(file, f"http://host-{number}") for number in range(8)] == [
+        f"token-{number}" for number in range(8)
+    ]
+
+
+def test_a_file_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    file = logins_file({"HOME": str(tmp_path)})
+    keep_token(file, "http://one", SECRET)
+    file.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="others can read it"):
+        kept_token(file, "http://one")
+    file.chmod(0o600)
+    file.write_text("[servers")
+    with pytest.raises(ConfigurationError, match="is damaged"):
+        kept_token(file, "http://one")
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ConfigurationError):
+        kept_token(file, "http://one")
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("HTTP://Host:8420/", "http://host:8420"),
+        ("https://host/agents/api", "https://host/agents"),
+        ("http://[::1]:1", "http://[::1]:1"),
+    ],
+)
+def test_an_address_is_kept_in_one_spelling(typed: str, kept: str) -> None:
+    assert normal_url(typed) == kept
+
+
+@pytest.mark.parametrize(
+    "typed", ["host", "ftp://host", "http://", "http://h:99999", "http://me@h", "http://:pw@h", "http://h?x"]
+)
+def test_what_is_no_address_of_a_server_is_refused(typed: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        normal_url(typed)
+    assert refused.value.exit_code == 2
+
+
+def test_a_login_that_no_server_confirms_keeps_nothing(agents: Agents, tmp_path: Path) -> None:
+    for typed in ("", "two words", "x" * 600):
+        assert agents("login", "http://127.0.0.1:9", "-", typed=typed).code == 2
+    ended = agents("login", "http://127.0.0.1:9", "-", typed=f"{SECRET}\n")
+    assert (ended.code, SECRET in ended.err + ended.out) == (75, False)
+    assert agents("login", "http://127.0.0.1:9").code == 2  # nobody is there to ask
+    assert "over http:// everybody" in agents("login", "http://nowhere.invalid", "-", typed=SECRET).err
+    assert not logins_file({"HOME": str(tmp_path)}).exists()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("git@host:team/shop.git", "https://host/team/shop", True),
+        ("ssh://git@host:22/team/shop.git", "host:team/shop", True),
+        ("/srv/shop.git", "file:///srv/shop", True),
+        ("https://host/team/shop", "https://host/team/other", False),
+        ("https://one/team/shop", "https://two/team/shop", False),
+    ],
+)
+def test_a_remote_is_the_same_however_it_is_reached(one: str, other: str, same: bool) -> None:
+    assert same_remote(one, other) is same
+
+
+def test_a_patch_is_cut_down_to_files() -> None:
+    first = b"diff --git a/x y b/x y\n--- a/x y\n+++ b/x y\n@@ -1 +1 @@\n-a\n+b\n"
+    second = b'diff --git "a/\\303\\244" "b/\\303\\244"\n@@ -1 +1 @@\n-a\n+b\n'
+    assert patch_of_files(first + second, ["x y"]) == first
+    assert patch_of_files(first + second, ["\u00e4"]) == second
