@@ -93,11 +93,13 @@ def test_a_job_is_cancelled_though_temporal_is_away(container: Container) -> Non
 
 
 def test_without_its_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "temporalio.client", None)
+    for name in ("temporalio", *(name for name in sys.modules if name.startswith("temporalio."))):
+        monkeypatch.setitem(sys.modules, name, None)
     connection = TemporalConnection(NOBODY, "default", lease_seconds=3)
     try:
-        with pytest.raises(ConfigurationError, match=r"cleveragents\[temporal\]"):
-            connection.start("job", QUEUE)
+        for ask in (lambda: connection.start("job", QUEUE), lambda: connection.cancel("job")):
+            with pytest.raises(ConfigurationError, match=r"cleveragents\[temporal\]"):
+                ask()
     finally:
         connection.close()
 

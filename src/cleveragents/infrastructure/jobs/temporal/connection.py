@@ -48,6 +48,7 @@ class TemporalConnection:
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """What the coroutine returns. `EngineUnavailable` when Temporal does not answer."""
+        _classes()
         from temporalio.service import RPCError
 
         try:
@@ -61,6 +62,7 @@ class TemporalConnection:
 
     def start(self, job_id: str, queue: str) -> None:
         """Has a workflow run the job, unless one does or did. `EngineUnavailable`."""
+        _classes()
         from datetime import timedelta
 
         from temporalio.common import WorkflowIDReusePolicy
@@ -83,6 +85,7 @@ class TemporalConnection:
 
     def cancel(self, job_id: str) -> None:
         """Has the job's workflow cancelled, and with it the code that runs. `EngineUnavailable`."""
+        _classes()
         from datetime import timedelta
 
         from temporalio.service import RPCError, RPCStatusCode
@@ -116,6 +119,7 @@ class TemporalConnection:
 
 
 def _classes() -> tuple[type[Client], type[Runtime], type[TelemetryConfig]]:
+    """`ConfigurationError` where the SDK is not installed: so this comes before anything else of it."""
     try:
         from temporalio.client import Client
         from temporalio.runtime import Runtime, TelemetryConfig
