@@ -250,3 +250,27 @@ def test_a_plan_that_somebody_else_has_in_hand_is_looked_at_again_by_the_next_at
     )
     with pytest.raises(StalePlan):
         handler(desk.asked(what, plan))
+
+
+def test_the_log_says_who_asked_for_an_apply_and_an_undo(desk: Desk) -> None:
+    plan = desk.done()
+    desk.apply(desk.asked("apply", plan, by="ada"))
+    desk.undo(desk.asked("undo", plan, by="bob"))
+    audit = desk.bench.container.audit
+    audit.sequence_pending()
+    told = [one.event for one in audit.read() if one.event.event_type.startswith("apply.")]
+    assert [event.payload.get("by") for event in told] == ["ada", "ada", "bob", "bob"]
+
+
+def test_an_undo_that_is_refused_says_once_why_and_that_the_plan_is_still_applied(desk: Desk) -> None:
+    plan = desk.done()
+    desk.apply(desk.asked("apply", plan))
+    (desk.bench.repository / "made.txt").write_text("somebody else's\n", encoding="utf-8")
+    with pytest.raises(PlanError) as refused:
+        desk.undo(desk.asked("undo", plan))
+    said = str(refused.value)
+    assert said.startswith(
+        f"plan {plan.id}: the undo was refused, and it is still applied: it conflicts with"
+    )
+    assert said.count(plan.id) == 1
+    assert desk.now(plan).standing == APPLIED

@@ -32,11 +32,12 @@ class ApplyConflict(Conflict):
 class ApplyRefused(Conflict):
     """The plan cannot be applied as asked, for a reason a person can remove."""
 
-    message = "plan {plan_id} was not applied: {reason}; nothing was changed"
+    message = "plan {plan_id} was not {wanted}: {reason}; nothing was changed"
     exit_code = 3
 
     plan_id: str
     reason: str
+    wanted: str = "applied"
 
 
 @dataclass(eq=False)

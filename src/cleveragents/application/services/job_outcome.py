@@ -60,6 +60,8 @@ def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
 
 def _describe(error: BaseException) -> str:
     name = type(error).__name__
+    if isinstance(error, InvalidRequest):
+        return str(error)  # a refusal in our own words, for whoever asked
     text = "(its message cannot be read)"
     with contextlib.suppress(Exception):  # it is foreign code, too
         text = str(error)
@@ -82,9 +84,9 @@ def outcome_of(
         return _cancelled(job, verdict, stop.reason)
     if isinstance(verdict, Returned):
         return _succeeded(job, verdict)
-    error = str(HandlerFailed(job.kind, verdict.problem))
     if verdict.permanent:
-        return Outcome(JobState.FAILED, error=error)
+        return Outcome(JobState.FAILED, error=verdict.problem)
+    error = str(HandlerFailed(job.kind, verdict.problem))
     if stop is not None and cause is StopCause.DRAIN:
         return Outcome(JobState.QUEUED, error=f"given back: {stop.reason}", retry_at=now)
     if job.attempt >= job.max_attempts:

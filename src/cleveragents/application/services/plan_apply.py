@@ -29,6 +29,7 @@ from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import (
     ApplyConflict,
+    ApplyRefused,
     Cancelled,
     CheckFailed,
     CleverAgentsError,
@@ -180,6 +181,8 @@ class PlanApply:
             except RemoteMoved:
                 if left == 1:
                     raise
+            except ApplyRefused as refused:
+                raise replace(refused, wanted="undone") from refused
         return self.plans.get(plan.id), applied
 
     def taken_up(self, plan: Plan, fence: Fence | None) -> Plan:

@@ -15,6 +15,7 @@ from cleveragents.application.ports.applies import CommitRequest
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_deciding import DecidingParts, concluded
+from cleveragents.domain.acting import acting_as
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.remote import remote_of
@@ -47,11 +48,12 @@ class ApplyJob:
 
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Where the plan stands. `PlanError` where it was not applied."""
-        plan = _settled(self.parts, job)
-        try:
-            return _told(self.applied(job, plan))
-        finally:
-            self.watched.end(plan.id)
+        with acting_as(_by(job)):  # guard: the log says who asked for it
+            plan = _settled(self.parts, job)
+            try:
+                return _told(self.applied(job, plan))
+            finally:
+                self.watched.end(plan.id)
 
     def applied(self, job: AsyncJob, plan: Plan) -> Plan:
         """The plan, applied, be it by another attempt. `PlanError`, having said why not."""
@@ -65,7 +67,7 @@ class ApplyJob:
             raise  # somebody else has it in hand; the next attempt sees what came of that
         except Conflict as refused:
             self.watched.tell(plan, str(refused))
-            raise PlanError(plan.id, str(refused)) from refused
+            raise PlanError(plan.id, f"it was not applied: {_why(plan, refused)}") from refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,10 @@ class UndoJob:
 
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Where the plan stands. `PlanError` where it was not undone."""
+        with acting_as(_by(job)):  # guard: the log says who asked for it
+            return self._undone(job)
+
+    def _undone(self, job: AsyncJob) -> JsonValue:
         plan = _settled(self.parts, job)
         if plan.standing == _UNDONE:  # guard: an earlier attempt did it
             return _told(plan)
@@ -89,7 +95,8 @@ class UndoJob:
             raise
         except Conflict as refused:
             self.watched.tell(plan, str(refused))
-            raise PlanError(plan.id, str(refused)) from refused
+            still = "the undo was refused, and it is still applied"
+            raise PlanError(plan.id, f"{still}: {_why(plan, refused)}") from refused
         finally:
             self.watched.end(plan.id)
 
@@ -149,6 +156,20 @@ def _fence(job: AsyncJob) -> Fence:
 
 def _was_interrupted(plan: Plan) -> bool:
     return plan.state in _STOPPED and (plan.error or "").startswith("applying it was interrupted")
+
+
+def _why(plan: Plan, refused: Conflict) -> str:
+    """What stands in the way, without once more saying of what."""
+    words = str(refused)
+    for done in ("applied", "undone"):
+        words = words.removeprefix(f"plan {plan.id} was not {done}: ")
+    return words
+
+
+def _by(job: AsyncJob) -> str | None:
+    """The user who asked for it."""
+    name = job.payload.get("by")
+    return name if isinstance(name, str) else None
 
 
 def _commit(job: AsyncJob) -> CommitRequest | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.errors import NeedsHuman, PlanError
 from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.meanings import DONE
 from cleveragents.interfaces.desk.reach import ensure_reachable
 
 if TYPE_CHECKING:
@@ -15,16 +16,22 @@ if TYPE_CHECKING:
 
 __all__ = ["cancel", "delete"]
 
+_KEPT = (DONE, (Phase.APPLY, PlanState.CONSTRAINED), (Phase.APPLY, PlanState.ERRORED))
+"""Where a plan stands that has a result which is not applied."""
+
 
 def cancel(container: Container, plan_id: str, reason: str) -> Plan:
     """The plan, cancelled or told to stop: then whoever runs it ends its processes and moves it.
-    `PlanError` when it was cancelled before, or has ended otherwise."""
+    `PlanError` when it was cancelled before, has ended otherwise, or is done: who does not want what it did
+    rejects it."""
     parts = container.plan_parts
     parts.apply.settle()  # one whose applier died is not being applied any more
     plan = found_plan(parts, plan_id)
     if plan.state is PlanState.CANCELLED:
         why = (plan.error or "").removeprefix("cancelled: ")
         raise PlanError(plan.id, f"it was cancelled already ({why}); nothing was changed")
+    if plan.standing in _KEPT:  # guard: no result is thrown away by a cancel that came late
+        raise PlanError(plan.id, "it is done, and nothing is left to cancel; reject it if it is not wanted")
     if plan.state.running and plan.phase is Phase.APPLY:
         ensure_reachable(parts, plan)
     job = parts.lifecycle.queueing.job_of(plan)
