@@ -135,7 +135,8 @@ class PageBench:
         """Starts the server, at the address that it had before, if it had one."""
         log = self.directory / "serve.log"
         log.write_text("")
-        command = [*_AGENTS, "serve", "--port", str(self.port), "--workers", str(self.workers)]
+        options = ("--port", str(self.port), "--workers", str(self.workers), "--drain-seconds", "10")
+        command = [*_AGENTS, "serve", *options]
         with log.open("w") as said:
             self.process = subprocess.Popen(
                 command, env=self.environment, cwd=self.directory, stdout=said, stderr=said

@@ -389,7 +389,7 @@ def _started_again(port: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
     with command_line(monkeypatch, capfd) as agents:
         second = agents("serve", "--port", port)
     assert second.code == 1
-    assert "another program has that port" in second.err
+    assert f"it runs already at http://127.0.0.1:{port} (pid " in second.err
     return second.err
 
 
@@ -403,6 +403,8 @@ def test_what_the_command_refuses_it_explains(
         assert open_to_all.code == 2
         assert "agents user add NAME --role admin" in open_to_all.err
         assert agents("serve", "--port", "99999").code == 2
+        nowhere = agents("serve", "--token-file", "nowhere")
+        assert "cannot be read as a token: No such file or directory" in nowhere.err
         (tmp_path / "token").write_text("weak")
         (tmp_path / "token").chmod(0o600)
         weak = agents("serve", "--host", "0.0.0.0", "--token-file", "token")

@@ -34,6 +34,13 @@ __all__ = ["serve"]
     type=click.Path(path_type=Path, dir_okay=False),
     help="A file with a token that lets in as admin; for machines that nobody logs in to.",
 )
+@click.option(
+    "--drain-seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(0, 86_400),
+    help="How long running jobs may go on after it is told to stop.",
+)
 @click.pass_context
 @pass_session
 def serve(
@@ -43,13 +50,14 @@ def serve(
     port: int | None,
     workers: int | None,
     token_file: Path | None,
+    drain_seconds: float,
 ) -> None:
     """Serve the page and the HTTP API, and run plans.
 
     It listens on this machine alone unless told otherwise, and then only if somebody has a token. The first
     start makes a user called admin and prints where to log in, once; the token stays in the file
     server-token of the state directory, which only you can read. SIGTERM and Ctrl-C stop it in order: what
-    it worked on is given back, and whoever works on the same database goes on with it.
+    it works on may end, or is given back, and whoever works on the same database goes on with it.
 
     \b
     Example:
@@ -66,10 +74,12 @@ def serve(
         adopt_token(container, token_file)
     ensure_guarded(container)
     server = container.settings.server
-    with listening(server.host, server.port) as listens:
+    with listening(server.host, server.port, container.state_directory) as listens:
         _tell_first_token(container, listens)
         at_once = container.settings.worker.concurrency if workers is None else workers
-        code = serve_until_told(container, listens, plans_at_once=at_once, say=progress)
+        code = serve_until_told(
+            container, listens, plans_at_once=at_once, say=progress, drain_seconds=drain_seconds
+        )
     ctx.exit(code)
 
 

@@ -80,8 +80,10 @@ def _read(file: Path) -> str:
             if os.fstat(opened.fileno()).st_mode & 0o077:  # guard: a token that others can read is none
                 raise ConfigurationError(str(file), "others can read it: chmod 600")
             return opened.read(_LARGEST).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(str(file), f"cannot be read as a token: {error}") from error
+    except OSError as error:
+        raise ConfigurationError(str(file), f"cannot be read as a token: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(str(file), "is no token: it holds more than ASCII") from error
 
 
 def _write(file: Path, secret: str) -> bool:

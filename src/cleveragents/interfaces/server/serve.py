@@ -15,8 +15,10 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -32,7 +34,10 @@ if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.worker_parts import SharedWorker
 
-__all__ = ["ensure_guarded", "listening", "remedy_of", "serve", "url_of"]
+__all__ = ["DRAIN_SECONDS", "ensure_guarded", "listening", "remedy_of", "serve", "url_of"]
+
+DRAIN_SECONDS = 60.0
+"""How long running jobs may go on after the server was told to stop, unless somebody says otherwise."""
 
 _GRACE_SECONDS = 10
 _LOOK_SECONDS = 0.1
@@ -52,8 +57,9 @@ def ensure_guarded(container: Container) -> None:
 
 
 @contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens there, closed afterwards. `PortTaken`, `ConfigurationError`."""
+def listening(host: str, port: int, state_directory: Path | None = None) -> Iterator[socket.socket]:
+    """A socket that listens there, closed afterwards. `PortTaken`, also by the server that runs on the same
+    state; `ConfigurationError`."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -66,8 +72,17 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
             opened.bind(address)
             opened.listen(_BACKLOG)
         except OSError as error:
-            raise PortTaken(_place(host, port), remedy_of(error)) from error
+            itself = _runs_there(state_directory, port) if error.errno == errno.EADDRINUSE else None
+            raise PortTaken(_place(host, port), itself or remedy_of(error)) from error
         yield opened
+
+
+def _runs_there(state_directory: Path | None, port: int) -> str | None:
+    """That the server of this state has the port already."""
+    other = None if state_directory is None else running_server(state_directory)
+    if other is None or urlsplit(other.url).port != port:
+        return None
+    return f"it runs already at {other.url} (pid {other.pid}), on the same state"
 
 
 def url_of(host: str, listens: socket.socket) -> str:
@@ -79,18 +94,24 @@ def url_of(host: str, listens: socket.socket) -> str:
 
 
 def serve(
-    container: Container, listens: socket.socket, *, plans_at_once: int, say: Callable[[str], None]
+    container: Container,
+    listens: socket.socket,
+    *,
+    plans_at_once: int,
+    say: Callable[[str], None],
+    drain_seconds: float = DRAIN_SECONDS,
 ) -> int:
     """Serves until it is told to stop; the exit code. Call it on the main thread.
 
-    It runs so many plans at once itself, and gives back what it had before it returns.
+    It runs so many plans at once itself. Told to stop, it lets them go on for `drain_seconds`, and gives back
+    what it still has before it returns.
     `EngineUnavailable`, `ConfigurationError`.
     """
     service = Service(container)
     url = url_of(container.settings.server.host, listens)
     _quieten()
     with ExitStack() as stack:
-        server = _Server(_configuration(service), service, say)
+        server = _Server(_configuration(service), service, say, drain_seconds)
         stack.enter_context(server.signals())
         server.worker = _worker(container, plans_at_once)
         if server.worker is not None:
@@ -121,10 +142,13 @@ class _Server(uvicorn.Server):
     Not thread-safe: use it on the main thread.
     """
 
-    def __init__(self, config: uvicorn.Config, service: Service, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, service: Service, say: Callable[[str], None], drain_seconds: float
+    ) -> None:
         super().__init__(config)
         self._service = service
         self._say = say
+        self._drain_seconds = drain_seconds
         self.worker: SharedWorker | None = None
         self.interrupted = False
 
@@ -156,13 +180,14 @@ class _Server(uvicorn.Server):
 
     def _drain(self) -> None:
         if self.worker is not None:
-            self.worker.drain(_GRACE_SECONDS)
+            self.worker.drain(self._drain_seconds)
 
     def _farewell(self) -> str:
         running = 0 if self.worker is None else self.worker.running
         if not running:
             return "stopping …"
-        left = f"{counted(running, 'job')} may go on for {_GRACE_SECONDS} s, and are then given back"
+        then = "is then given back" if running == 1 else "are then given back"
+        left = f"{counted(running, 'job')} may go on for {self._drain_seconds:g} s, and {then}"
         return f"stopping: {left} (Ctrl-C once more does so at once)"
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
