@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -125,8 +128,19 @@ def test_a_worker_that_fell_silent_is_lost_and_one_that_left_is_gone(bench: Serv
     registry.report(working)
     registry.report(replace(working, id="w2", seen_at=long_ago))
     registry.report(replace(working, id="w3", seen_at=long_ago, state="gone"))
+    with subprocess.Popen(["true"]) as died:
+        died.wait()
+    here = replace(working, host=socket.gethostname(), home=bench.container.home)
+    registry.report(replace(here, id="w4", pid=died.pid))
+    registry.report(replace(here, id="w5", pid=os.getpid(), running=0))
     items = got(bench.viewer, "/workers")["items"]
-    assert [(one["id"], one["state"]) for one in items] == [("w1", "working"), ("w2", "lost"), ("w3", "gone")]
+    assert [(one["id"], one["state"], one["running"]) for one in items] == [
+        ("w1", "working", 2),
+        ("w2", "lost", 0),
+        ("w3", "gone", 0),
+        ("w4", "lost", 0),
+        ("w5", "idle", 0),
+    ]
     piece = got(bench.viewer, "/workers?limit=1&after=w1")
     assert ([one["id"] for one in piece["items"]], piece["next"]) == (["w2"], "w2")
 

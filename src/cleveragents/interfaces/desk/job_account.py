@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["cancelled", "is_job_id", "is_silent", "job_account", "worker_account"]
 
-_SILENT = timedelta(minutes=2)
+_SILENT = timedelta(minutes=1)
 """A worker says how it is every few seconds; one that was not heard of for so long does nothing any more."""
+
+_OVER = ("lost", "gone")
 
 
 def is_job_id(text: str) -> bool:
@@ -68,8 +72,29 @@ def is_silent(worker: WorkerRecord, *, now: datetime) -> bool:
     return now - worker.seen_at > _SILENT
 
 
-def worker_account(worker: WorkerRecord, *, now: datetime) -> dict[str, JsonValue]:
-    """A worker as it last said it is; `lost` if it has said nothing for long, without having left."""
+def _is_dead(worker: WorkerRecord, home: str) -> bool:
+    """Whether it worked on the state of this home, on this machine, and its process is not there any more."""
+    if (worker.home, worker.host) != (home, socket.gethostname()):
+        return False
+    try:
+        os.kill(worker.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # somebody else's
+    return False
+
+
+def _state_of(worker: WorkerRecord, now: datetime, home: str) -> str:
+    if worker.state != "gone" and (is_silent(worker, now=now) or _is_dead(worker, home)):
+        return "lost"
+    return "idle" if worker.state == "working" and not worker.running else worker.state
+
+
+def worker_account(worker: WorkerRecord, *, now: datetime, home: str) -> dict[str, JsonValue]:
+    """A worker as it last said it is; `lost` if it has said nothing for long, or its process is gone, without
+    having left; `idle` if it could run something and does not."""
+    state = _state_of(worker, now, home)
     return {
         "id": worker.id,
         "name": worker.name,
@@ -78,8 +103,8 @@ def worker_account(worker: WorkerRecord, *, now: datetime) -> dict[str, JsonValu
         "engine": worker.engine,
         "queue": worker.queue,
         "concurrency": worker.concurrency,
-        "running": worker.running,
-        "state": "lost" if worker.state != "gone" and is_silent(worker, now=now) else worker.state,
+        "running": 0 if state in _OVER else worker.running,
+        "state": state,
         "started": timestamp(worker.started_at),
         "seen": timestamp(worker.seen_at),
     }

@@ -21,6 +21,7 @@ from cleveragents.domain.cancel_reason import is_mere_stop
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.sub_plan import CONFLICT, waits_for_sub_plans
+from cleveragents.interfaces.desk.missing_worker import missing_worker, waits_for_worker
 from cleveragents.interfaces.desk.reach import is_out_of_reach
 from cleveragents.interfaces.desk.wording import on_one_line
 
@@ -87,7 +88,7 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
     if is_to_be_run(plan) and parts.lifecycle.is_to_be_cancelled(plan):
         return f"{spelt(plan.standing)}: it was to be cancelled, and whoever worked on it is gone"
     if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
-        return f"{spelt(plan.standing)}: nobody works on it at present"
+        return f"{spelt(plan.standing)}: {_of_idle(parts, plan)}"
     meaning = _MEANINGS.get(plan.standing)
     if is_stopped(plan):
         meaning = "it was stopped, because another part failed, and can go on"
@@ -104,6 +105,13 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
         meaning = "done, nothing was changed"
     without = left_out_in_words(parts, plan) if plan.state in _RESULTS else ""
     return spelt(plan.standing) + (f": {meaning}" if meaning else "") + (f"; {without}" if without else "")
+
+
+def _of_idle(parts: PlanParts, plan: Plan) -> str:
+    """Of one that is to be run, by whoever that will be."""
+    if not waits_for_worker(parts, plan):
+        return "nobody works on it at present"
+    return "it waits for a worker" + (", and none is there" if missing_worker(parts, plan) else "")
 
 
 def state_in_short(parts: PlanParts, plan: Plan) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.application.services.plan_lanes import SHARED_QUEUE, queue_of
+from cleveragents.domain.job import JobState
 from cleveragents.domain.plan import PlanState
 from cleveragents.interfaces.desk.job_account import is_silent
 
@@ -12,19 +14,31 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
 
-__all__ = ["missing_worker"]
+__all__ = ["missing_worker", "waits_for_worker"]
+
+
+def waits_for_worker(parts: PlanParts, plan: Plan) -> bool:
+    """Whether it is queued where workers take plans from: nobody has to resume it."""
+    if not is_to_be_run(plan) or not _queue_of(parts, plan):
+        return False
+    job = parts.lifecycle.queueing.job_of(plan)
+    return job is not None and job.state is JobState.QUEUED
 
 
 def missing_worker(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
     """The command that is missing, with what it does; nothing while somebody works who may take the plan."""
-    if plan.state is not PlanState.QUEUED:
+    if plan.state is not PlanState.QUEUED and not waits_for_worker(parts, plan):
         return []
-    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
-    queue = queue_of(root.request)
+    queue = _queue_of(parts, plan)
     if not queue or _is_taken_from(parts, queue):
         return []
     where = "" if queue == SHARED_QUEUE else f", on the machine where {plan.resource} is"
     return [("agents worker", f"runs it{where}; no worker is there at present")]
+
+
+def _queue_of(parts: PlanParts, plan: Plan) -> str:
+    root = plan if plan.parent_id is None else parts.plans.get(plan.root)
+    return queue_of(root.request)
 
 
 def _is_taken_from(parts: PlanParts, queue: str) -> bool:

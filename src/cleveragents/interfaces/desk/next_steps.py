@@ -11,7 +11,7 @@ from cleveragents.application.services.plan_family import below, is_merged, titl
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.sub_plan import CONFLICT, waits_for_sub_plans
 from cleveragents.interfaces.desk.meanings import DONE, is_stopped, is_undecided, waited, works_below
-from cleveragents.interfaces.desk.missing_worker import missing_worker
+from cleveragents.interfaces.desk.missing_worker import missing_worker, waits_for_worker
 from cleveragents.interfaces.desk.remains import is_kept
 from cleveragents.interfaces.desk.spending import more_time
 
@@ -57,7 +57,8 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif parts.lifecycle.is_to_be_cancelled(plan):
         steps = [(cancel[0], "settles that it is cancelled")]
     elif plan.state.running:
-        steps = [cancel] if parts.lifecycle.is_worked_on(plan) else [resume, cancel]
+        goes_on = parts.lifecycle.is_worked_on(plan) or waits_for_worker(parts, plan)
+        steps = [cancel] if goes_on else [resume, cancel]
     return [*missing_worker(parts, plan), *_spelt_steps(steps, plan)]
 
 

@@ -29,8 +29,10 @@ class WorkerAccount(BaseModel):
     queue: str = Field(examples=["plans"])
     concurrency: int = Field(description="how many jobs it runs at once", examples=[4])
     running: int = Field(description="how many it runs now", examples=[2])
-    state: Literal["working", "draining", "gone", "lost"] = Field(
-        description="lost: nothing was heard of it for two minutes", examples=["working"]
+    state: Literal["working", "idle", "draining", "gone", "lost"] = Field(
+        description="idle: it has nothing to do; lost: its process is gone, or nothing was heard of it for a "
+        "minute",
+        examples=["working"],
     )
     started: str = Field(examples=["2026-11-15T12:00:00Z"])
     seen: str = Field(description="when it last said so", examples=["2026-11-15T12:03:00Z"])
@@ -42,7 +44,7 @@ def list_workers(here: Here, who: Viewer, limit: Limit = 100, after: After = Non
     container = here.container
     now = container.clock.now()
     known = [
-        account_as(WorkerAccount, worker_account(worker, now=now))
+        account_as(WorkerAccount, worker_account(worker, now=now, home=container.home))
         for worker in container.worker_registry.list()
     ]
     return piece_of(sorted(known, key=_id), _id, limit, after)

@@ -33,7 +33,7 @@ function Workers() {
   </section>`;
 }
 
-const WORKER_STATES = { working: ["good", "working"], draining: ["wait", "draining"], lost: ["bad", "lost"], gone: ["off", "gone"] };
+const WORKER_STATES = { working: ["good", "working"], idle: ["good", "idle"], draining: ["wait", "draining"], lost: ["bad", "lost"], gone: ["off", "gone"] };
 
 /** Those that work first, those that left last; of each the latest heard of first. */
 function byState(workers) {
