@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_bench import Agents, command_line, paint_shop, use_home
+from tests.cli_bench import Agents, command_line, git, paint_shop, use_home
 
 
 @pytest.fixture
@@ -58,12 +58,26 @@ def test_a_remote_has_a_branch_and_no_secret_in_its_address(agents: Agents) -> N
     assert "use ssh, or a credential helper" in refused.err
     assert agents(*add, "ext::sh -c true").code == 2
     assert agents(*add, "https://git.example/shop", "--branch", "--force").code == 2
-    taken = json.loads(agents(*add, "git@git.example:shop.git", "--format", "json").out)
+    taken = json.loads(agents(*add, "git@git.example:shop.git", "--no-check", "--format", "json").out)
     assert (taken["kind"], taken["location"], taken["branch"]) == (
         "remote",
         "git@git.example:shop.git",
         "main",
     )
+
+
+def test_a_remote_that_lacks_the_branch_is_refused_and_one_out_of_reach_is_told(
+    agents: Agents, shop: Path, tmp_path: Path
+) -> None:
+    agents("project", "add", "shop")
+    add = ("resource", "add", "far", "--project", "shop", "--remote")
+    there = git(shop, "branch", "--show-current").strip()
+    refused = agents(*add, shop.as_uri(), "--branch", "nothing")
+    assert refused.code == 2
+    assert f"it has no branch nothing; it has {there}: add the resource with --branch" in refused.err
+    assert agents(*add, shop.as_uri(), "--branch", there).code == 0
+    far = agents("resource", "add", "lost", "--project", "shop", "--remote", (tmp_path / "none").as_uri())
+    assert (far.code, "warning: " in far.err) == (0, True)
 
 
 def test_options_that_exclude_each_other_are_told(agents: Agents) -> None:

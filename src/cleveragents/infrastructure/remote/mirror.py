@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -25,7 +25,7 @@ from cleveragents.infrastructure.git.git_directory import GitDirectory
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit, user_environment, within
 from cleveragents.infrastructure.sandbox.paths import remove_all
 
-__all__ = ["Mirrors"]
+__all__ = ["Mirrors", "missing_branch"]
 
 _PROTOCOLS = "file:git:http:https:ssh"
 # How the user's own git gets there; all other variables of git's are kept from it.
@@ -35,6 +35,7 @@ _POLL_SECONDS = 0.05
 _PAUSE_SECONDS = 0.5
 # Longer than git moves refs in a mirror, once it has what they are to name.
 _LOCK_SECONDS = 60.0
+_NAMED = 5
 _UNUSED_SECONDS = 24 * 3600.0
 # Of a ref that was not moved: what the remote's git says of it, which is in brackets.
 _REFUSED = re.compile(r"^!\t.*\((.*)\)$", re.MULTILINE)
@@ -67,8 +68,23 @@ class Mirrors:
         self.fetch(address)
         tip = self.value_of(address, address.ref)
         if tip is None:
-            raise SandboxRefused(address.shown, f"it has no branch {address.branch}")
+            raise SandboxRefused(address.shown, missing_branch(address, self._mirrored(address)))
         return tip
+
+    def branches(self, address: RemoteAddress) -> list[str]:
+        """Those that the remote has now; nothing else of it is fetched. `RemoteUnreachable`."""
+        with self._held(address):
+            mirror = self._made(address)
+        try:
+            told = self._asked(address, mirror, "ls-remote", "--heads", "--", address.url)
+        except GitFailed as error:
+            raise RemoteUnreachable(address.shown, _without(address, error.problem)) from error
+        lines = told.decode("utf-8", "replace").splitlines()
+        return sorted(line.partition("refs/heads/")[2] for line in lines)
+
+    def _mirrored(self, address: RemoteAddress) -> list[str]:
+        told = self.repository(address).git("for-each-ref", "--format=%(refname)", "refs/heads")
+        return [ref.removeprefix("refs/heads/") for ref in told.decode("utf-8", "replace").splitlines()]
 
     def fetch(self, address: RemoteAddress, *wanted: str) -> None:
         """The mirror has every branch as the remote has it, or the wanted commits. `RemoteUnreachable`."""
@@ -237,6 +253,15 @@ class Mirrors:
             yield
         finally:
             os.close(descriptor)
+
+
+def missing_branch(address: RemoteAddress, there: Sequence[str]) -> str:
+    """What is wrong with a remote that does not have the branch, and what to do about it."""
+    if not there:
+        return f"it has no branch {address.branch}, nor any other; push one first"
+    more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
+    named = f"it has {', '.join(there[:_NAMED])}{more}"
+    return f"it has no branch {address.branch}; {named}: add the resource with --branch and one of them"
 
 
 def _free_refs(mirror: Path, before: float) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cleveragents.domain.project import ResourceKind
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
-from cleveragents.interfaces.desk.project_account import DEFAULT_BRANCH, add_directory, resource_account
+from cleveragents.interfaces.desk.project_account import (
+    DEFAULT_BRANCH,
+    add_directory,
+    ensure_branch_there,
+    resource_account,
+)
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
 
 __all__ = ["resource"]
 
@@ -37,6 +46,7 @@ def resource() -> None:
 @click.option(
     "--branch", help=f"What plans on a remote begin with and are applied to; {DEFAULT_BRANCH} if not said."
 )
+@click.option("--no-check", is_flag=True, help="Do not ask the remote whether it is there.")
 @format_option
 @pass_session
 def add_resource(
@@ -46,12 +56,14 @@ def add_resource(
     path: Path | None,
     remote: str | None,
     branch: str | None,
+    no_check: bool,
     output: Output,
 ) -> None:
     """Let plans run on a repository.
 
     It is a directory of this machine, or a git remote. An address that holds a password is refused, because
-    all users see it: use ssh, or a credential helper of git on the machines where workers run.
+    all users see it: use ssh, or a credential helper of git on the machines where workers run. A remote is
+    asked whether it has the branch; one that cannot be reached from here is added with a warning.
 
     \b
     Example:
@@ -67,11 +79,23 @@ def add_resource(
     if remote is None:
         added = add_directory(container.projects, name, project, path or Path.cwd(), now=now)
     else:
+        if not no_check:
+            _check(container, remote, branch or DEFAULT_BRANCH)
         added = container.projects.add_resource(
             name, project, ResourceKind.REMOTE, remote, branch=branch or DEFAULT_BRANCH, now=now
         )
     progress(f"{name} is added: plans may run on {added.location}")
     output.record(resource_account(added))
+
+
+def _check(container: Container, remote: str, branch: str) -> None:
+    from cleveragents.errors import RemoteUnreachable
+
+    try:
+        ensure_branch_there(container, remote, branch)
+    except RemoteUnreachable as error:
+        # Workers on other machines may reach it all the same.
+        progress(f"warning: {error}; --no-check says not to ask")
 
 
 @resource.command("list")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.domain.project import Project, Resource, ResourceKind
+from cleveragents.domain.project import Project, Resource, ResourceKind, ensure_branch, ensure_remote
 from cleveragents.interfaces.desk.wording import timestamp
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = [
     "DEFAULT_BRANCH",
     "add_directory",
     "directory_of",
+    "ensure_branch_there",
     "place_of",
     "project_account",
     "resource_account",
@@ -29,6 +30,9 @@ DEFAULT_BRANCH = "main"
 
 _FETCH_SECONDS = 60.0
 """Whoever asks waits for the remote, so it is not waited for as long as a plan would."""
+
+
+_CHECK_SECONDS = 20.0
 
 
 def project_account(project: Project, resources: int) -> dict[str, JsonValue]:
@@ -52,6 +56,22 @@ def resource_account(resource: Resource) -> dict[str, JsonValue]:
         "branch": resource.branch,
         "created": timestamp(resource.created_at),
     }
+
+
+def ensure_branch_there(container: Container, url: str, branch: str) -> None:
+    """`InvalidResource` if the remote answers and lacks the branch; `RemoteUnreachable` if it does not answer
+    in a while, which others may have reached."""
+    from cleveragents.domain.remote import RemoteAddress
+    from cleveragents.errors import InvalidResource
+    from cleveragents.infrastructure.remote.mirror import missing_branch
+
+    ensure_remote(url)
+    ensure_branch(branch)
+    address = RemoteAddress(url, branch)
+    mirrors = container.plan_parts.remotes.mirrors
+    there = replace(mirrors, seconds=_CHECK_SECONDS).branches(address)
+    if branch not in there:
+        raise InvalidResource("remote", address.shown, missing_branch(address, there))
 
 
 def add_directory(store: ProjectStore, name: str, project: str, path: Path, *, now: datetime) -> Resource:
