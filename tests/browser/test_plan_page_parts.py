@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,50 @@ def test_every_module_says_what_it_is_for_and_is_small() -> None:
         assert text.count("\n") <= 400, module.name
         assert "innerHTML" not in text, module.name
         assert "eval(" not in text, module.name
+
+
+COMMANDS = [
+    "sed -i s/a/b/ file.py",
+    "  ls   -l\t-a  ",
+    "sh -c 'echo \"hi\" > x.txt'",
+    "echo \"a b\"c' d'\"\" '' e",
+    r'a\ b "c\"d" "e\n" \\ \'',
+    "",
+]
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_a_command_is_split_as_a_shell_splits_it_and_joined_to_what_splits_alike(
+    page: Page, text: str
+) -> None:
+    split = computed(page, "../shell_words.js", "m.splitWords(given)", text)
+    assert split["words"] == shlex.split(text)
+    assert split["problem"] is None
+    joined = computed(page, "../shell_words.js", "m.joinWords(given)", split["words"])
+    assert shlex.split(joined) == split["words"]
+    again = computed(page, "../shell_words.js", "m.splitWords(given).words", joined)
+    assert again == split["words"]
+
+
+@pytest.mark.parametrize("text", ["echo 'a", 'echo "a', "echo a\\"])
+def test_a_command_that_is_not_finished_says_so(page: Page, text: str) -> None:
+    assert computed(page, "../shell_words.js", "m.splitWords(given).problem", text)
+
+
+def test_what_a_shell_would_have_done_is_named_unless_it_is_quoted(page: Page) -> None:
+    named = "[...m.splitWords(given).unheeded].join('')"
+    assert computed(page, "../shell_words.js", named, "ls *.py | wc > x") == "*|>"
+    assert computed(page, "../shell_words.js", named, "grep 'a|b' \\*.py") == ""
+
+
+def test_where_a_result_goes_is_read_from_the_resource_without_who_logs_in(page: Page) -> None:
+    found = "m.remoteOf({ resource: given })"
+    assert computed(page, "place.js", found, "/srv/shop#1") is None
+    far = {"url": "ssh://git.example/shop.git", "branch": "main"}
+    assert computed(page, "place.js", found, "ssh://git@git.example/shop.git#main") == far
+    assert computed(page, "place.js", found, "git+ssh://git.example/shop.git#main") == far
+
+
+def test_an_undone_plan_has_no_tick_at_apply(page: Page) -> None:
+    marks = computed(page, "words.js", "m.phaseMarks(given)", {"phase": "apply", "state": "undone"})
+    assert marks == [["strategize", "done"], ["execute", "done"], ["apply", "taken back"]]

@@ -67,6 +67,10 @@ export function post(path, body = {}, { key = newKey(), signal } = {}) {
   return change("POST", path, body, { "Idempotency-Key": key }, signal);
 }
 
+export function patch(path, body) {
+  return change("PATCH", path, body, {});
+}
+
 export function del(path) {
   return change("DELETE", path, undefined, {});
 }

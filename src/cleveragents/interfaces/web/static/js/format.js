@@ -94,17 +94,3 @@ export function lookOf(state) {
   const [tone, word] = STATES[state] ?? ["off", state ?? "unknown"];
   return { tone, word };
 }
-
-const NEEDS = {
-  approval: "Needs approval",
-  question: "Asks a question",
-  budget: "Out of budget",
-  conflict: "Conflict",
-  review: "Ready to review",
-  error: "Failed",
-};
-
-/** What a plan needs of a person, in words, or null. */
-export function needInWords(need) {
-  return need ? (NEEDS[need] ?? need) : null;
-}

@@ -42,8 +42,11 @@ function isTaken(target) {
 
 const SHORTCUTS = [
   ["Go to", [["g b", "the board"], ["g n", "a new plan"], ["g c", "the context explorer"], ["g e", "the audit log"],
-    ["g j", "jobs and workers"]]],
+    ["g j", "jobs and workers"], ["g p", "projects"], ["g a", "the API"]]],
   ["On the board", [["j", "the next plan"], ["k", "the one before"], ["Enter", "open it"], ["/", "filter"]]],
+  ["On a plan's page", [["1 – 7", "its tabs, from the timeline to sub-plans"]]],
+  ["On its diff", [["n", "the next file"], ["p", "the one before"], ["a", "take a file"], ["x", "leave a file out"],
+    ["u", "in one column"], ["s", "side by side"]]],
   ["Anywhere", [["?", "these shortcuts"], ["t", "another theme"], ["Esc", "close a dialog, leave a field"]]],
 ];
 

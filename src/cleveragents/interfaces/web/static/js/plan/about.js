@@ -10,6 +10,7 @@ export function About({ plan, go }) {
   const facts = [
     ["Where", plan.resource_name || plan.resource, plan.resource],
     ["Project", plan.project],
+    ["Started by", request.by],
     ["Action", plan.action],
     ["Actor", request.actor],
     ["Model", shortModel(request.model), request.model],

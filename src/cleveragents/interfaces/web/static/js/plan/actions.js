@@ -5,6 +5,7 @@ import { Button, Dialog, TextField, toast } from "../components.js";
 import { counted } from "../format.js";
 import { navigate } from "../router.js";
 import { Act, Trouble } from "./parts.js";
+import { placeInWords, remoteOf } from "./place.js";
 
 const SHOWN = [
   ["apply", "Apply …", "", "check"],
@@ -14,6 +15,16 @@ const SHOWN = [
   ["cancel", "Cancel …", "danger", "stop"],
   ["delete", "Delete …", "quiet", "trash"],
 ];
+
+/** What each of them does, in a few words. */
+export const HINTS = {
+  apply: "merges its result with what is there now",
+  resume: "goes on where it stopped, with the same request",
+  undo: "takes back what it applied",
+  reject: "says that its result is not wanted; it stays to be read",
+  cancel: "ends it for good; it stays to be read",
+  delete: "removes it with its sandbox and its records",
+};
 
 export function Actions({ plan, asking, open }) {
   const shown = SHOWN.filter(([name]) => (plan.can || []).includes(name));
@@ -25,6 +36,7 @@ export function Actions({ plan, asking, open }) {
       icon=${icon}
       asking=${asking}
       onClick=${() => open(name)}
+      title=${`${label.replace(" …", "")}: ${HINTS[name]}`}
       >${label}<//
     >`,
   );
@@ -71,18 +83,26 @@ function Apply({ plan, asking, shut, send, trouble }) {
   const failed = (plan.checks || []).filter((check) => check.required && check.verdict !== "passed");
   const body = message.trim() ? { commit: message.trim() } : {};
   const apply = () => send(body, "Applying it: the page shows when it is done");
+  const remote = remoteOf(plan);
+  const where = remote
+    ? html`branch <code>${remote.branch}</code> of <code class="p-path">${remote.url}</code> holds now, and pushed there as
+        one commit`
+    : html`<code class="p-path"> ${plan.resource_name || plan.resource}</code> holds now`;
+  const hint = remote
+    ? "Without one, the message is made from the plan's goal."
+    : "Without one your files are changed, and nothing is committed.";
   return html`<${Frame}
     ...${{ name: "apply", asking, shut, trouble }}
-    title="Apply the result" yes="Apply" icon="check" onYes=${apply}
+    title=${remote ? "Apply the result: push it" : "Apply the result"} yes=${remote ? "Apply and push" : "Apply"} icon="check" onYes=${apply}
   >
     <p>
-      ${counted(plan.files_changed, "file")} ${plan.files_changed === 1 ? "is" : "are"} merged with what
-      <code class="p-path"> ${plan.resource_name || plan.resource}</code> holds now: all of it, or nothing.
-      ${left > 0 && html`<br />${counted(left, "file")} left out stay as they are.`}
+      ${counted(plan.files_changed, "file")} ${plan.files_changed === 1 ? "is" : "are"} merged with what${" "}
+      ${where}: all of it, or nothing.
+      ${left > 0 && html`<br />${left === 1 ? "1 file left out stays as it is." : `${left} files left out stay as they are.`}`}
     </p>
     ${failed.length > 0 &&
     html`<p class="p-warn">${failed.map((one) => one.name).join(", ")} did not pass; it is run again first.</p>`}
-    <${TextField} label="Commit message" optional autofocus hint="Without one your files are changed, and nothing is committed."
+    <${TextField} label="Commit message" optional autofocus hint=${hint}
       value=${message} onInput=${setMessage} maxlength="500" />
   <//>`;
 }
@@ -101,23 +121,27 @@ function Resume({ plan, asking, shut, send, trouble }) {
 }
 
 function Undo({ plan, asking, shut, send, trouble }) {
+  const remote = remoteOf(plan);
   const undo = () => send({}, "Taking it out: the page shows when it is done");
   return html`<${Frame}
     ...${{ name: "undo", asking, shut, trouble }}
-    title="Take it out of your files again" yes="Undo" icon="undo" onYes=${undo}
+    title=${`Take it out of ${remote ? placeInWords(plan) : "your files"} again`} yes="Undo" icon="undo" onYes=${undo}
   >
-    <p>What this plan wrote is taken back; what you or other plans changed since stays. A commit that was made stays in
-      the history: an undo adds, it never rewrites.</p>
+    <p>What this plan wrote is taken back; what you or other plans changed since stays.${" "}
+      ${remote
+        ? "One more commit is pushed that takes it back"
+        : "A commit that was made stays in the history"}: an undo adds, it never rewrites.</p>
   <//>`;
 }
 
-function Reject({ asking, shut, send, trouble }) {
-  const reject = () => send({}, "Rejected; your files were not touched");
+function Reject({ plan, asking, shut, send, trouble }) {
+  const place = placeInWords(plan);
+  const reject = () => send({}, "Rejected; nothing was changed");
   return html`<${Frame}
     ...${{ name: "reject", asking, shut, trouble }}
     title="Reject the result" yes="Reject" kind="danger" icon="x" onYes=${reject}
   >
-    <p>The result is not wanted: it can not be applied afterwards. Your files were not touched, and will not be.</p>
+    <p>The result is not wanted: it can not be applied afterwards. Nothing was written to ${place}, and nothing will be.</p>
   <//>`;
 }
 
@@ -130,7 +154,7 @@ function Cancel({ plan, asking, shut, send, trouble }) {
     title="Stop this plan" yes="Stop it" kind="danger" icon="stop" onYes=${cancel}
   >
     <p>Every process of it is ended${parts ? `, those of its ${counted(parts, "sub-plan")} too` : ""}. It cannot be gone on
-      with; your files stay as they are.</p>
+      with; ${placeInWords(plan)} ${remoteOf(plan) ? "stays as it is" : "stay as they are"}.</p>
     <${TextField} label="Reason" optional autofocus hint="Kept in the log." value=${reason} onInput=${setReason} maxlength="300" />
   <//>`;
 }

@@ -9,8 +9,8 @@ const SAID = {
   "plan.corrected": (f) => [`corrected${f.decision ? ` at decision ${f.decision}` : ""}`, "", "need"],
   "conflict.kept": (f) => ["sub-plans disagree", f.path || "", "need"],
   "conflict.resolved": (f) => ["conflict resolved", f.path || "", "good"],
-  "approval.requested": (f) => ["asks for leave", f.what || (f.number ? `call ${f.number}` : ""), "need"],
-  "approval.given": (f) => [f.granted === false ? "leave refused" : "leave given", f.by ? `by ${f.by}` : "", "off"],
+  "approval.requested": (f) => ["asks for approval", f.what || (f.number ? `call ${f.number}` : ""), "need"],
+  "approval.given": (f) => [f.granted === false ? "denied" : "approved", "", "off"],
   "check.ended": (f) => [`check ${f.check}`, f.verdict.replace(/_/g, " "), f.verdict === "passed" ? "good" : "bad"],
   "review.changed": (f) => [f.accepted === false ? "left out" : "reviewed", f.path || f.subject || "", "off"],
   "sandbox.created": (f) => ["sandbox made", f.strategy ? f.strategy.replace(/_/g, " ") : "", "off"],
@@ -35,6 +35,9 @@ const SAID = {
   "job.failed": (f) => ["its worker gave up", f.error || "", "bad"],
   "job.succeeded": () => ["its worker is done", "", "off"],
 };
+
+// What somebody does to a plan. That a worker acts for them is not repeated with everything that it does.
+const SAYS_WHO = /^(plan\.(created|corrected)|approval\.given|review\.changed|conflict\.resolved|budget\.raised|job\.(submitted|cancel_requested)|apply\.ended)$/;
 
 const files = (count) => (count === undefined ? "" : `${count} ${count === 1 ? "file" : "files"}`);
 
@@ -75,7 +78,9 @@ export function timelineOf(events) {
       entries.push({ key: event.position, heading: facts.phase, time: event.time, kind });
     } else if (SAID[event.type]) {
       const [what, more, tone] = SAID[event.type](facts);
-      entries.push({ key: event.position, type: event.type, what, more, tone, time: event.time, kind });
+      const by = SAYS_WHO.test(event.type) && facts.by ? `by ${facts.by}` : "";
+      const all = [more, by].filter(Boolean).join(" · ");
+      entries.push({ key: event.position, type: event.type, what, more: all, tone, time: event.time, kind });
     }
   }
   return entries;

@@ -4,8 +4,8 @@ import { html } from "../ui.js";
 import { Badge, Id, Link, When } from "../components.js";
 import { phaseMarks, standing } from "./words.js";
 
-const MARK_WORDS = { done: "done", now: "under way", waiting: "waiting", failed: "ended here", "to come": "to come" };
-const MARKS = { done: "✓", failed: "✕" };
+const MARK_WORDS = { done: "done", now: "under way", waiting: "waiting", failed: "ended here", "to come": "to come", "taken back": "taken back" };
+const MARKS = { done: "✓", failed: "✕", "taken back": "↩" };
 
 export function Header({ plan, stopping, deed, connection, children }) {
   const [word, tone] = standing(plan, stopping, deed);
@@ -18,7 +18,7 @@ export function Header({ plan, stopping, deed, connection, children }) {
     <div class="p-under">
       <span role="status" class="p-state"><${Badge} tone=${tone}>${word}<//></span>
       ${saidOf(plan, stopping) && html`<span class="p-meaning">${saidOf(plan, stopping)}</span>`}
-      <span class="p-muted">begun <${When} time=${plan.created} /></span>
+      <span class="p-muted">begun <${When} time=${plan.created} />${plan.request?.by ? ` by ${plan.request.by}` : ""}</span>
       <span class="p-muted">changed <${When} time=${plan.updated} /></span>
       ${connection === "offline" &&
       html`<span class="p-stale" role="status">Not connected: what you see may be out of date</span>`}

@@ -3,9 +3,11 @@
 import { html, useState } from "../ui.js";
 import { Button, Icon, Id, Link, TextArea } from "../components.js";
 import { counted } from "../format.js";
+import { HINTS } from "./actions.js";
 import { RaiseForm } from "./budget.js";
 import { ConflictRows } from "./family.js";
 import { Act, Trouble } from "./parts.js";
+import { placeInWords, remoteOf } from "./place.js";
 
 // Nothing where nobody is needed. `open(name)` opens the dialog of an action.
 export function NeedsYou({ plan, asking, deed, open }) {
@@ -23,7 +25,7 @@ function bodyOf(plan, asking, deed, open) {
   const may = (name) => (plan.can || []).includes(name);
   const waits = plan.waiting_for || {};
   const all = { plan, asking, deed, waits, may, open };
-  if (may("approve")) return ["It needs your leave", "need", html`<${Leave} ...${all} />`];
+  if (may("approve")) return ["It needs your approval", "need", html`<${Leave} ...${all} />`];
   if (may("answer")) return ["It asks you", "need", html`<${Question} ...${all} />`];
   if (waits.for === "budget" && plan.state === "waiting") {
     return ["It may not spend more", "need", html`<${Spent} ...${all} />`];
@@ -111,17 +113,30 @@ function Below({ waits }) {
   </ul>`;
 }
 
+// With a model a second try may well get further; without one the same request fails in the same way.
 function Failed({ plan, may, open }) {
+  const again = plan.can?.length > 0 && plan.resource_name && !plan.parent;
+  const thinks = Boolean(plan.request?.model);
+  const resume = may("resume") && html`<${Button} key="resume" kind=${thinks || !again ? "primary" : ""} icon="play" onClick=${() => open("resume")}>Resume …<//>`;
+  const anew = again && html`<${Link} key="anew" to=${`/new?from=${plan.id}`} class=${thinks && may("resume") ? "button" : "button button-primary"}>
+    Start again with changes
+  <//>`;
+  const others = ["resume", "reject", "cancel", "delete"].filter((name) => may(name));
   return html`<p class="p-said">${plan.error || "It says no more."}</p>
     <div class="p-row">
-      ${may("resume") && html`<${Button} kind="primary" icon="play" onClick=${() => open("resume")}>Resume …<//>`}
+      ${thinks ? [resume, anew] : [anew, resume]}
       <a class="button" href="#timeline">See what it did</a>
-    </div>`;
+    </div>
+    <ul class="p-hints">
+      ${again && html`<li><strong>Start again with changes</strong> opens a new plan, filled in as this one was.</li>`}
+      ${others.map((name) => html`<li key=${name}><strong>${name[0].toUpperCase() + name.slice(1)}</strong> ${HINTS[name]}.</li>`)}
+    </ul>`;
 }
 
 function Constrained({ plan, may, open }) {
   return html`<p class="p-said">${plan.error}</p>
-    <p>Your files are as they were. Leave out the files that stand in the way, or settle it there, and apply it again.</p>
+    <p>${remoteOf(plan) ? `Nothing was pushed to ${placeInWords(plan)}.` : "Your files are as they were."} Leave out the files
+      that stand in the way, or settle it there, and apply it again.</p>
     <div class="p-row">
       <a class="button button-primary" href="#diff">Look at the diff</a>
       ${may("apply") && html`<${Button} onClick=${() => open("apply")}>Apply again …<//>`}
@@ -135,7 +150,9 @@ function Result({ plan, may, open }) {
   return html`<p class="p-said">
       ${counted(plan.files_changed, "file")} changed${left ? `, ${left} left out` : ""}.${" "}
       ${failed.length ? html`<a href="#checks">${counted(failed.length, "check")} did not pass.</a>` : checked}${" "}
-      Nothing is written to your files before you apply it.
+      ${remoteOf(plan)
+        ? `Nothing is pushed to ${placeInWords(plan)} before you apply it.`
+        : "Nothing is written to your files before you apply it."}
     </p>
     <div class="p-row">
       <a class="button button-primary" href="#diff">Review the diff</a>

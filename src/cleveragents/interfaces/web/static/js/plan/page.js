@@ -18,6 +18,7 @@ import { Graph } from "./graph.js";
 import { Header } from "./header.js";
 import { useAsking, usePlan } from "./load.js";
 import { NeedsYou } from "./needs.js";
+import { Landed } from "./place.js";
 import { Output, useLines } from "./output.js";
 import { RollbackDialog } from "./rollback.js";
 import { Tabs, useTab } from "./tabs.js";
@@ -25,6 +26,7 @@ import { Timeline } from "./timeline.js";
 import { isRunning, standing } from "./words.js";
 
 const TABS = ["timeline", "output", "decisions", "graph", "diff", "checks", "plans"];
+const ALSO = { actors: "graph", cost: "checks", budget: "checks", "sub-plans": "plans", subplans: "plans", log: "output", changes: "diff" };
 
 /** The page of the plan with this id. */
 export function PlanPage({ id }) {
@@ -45,7 +47,7 @@ function Known({ given, problem, events, rev, reload }) {
   const asking = useAsking(plan.id, reload);
   const connection = useConnection();
   const lines = useLines(plan.id);
-  const [tab, go] = useTab(TABS);
+  const [tab, go] = useTab(TABS, ALSO);
   const [open, setOpen] = useState(null);
   const [checkpoint, setCheckpoint] = useState(null);
   const stopping = useMemo(() => isStopping(events, isRunning(plan)), [events, plan.state]);
@@ -61,6 +63,7 @@ function Known({ given, problem, events, rev, reload }) {
     <//>
     ${problem && html`<${ErrorBox} error=${problem} title="How it stands now cannot be read" again=${reload} />`}
     <${NeedsYou} ...${{ plan, asking, deed }} open=${setOpen} />
+    <${Landed} ...${{ plan, events }} />
     <div class="p-columns" data-tab=${tab}>
       <${Tabs} tabs=${tabsOf(plan, lines)} tab=${tab} go=${go}>
         ${panelOf(tab, { ...all, rollBack: setCheckpoint })}
@@ -77,7 +80,7 @@ function tabsOf(plan, lines) {
   return [
     ["timeline", "Timeline", (plan.calls || []).length],
     ["output", "Output", lines.lines.length ? "•" : ""],
-    ["decisions", "Decisions", (plan.corrections || []).length ? "corrected" : ""],
+    ["decisions", "Decisions", (plan.corrections || []).length ? "✎" : "", "corrected"],
     ["graph", "Actors", ""],
     ["diff", "Diff", plan.files_changed],
     ["checks", "Checks & cost", bad ? `${bad} ✕` : (plan.checks || []).length ? "✓" : ""],

@@ -3,15 +3,25 @@
 import { html, useEffect, useState } from "../ui.js";
 import { useKeys } from "../keys.js";
 
-// The tab that the address names, or the first; and how to go to another.
-export function useTab(names) {
+// The tab that the address names, or the first; and how to go to another. `also`: other names for some of them.
+export function useTab(names, also = {}) {
   const named = () => {
-    const name = location.hash.slice(1);
-    return names.includes(name) ? name : null;
+    const name = decodeURIComponent(location.hash.slice(1)).toLowerCase();
+    if (!name) return null;
+    const begun = names.find((one) => one.startsWith(name));
+    return names.includes(name) ? name : (also[name] ?? begun ?? names[0]);
   };
-  const [tab, setTab] = useState(named() || names[0]);
+  const [tab, setTab] = useState(() => named() || names[0]);
   useEffect(() => {
-    const changed = () => named() && setTab(named());
+    // The address says what is shown, whatever it said before.
+    const settle = () => {
+      if (named() && location.hash !== `#${named()}`) history.replaceState(null, "", `#${named()}`);
+    };
+    const changed = () => {
+      if (named()) setTab(named());
+      settle();
+    };
+    settle();
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
   }, []);
@@ -23,7 +33,7 @@ export function useTab(names) {
   return [tab, go];
 }
 
-// `tabs`: [name, label, mark]; a mark is a number or a word beside the label.
+// `tabs`: [name, label, mark, what]; a mark is a number or a sign beside the label, `what` says it in words.
 export function Tabs({ tabs, tab, go, children }) {
   useEffect(() => {
     // On narrow screens the row of tabs is wider than the page.
@@ -43,7 +53,7 @@ export function Tabs({ tabs, tab, go, children }) {
   return html`<div class="p-tabs-frame">
     <div class="p-tabs" role="tablist" aria-label="Parts of this page" onKeyDown=${step}>
       ${tabs.map(
-        ([name, label, mark], place) => html`<button
+        ([name, label, mark, what], place) => html`<button
           key=${name}
           id=${`tab-${name}`}
           type="button"
@@ -56,7 +66,10 @@ export function Tabs({ tabs, tab, go, children }) {
           title=${`${label} (${place + 1})`}
           onClick=${() => go(name)}
         >
-          ${label}${mark ? html`<span class="p-tab-mark">${mark}</span>` : null}
+          ${label}${mark
+            ? html`<span class="p-tab-mark" title=${what} aria-hidden=${what ? "true" : undefined}>${mark}</span>
+                ${what && html`<span class="unseen">, ${what}</span>`}`
+            : null}
         </button>`,
       )}
     </div>

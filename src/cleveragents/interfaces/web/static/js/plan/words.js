@@ -19,11 +19,11 @@ const STANDINGS = {
 const PHASE_VERBS = { strategize: "Strategizing", execute: "Executing", apply: "Applying" };
 
 const NEEDS_WORDS = {
-  approval: "Needs your leave",
-  question: "Asks you something",
-  budget: "Needs more budget",
-  conflict: "Needs a decision",
-  review: "Ready for review",
+  approval: "Needs approval",
+  question: "Asks a question",
+  budget: "Out of budget",
+  conflict: "Conflict",
+  review: "Ready to review",
   error: "Failed",
 };
 
@@ -61,7 +61,8 @@ export function phaseMarks(plan) {
   return PHASES.map((phase, place) => {
     if (place < at) return [phase, "done"];
     if (place > at) return [phase, "to come"];
-    if (["applied", "undone"].includes(plan.state)) return [phase, "done"];
+    if (plan.state === "applied") return [phase, "done"];
+    if (plan.state === "undone") return [phase, "taken back"];
     if (plan.state === "complete") return [phase, "done"];
     if (["errored", "cancelled", "rejected"].includes(plan.state)) return [phase, "failed"];
     return [phase, plan.state === "waiting" || plan.state === "constrained" ? "waiting" : "now"];

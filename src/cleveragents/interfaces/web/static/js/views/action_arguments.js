@@ -4,6 +4,7 @@ import { html } from "../ui.js";
 import { get } from "../api.js";
 import { Loaded, Select, TextArea, TextField } from "../components.js";
 import { useLoad } from "../load.js";
+import { CommandLine } from "./command_line.js";
 
 /** `values` by name; `onChange({name: value})` with the value as the API wants it. */
 export function ActionArguments({ action, values, onChange, wrong }) {
@@ -14,16 +15,19 @@ export function ActionArguments({ action, values, onChange, wrong }) {
 }
 
 function Argument({ about, value, onChange, error }) {
-  const shared = { label: about.name, hint: about.description, optional: !about.required, error };
+  const shared = { label: labelOf(about.name), hint: about.description, optional: !about.required, error };
   const placeholder = about.default === null || about.default === undefined ? undefined : String(about.default);
   if (about.type === "bool" || about.type === "boolean") {
     const options = [{ value: "", label: placeholder ?? "as usual" }, { value: "true", label: "yes" }, { value: "false", label: "no" }];
     const said = value === undefined ? "" : String(value);
     return html`<${Select} ...${shared} value=${said} options=${options} onInput=${(text) => onChange(text === "" ? "" : text === "true")} />`;
   }
+  if (about.type === "list" && about.name === "argv") {
+    return html`<${CommandLine} label="Command" value=${value} onChange=${onChange} error=${error} optional=${shared.optional} />`;
+  }
   if (about.type === "list") {
     const text = Array.isArray(value) ? value.join("\n") : "";
-    const hint = `${about.description ?? ""} One per line.`.trim();
+    const hint = about.description ? `${about.description}; one per line` : "One per line.";
     const split = (typed) => onChange(typed === "" ? "" : typed.split("\n"));
     return html`<${TextArea} ...${shared} hint=${hint} class="mono" rows="3" value=${text} onInput=${split} />`;
   }
@@ -37,4 +41,10 @@ function Argument({ about, value, onChange, error }) {
     value=${value ?? ""}
     onInput=${take}
   />`;
+}
+
+/** An argument's name as a label: `timeout_seconds` is "Timeout seconds". */
+function labelOf(name) {
+  const words = name.replaceAll("_", " ");
+  return words[0].toUpperCase() + words.slice(1);
 }

@@ -5,9 +5,21 @@ import { all, post } from "../api.js";
 import { Badge, Button, Code, Empty, ErrorBox, Icon, Loaded, Loading, PageHead, Select, TextArea, TextField } from "../components.js";
 import { count, counted, duration } from "../format.js";
 import { useLoad } from "../load.js";
+import { useSession } from "../session.js";
 import { NoResources } from "./no_resources.js";
 
 export function ContextExplorer() {
+  const { may } = useSession();
+  if (may("operator")) return html`<${ForOperators} />`;
+  return html`
+    <${PageHead} title="Context" />
+    <${Empty} title="For operators" icon="search">
+      <p>Asking a repository needs the role operator; you may look at everything else. An admin can give it to you.</p>
+    <//>
+  `;
+}
+
+function ForOperators() {
   const load = useLoad((signal) => all("/resources", {}, { signal }));
   return html`
     <${PageHead} title="Context" lead="Ask a question as a plan would; see which pieces of the repository answer it, and who found them." />
@@ -28,6 +40,7 @@ function Explorer({ resources }) {
     if (!asked.question.trim() || busy) return;
     setBusy(true);
     setError(null);
+    setAnswer(null); // what is shown belongs to the question above it
     try {
       const body = { question: asked.question, resource: asked.resource };
       if (asked.budget) body.budget = Number(asked.budget);

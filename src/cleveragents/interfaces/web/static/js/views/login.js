@@ -10,16 +10,20 @@ import { navigate } from "../router.js";
 
 const ICON = new URL("../../icon.svg", import.meta.url).href;
 const TOKEN = /^#[A-Za-z0-9_.~-]{16,}$/;
-const PLACES = ["/", "/login"];
+
+let byAddress = false; // whether a token was tried that nobody typed
 
 /** Whether the address brings a token along. */
 export function tokenInAddress() {
-  return PLACES.includes(location.pathname) && TOKEN.test(location.hash);
+  // At /login nothing else is meant by it: one that is cut short is tried, and its refusal said.
+  if (location.pathname === "/login") return location.hash.length > 1;
+  return location.pathname === "/" && TOKEN.test(location.hash);
 }
 
 /** Takes the token out of the address and logs in with it. */
 export function logInFromAddress() {
   const token = location.hash.slice(1);
+  byAddress = true;
   navigate(location.pathname === "/login" ? "/" : location.pathname + location.search, { replace: true });
   return logIn(token);
 }
@@ -27,7 +31,7 @@ export function logInFromAddress() {
 export function Login({ onEntered, error }) {
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(false);
-  const [problem, setProblem] = useState(error?.code === "not-authenticated" ? null : (error ?? null));
+  const [problem, setProblem] = useState(error && (byAddress || error.code !== "not-authenticated") ? error : null);
   const form = useRef(null);
   useEffect(() => {
     document.title = "Log in · CleverAgents";

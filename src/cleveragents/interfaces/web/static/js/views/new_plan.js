@@ -1,13 +1,15 @@
 // A new plan: a goal in words or an action with arguments, where, who, and within which bounds.
 
 import { html, useRef, useState } from "../ui.js";
-import { all, newKey, post } from "../api.js";
-import { Button, ErrorBox, Loaded, PageHead, Select, TextArea, TextField, Toggle, toast } from "../components.js";
+import { all, get, newKey, post } from "../api.js";
+import { Button, Empty, ErrorBox, Loaded, PageHead, Select, TextArea, TextField, Toggle, toast } from "../components.js";
 import { useLoad } from "../load.js";
 import { navigate, useLocation } from "../router.js";
+import { useSession } from "../session.js";
 import { ActionArguments } from "./action_arguments.js";
 import { NoResources } from "./no_resources.js";
-import { bodyOf, EMPTY, problemsOf } from "./plan_draft.js";
+import { bodyOf, draftOf, EMPTY, problemsOf } from "./plan_draft.js";
+import { profileInWords } from "./profile_words.js";
 
 const GOAL = "";
 const APPLYING = [
@@ -17,26 +19,43 @@ const APPLYING = [
 ];
 
 export function NewPlan() {
-  const load = useLoad(async (signal) => {
-    const lists = ["/resources", "/actions", "/models", "/profiles"];
-    const [resources, actions, models, profiles] = await Promise.all(lists.map((path) => all(path, {}, { signal })));
-    return { resources, actions, models, profiles };
-  });
+  const { may } = useSession();
+  if (may("operator")) return html`<${NewPlanForOperators} />`;
   return html`
-    <${PageHead}
-      title="New plan"
-      lead="It works in a sandbox of its own. What it changes reaches your files when it is applied, not before."
-    />
-    <${Loaded} load=${load} what="Reading what there is">
-      ${(known) => (known.resources.length ? html`<${PlanForm} ...${known} />` : html`<${NoResources} />`)}
+    <${PageHead} title="New plan" />
+    <${Empty} title="For operators" icon="play">
+      <p>Starting plans needs the role operator; you may look at everything. An admin can give it to you.</p>
     <//>
   `;
 }
 
-function PlanForm({ resources, actions, models, profiles }) {
+function NewPlanForOperators() {
+  const { query } = useLocation();
+  const from = query.get("from");
+  const load = useLoad(async (signal) => {
+    const lists = ["/resources", "/actions", "/models", "/profiles"];
+    const reads = lists.map((path) => all(path, {}, { signal }));
+    const [resources, actions, models, profiles] = await Promise.all(reads);
+    const before = from ? draftOf(await get(`/plans/${encodeURIComponent(from)}`, {}, { signal })) : null;
+    return { resources, actions, models, profiles, before };
+  }, [from]);
+  return html`
+    <${PageHead}
+      title="New plan"
+      lead=${from
+        ? "Filled in as the plan before was asked for. That one stays as it is; this makes another."
+        : "It works in a sandbox of its own. What it changes reaches the repository when it is applied, not before."}
+    />
+    <${Loaded} load=${load} what="Reading what there is">
+      ${(known) => (known.resources.length ? html`<${PlanForm} key=${from ?? ""} ...${known} />` : html`<${NoResources} />`)}
+    <//>
+  `;
+}
+
+function PlanForm({ resources, actions, models, profiles, before }) {
   const { query } = useLocation();
   const first = query.get("resource") ?? (resources.length === 1 ? resources[0].name : "");
-  const [draft, setDraft] = useState({ ...EMPTY, resource: first, goal: query.get("goal") ?? "" });
+  const [draft, setDraft] = useState(before ?? { ...EMPTY, resource: first, goal: query.get("goal") ?? "" });
   const [refused, setRefused] = useState(null);
   const [busy, setBusy] = useState(false);
   const key = useRef(newKey());
@@ -48,10 +67,11 @@ function PlanForm({ resources, actions, models, profiles }) {
   const send = async (event) => {
     event.preventDefault();
     if (busy) return;
+    const form = event.currentTarget;
     const missing = problemsOf(draft, null, true);
     if (Object.keys(missing).length) {
       setRefused({ fields: missing });
-      event.currentTarget.querySelector("[data-first]")?.focus();
+      form.querySelector("[data-first]")?.focus();
       return;
     }
     setBusy(true);
@@ -63,6 +83,7 @@ function PlanForm({ resources, actions, models, profiles }) {
     } catch (problem) {
       setRefused(problem);
       setBusy(false);
+      requestAnimationFrame(() => requestAnimationFrame(() => form.querySelector("[aria-invalid]")?.focus()));
     }
   };
   const general = refused?.detail && !Object.keys(wrong).length;
@@ -151,6 +172,8 @@ function Bounds({ draft, set, wrong, models, profiles }) {
     [draft.resource],
   );
   const nameOf = (one) => one.name ?? one;
+  const usually = profiles.find((one) => one.default);
+  const chosen = profiles.find((one) => one.name === draft.profile) ?? usually;
   const usual = (label) => ({ value: "", label });
   const number = (name, label, extra = {}) => html`<${TextField}
     label=${label}
@@ -189,8 +212,8 @@ function Bounds({ draft, set, wrong, models, profiles }) {
       value=${draft.profile}
       onInput=${(profile) => set({ profile })}
       error=${wrong.profile}
-      hint="What it may do without asking."
-      options=${[usual("As configured"), ...profiles.map(nameOf)]}
+      hint=${chosen ? profileInWords(chosen) : "What it may do without asking."}
+      options=${[usual(usually ? `As configured (${usually.name})` : "As configured"), ...profiles.map(nameOf)]}
     />
     <${Toggle}
       label="When it is done"

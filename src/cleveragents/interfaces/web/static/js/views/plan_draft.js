@@ -1,5 +1,7 @@
 // What somebody filled in for a new plan: as the request's body, and what is wrong with it by field.
 
+import { refusalsOf } from "./plan_refusals.js";
+
 export const EMPTY = {
   goal: "",
   action: "",
@@ -15,6 +17,7 @@ export const EMPTY = {
   steps: "",
   seconds: "",
   apply: "",
+  parallel: "",
 };
 
 const LIMITS = ["usd", "tokens", "steps", "seconds"];
@@ -31,6 +34,7 @@ export function bodyOf(draft) {
     invariants: lines(draft.invariants),
     limits,
     apply: draft.apply,
+    max_parallel: draft.parallel === "" ? null : Number(draft.parallel),
   };
   if (draft.action) Object.assign(body, { action: draft.action, arguments: argumentsOf(draft.arguments) });
   else body.goal = draft.goal.trim();
@@ -39,15 +43,41 @@ export function bodyOf(draft) {
 
 /** What is wrong, by field: what the server said and, if `before` it is sent, what is missing. */
 export function problemsOf(draft, refused, before = false) {
-  const found = { ...refused?.fields };
-  for (const one of refused?.errors ?? []) {
-    if (one.where?.[0] === "body" && one.where.length > 1) found[one.where.slice(1).join(".")] = one.problem;
-  }
+  const found = { ...refused?.fields, ...refusalsOf(refused) };
   if (before) {
+    for (const [name, value] of Object.entries(draft.action ? draft.arguments : {})) {
+      if (value?.unfinished) found[`arguments.${name}`] = value.unfinished;
+    }
     if (!draft.action && !draft.goal.trim()) found.goal = "Say what the plan is to reach.";
     if (!draft.resource) found.resource = "Choose where it is to work.";
   }
   return found;
+}
+
+/** What asks for the same again: the form filled in as `plan` was asked for. */
+export function draftOf(plan) {
+  const request = plan.request ?? {};
+  const limits = request.limits ?? {};
+  const text = (value) => (value === null || value === undefined ? "" : String(value));
+  const inWords = plan.action === "builtin/goal";
+  return {
+    ...EMPTY,
+    goal: inWords ? text(request.arguments?.goal ?? plan.goal) : "",
+    action: inWords ? "" : plan.action,
+    arguments: inWords ? {} : { ...request.arguments },
+    resource: text(plan.resource_name),
+    actor: text(request.actor),
+    model: text(request.model),
+    profile: text(request.profile),
+    checks: (request.checks ?? []).join("\n"),
+    invariants: (request.invariants ?? []).join("\n"),
+    usd: limits.picodollars ? String(limits.picodollars / 1e12) : "",
+    tokens: text(limits.tokens),
+    steps: text(limits.steps),
+    seconds: text(limits.seconds),
+    apply: text(request.apply),
+    parallel: text(request.max_parallel),
+  };
 }
 
 function lines(text) {

@@ -1,8 +1,8 @@
 // One plan on the board: its goal, what it needs or does, where, and how far it is.
 
 import { html } from "../ui.js";
-import { Badge, Id, Link, Progress, Prose, StateBadge, When } from "../components.js";
-import { needInWords } from "../format.js";
+import { Badge, Id, Link, Progress, Prose, When } from "../components.js";
+import { standing } from "../plan/words.js";
 
 export function PlanRow({ plan }) {
   const where = plan.resource_name ?? lastPart(plan.resource);
@@ -13,7 +13,7 @@ export function PlanRow({ plan }) {
     </div>
     <div class="row-facts">
       ${plan.sub_plans > 0
-        ? html`<${Progress} done=${plan.sub_plans_done ?? 0} of=${plan.sub_plans} what="part" />`
+        ? html`<${Progress} done=${plan.sub_plans_done ?? 0} of=${plan.sub_plans} what="sub-plan" />`
         : html`<span></span>`}
       <${State} plan=${plan} />
       <span class="row-where cut" title=${plan.resource}>${plan.project ? `${plan.project} / ` : ""}${where}</span>
@@ -24,16 +24,8 @@ export function PlanRow({ plan }) {
 }
 
 function State({ plan }) {
-  const need = needInWords(plan.needs);
-  if (plan.needs === "review") return html`<${Badge} tone="good">${need}<//>`;
-  if (plan.needs) return html`<${Badge} tone=${plan.needs === "error" ? "bad" : "need"}>${need}<//>`;
-  if (plan.state === "waiting") return html`<${Badge} tone="run">parts at work<//>`;
-  const phase = plan.state === "processing" ? phaseInWords(plan.phase) : undefined;
-  return html`<${StateBadge} state=${plan.state} word=${phase} />`;
-}
-
-function phaseInWords(phase) {
-  return { action: "starting", strategize: "thinking", execute: "working", apply: "applying" }[phase] ?? "running";
+  const [word, tone] = standing(plan, false);
+  return html`<${Badge} tone=${tone}>${word}<//>`;
 }
 
 /** What the server says the state means, without the state itself, which the badge says. */

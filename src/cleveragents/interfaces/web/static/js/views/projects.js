@@ -6,6 +6,7 @@ import { Button, Dialog, Empty, ErrorBox, Loaded, PageHead, Select, Table, TextF
 import { useLoad } from "../load.js";
 import { useSession } from "../session.js";
 import { useEvents } from "../stream.js";
+import { byField } from "../validation.js";
 
 export function Projects() {
   const load = useLoad(async (signal) => {
@@ -82,15 +83,18 @@ async function removed(what, name, path, reload) {
   }
 }
 
-/** A dialog around a form: sends `body()` to `path`, and shows what was refused. */
-function Adding({ title, path, body, onClose, onDone, children }) {
+/** A dialog around a form: sends `body()` to `path`. `children` is a function of what is wrong, by field. */
+function Adding({ title, path, body, onClose, onDone, fields, children }) {
   const [error, setError] = useState(null);
+  const [wrong, general] = byField(error, fields);
   const [busy, setBusy] = useState(false);
   const send = async (event) => {
     event.preventDefault();
     setBusy(true);
+    setError(null);
     try {
-      await post(path, body());
+      const made = await post(path, body());
+      toast(made?.location ? `${made.name} was added: ${made.location}` : `${made.name} was added.`);
       onDone();
     } catch (problem) {
       setError(problem);
@@ -99,21 +103,25 @@ function Adding({ title, path, body, onClose, onDone, children }) {
   };
   return html`<${Dialog} title=${title} onClose=${onClose}>
     <form class="form-part" onSubmit=${send}>
-      ${error && html`<${ErrorBox} error=${error} />`}
-      ${children}
+      ${general && html`<${ErrorBox} error=${general} />`}
+      ${children(wrong)}
       <div class="form-actions"><${Button} kind="primary" type="submit" busy=${busy}>Add<//></div>
     </form>
   <//>`;
 }
 
+const NAMES = "Letters, digits and ._- in lower case.";
+
 function AddProject({ onClose, onDone }) {
   const [draft, setDraft] = useState({ name: "", description: "", most: "" });
   const set = (name) => (value) => setDraft((before) => ({ ...before, [name]: value }));
   const body = () => ({ name: draft.name.trim(), description: draft.description.trim(), max_parallel: draft.most ? Number(draft.most) : null });
-  return html`<${Adding} title="Add a project" path="/projects" body=${body} onClose=${onClose} onDone=${onDone}>
-    <${TextField} label="Name" required autofocus hint="Letters, digits and ._-, in lower case." value=${draft.name} onInput=${set("name")} />
-    <${TextField} label="Description" optional value=${draft.description} onInput=${set("description")} />
-    <${TextField} label="Plans at once, at most" optional type="number" min="1" value=${draft.most} onInput=${set("most")} />
+  return html`<${Adding} title="Add a project" path="/projects" body=${body} onClose=${onClose} onDone=${onDone} fields=${["name", "description", "max_parallel"]}>
+    ${(wrong) => html`
+      <${TextField} label="Name" required autofocus hint=${NAMES} value=${draft.name} onInput=${set("name")} error=${wrong.name} />
+      <${TextField} label="Description" optional value=${draft.description} onInput=${set("description")} error=${wrong.description} />
+      <${TextField} label="Plans at once, at most" optional type="number" min="1" value=${draft.most} onInput=${set("most")} error=${wrong.max_parallel} />
+    `}
   <//>`;
 }
 
@@ -127,11 +135,13 @@ function AddResource({ projects, onClose, onDone }) {
     ...(remote ? { remote: draft.location.trim() } : { path: draft.location.trim() }),
     ...(remote && draft.branch.trim() ? { branch: draft.branch.trim() } : {}),
   });
-  return html`<${Adding} title="Add a repository" path="/resources" body=${body} onClose=${onClose} onDone=${onDone}>
-    <${TextField} label="Name" required autofocus value=${draft.name} onInput=${set("name")} />
+  return html`<${Adding} title="Add a repository" path="/resources" body=${body} onClose=${onClose} onDone=${onDone} fields=${["name", "project", "path", "remote", "branch"]}>
+    ${(wrong) => html`
+    <${TextField} label="Name" required autofocus hint=${NAMES} value=${draft.name} onInput=${set("name")} error=${wrong.name} />
     <${Select} label="Project" value=${draft.project} onInput=${set("project")} options=${projects.map((one) => one.name)} />
     <${Toggle} label="Where it is" value=${draft.kind} onInput=${set("kind")} options=${[{ value: "directory", label: "On the server" }, { value: "remote", label: "A git remote" }]} />
-    <${TextField} label=${remote ? "Address" : "Directory"} required class="mono" placeholder=${remote ? "https://git.example.org/shop.git" : "/srv/shop"} value=${draft.location} onInput=${set("location")} />
-    ${remote && html`<${TextField} label="Branch" optional placeholder="main" value=${draft.branch} onInput=${set("branch")} />`}
+    <${TextField} label=${remote ? "Address" : "Directory"} required class="mono" placeholder=${remote ? "https://git.example.org/shop.git" : "/srv/shop"} hint=${remote ? "Without name and password: all users see it. Plans push their results there." : "On the machine where the server runs; it should be there already."} value=${draft.location} onInput=${set("location")} error=${remote ? wrong.remote : wrong.path} />
+    ${remote && html`<${TextField} label="Branch" optional placeholder="main" value=${draft.branch} onInput=${set("branch")} error=${wrong.branch} />`}
+    `}
   <//>`;
 }

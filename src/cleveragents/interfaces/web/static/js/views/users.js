@@ -1,11 +1,12 @@
 // Users and their tokens. A token is shown once, when it is made: only its digest is kept.
 
 import { html, useState } from "../ui.js";
-import { all, del, get, post } from "../api.js";
+import { all, del, patch, post } from "../api.js";
 import { Button, Dialog, Empty, ErrorBox, Id, Loaded, PageHead, Select, Table, TextField, When, confirm, toast, toastProblem } from "../components.js";
 import { useLoad } from "../load.js";
 import { useSession } from "../session.js";
 import { useEvents } from "../stream.js";
+import { byField } from "../validation.js";
 
 const ROLES = [
   { value: "viewer", label: "viewer: sees everything" },
@@ -23,7 +24,7 @@ export function Users() {
   }
   const columns = [
     { name: "name", label: "Name", wide: true, cell: (row) => html`<strong>${row.name}</strong>${row.name === user.name ? html` <span class="faint">you</span>` : ""}` },
-    { name: "role", label: "Role", cell: (row) => row.role },
+    { name: "role", label: "Role", cell: (row) => html`<${Role} row=${row} own=${row.name === user.name} reload=${load.reload} />` },
     { name: "created", label: "Added", cell: (row) => html`<${When} time=${row.created} />` },
     { name: "tokens", label: "", cell: (row) => html`<${Button} small onClick=${() => setOpen({ tokens: row })} label=${`Tokens of ${row.name}`}>Tokens<//>` },
     { name: "remove", label: "", cell: (row) => row.name !== user.name && html`<${Button} small kind="quiet" icon="trash" label=${`Remove ${row.name}`} onClick=${() => remove(row, load.reload)} />` },
@@ -40,6 +41,26 @@ export function Users() {
   `;
 }
 
+/** The role, to be changed in place; the server says no where nobody would be admin any more. */
+function Role({ row, own, reload }) {
+  const change = async (role) => {
+    if (own && !(await confirm({ title: "Change your own role?", text: `You would be ${role} from the next click on.`, yes: "Change it", danger: true }))) {
+      reload();
+      return;
+    }
+    try {
+      await patch(`/users/${encodeURIComponent(row.name)}`, { role });
+      toast(`${row.name} is ${role} now.`);
+    } catch (error) {
+      toastProblem(error);
+    }
+    reload();
+  };
+  return html`<select class="select-small" aria-label=${`Role of ${row.name}`} value=${row.role} onChange=${(event) => change(event.currentTarget.value)}>
+    ${ROLES.map((one) => html`<option key=${one.value} value=${one.value} selected=${one.value === row.role} title=${one.label}>${one.value}</option>`)}
+  </select>`;
+}
+
 async function remove(row, reload) {
   const text = "All tokens of this user are worthless from then on. Plans stay.";
   if (!(await confirm({ title: `Remove ${row.name}?`, text, yes: "Remove", danger: true }))) return;
@@ -53,8 +74,9 @@ async function remove(row, reload) {
 }
 
 function AddUser({ onClose, onDone }) {
-  const [draft, setDraft] = useState({ name: "", role: "operator" });
+  const [draft, setDraft] = useState({ name: "", role: "viewer" });
   const [error, setError] = useState(null);
+  const [wrong, general] = byField(error, ["name", "role"]);
   const send = async (event) => {
     event.preventDefault();
     try {
@@ -67,7 +89,8 @@ function AddUser({ onClose, onDone }) {
   };
   return html`<${Dialog} title="Add a user" onClose=${onClose}>
     <form class="form-part" onSubmit=${send}>
-      <${TextField} label="Name" autofocus required value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} error=${error?.detail} />
+      ${general && html`<${ErrorBox} error=${general} />`}
+      <${TextField} label="Name" autofocus required hint="Letters, digits and ._@- in lower case." value=${draft.name} onInput=${(name) => setDraft({ ...draft, name })} error=${wrong.name} />
       <${Select} label="Role" value=${draft.role} onInput=${(role) => setDraft({ ...draft, role })} options=${ROLES} />
       <div class="form-actions"><${Button} kind="primary" type="submit">Add<//></div>
     </form>

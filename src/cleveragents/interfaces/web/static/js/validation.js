@@ -1,0 +1,41 @@
+// What the server's validation says, in words for who fills in a form.
+
+const NAMES = "Letters, digits and ._- in lower case; the first is a letter or a digit.";
+
+const WORDS = [
+  [/match pattern '\^\[a-z0-9\]\[a-z0-9/, NAMES],
+  [/match pattern '\\S'/, "This must not be empty."],
+  [/have at least 1 character/, "This must not be empty."],
+  [/^Field required$/, "This is needed."],
+  [/have at most (\d+) characters/, "At most $1 characters."],
+  [/^Value error, /, ""],
+];
+
+/** One problem of one field. What is not known stays as it is. */
+export function wordsOf(problem) {
+  for (const [pattern, words] of WORDS) {
+    const found = pattern.exec(problem);
+    if (found) return words ? words.replace("$1", found[1] ?? "") : problem.replace(pattern, "");
+  }
+  return problem;
+}
+
+/** Of a refused form: [{field: words}, what concerns none of `fields`, or null]. */
+export function byField(problem, fields) {
+  const found = {};
+  for (const one of problem?.errors ?? []) {
+    const name = one.where?.[0] === "body" ? one.where.slice(1).join(".") : "";
+    if (fields.includes(name)) found[name] = wordsOf(one.problem);
+  }
+  const about = nameIn(problem, fields);
+  if (about) found[about] = problem.detail;
+  return [found, problem && !Object.keys(found).length ? problem : null];
+}
+
+// Errors of ours name no field; these concern what was to be named.
+function nameIn(problem, fields) {
+  if (problem?.code === "already-there" && fields.includes("name")) return "name";
+  if (problem?.code !== "invalid-name") return null;
+  return ["remote", "path", "branch"].find((one) => fields.includes(one) && problem.detail.includes(`cannot be a ${one}`))
+    ?? (fields.includes("name") ? "name" : null);
+}
