@@ -52,7 +52,7 @@ def test_a_page_whose_server_is_started_anew_in_the_middle_shows_all_that_happen
     bench.server.stop()
     expect(page.get_by_text("may be out of date")).to_be_visible()
     bench.server.start()
-    expect(page.locator(".p-state")).to_contain_text("Ready for review")
+    expect(page.locator(".p-state")).to_contain_text("Ready to review")
     bench.agrees(page, plan_id)
     expect(page.get_by_text("may be out of date")).to_have_count(0)
     shown = page.locator(".p-entry-number").all_inner_texts()
@@ -71,10 +71,10 @@ def test_a_call_that_needs_leave_is_approved_on_the_page(
     plan_id = ids["discount"]
     bench.go(page, plan_id)
     needs = page.get_by_role("region", name="What this plan needs from you")
-    expect(needs).to_contain_text("It needs your leave")
+    expect(needs).to_contain_text("It needs your approval")
     expect(needs).to_contain_text("sh test.sh")
     needs.get_by_role("button", name="Approve").click()
-    expect(page.locator(".p-state")).to_contain_text("Ready for review")
+    expect(page.locator(".p-state")).to_contain_text("Ready to review")
     bench.agrees(page, plan_id)
     assert [call["state"] for call in bench.account(plan_id)["calls"] if call["tool"] == "command"] == [
         "ended"
@@ -202,7 +202,7 @@ def test_a_plan_that_may_spend_no_more_goes_on_when_it_is_allowed_more(
     expect(needs).to_contain_text("It may not spend more")
     needs.get_by_role("spinbutton", name="Model calls").fill("30")
     needs.get_by_role("button", name="Allow so much").click()
-    expect(page.locator(".p-state")).to_contain_text("Ready for review")
+    expect(page.locator(".p-state")).to_contain_text("Ready to review")
     bench.agrees(page, plan_id)
     assert bench.account(plan_id)["spending"]["limits"]["steps"] == 30
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +55,7 @@ def test_a_question_is_answered_with_one_of_its_choices(bench: PlanPageBench, pa
     needs = page.get_by_role("region", name="What this plan needs from you")
     expect(needs).to_contain_text("Which colour?")
     needs.get_by_role("button", name="blue").click()
-    expect(page.locator(".p-state")).to_contain_text("Ready for review")
+    expect(page.locator(".p-state")).to_contain_text("Ready to review")
     page.keyboard.press("5")
     expect(page.get_by_role("region", name="told.txt")).to_contain_text("blue")
     bench.agrees(page, plan_id)
@@ -77,7 +79,7 @@ def test_what_sub_plans_disagree_about_is_decided_and_it_goes_on(bench: PlanPage
     expect(needs).to_contain_text("It can go on")
     needs.get_by_role("button", name="Resume").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume", exact=True).click()
-    expect(page.locator(".p-state")).to_contain_text("Ready for review")
+    expect(page.locator(".p-state")).to_contain_text("Ready to review")
     page.keyboard.press("5")
     expect(page.get_by_role("region", name="README.md")).to_contain_text("# Blue shop")
     bench.agrees(page, plan_id)
@@ -112,3 +114,69 @@ def test_an_undo_that_is_refused_says_why_and_is_tried_again(bench: PlanPageBenc
     expect(page.locator(".p-state")).to_contain_text("Undone")
     expect(needs).to_have_count(0)
     bench.agrees(page, plan_id)
+
+
+def test_a_result_for_a_remote_is_pushed_and_the_page_says_where_it_went(
+    bench: PlanPageBench, page: Page, tmp_path: Path
+) -> None:
+    """A newcomer's report: the dialog spoke of files of theirs, and nothing said that a commit was pushed."""
+    remote = tmp_path / "far.git"
+    subprocess.run(["git", "clone", "-q", "--bare", bench.sample.root, remote], check=True)
+    place = {"name": "far", "project": "paint", "remote": f"file://{remote}", "branch": "main"}
+    assert bench.api.post("/resources", json=place).status_code == 201
+    command = {"action": "builtin/command", "arguments": {"argv": ["sh", "-c", "echo hi > new.txt"]}}
+    made = bench.api.post("/plans", json={**command, "resource": "far"}).json()
+    bench.go(page, made["id"])
+    needs = page.get_by_role("region", name="What this plan needs from you")
+    expect(needs).to_contain_text("Nothing is pushed to branch main of far before you apply it")
+    needs.get_by_role("button", name="Apply").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(f"branch main of {place['remote']}")
+    expect(dialog).not_to_contain_text("your files")
+    dialog.get_by_role("button", name="Apply and push").click()
+    landed = page.locator(".p-landed")
+    expect(landed).to_contain_text(f"to branch main of {place['remote']} by admin")
+    tip = subprocess.run(
+        ["git", "-C", remote, "rev-parse", "main"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    expect(landed.get_by_title(tip)).to_have_text(tip[:10])
+
+
+def test_a_failed_plan_is_started_again_with_changes(bench: PlanPageBench, page: Page) -> None:
+    """A newcomer's report: a command typed as one word failed, and all of it had to be typed again."""
+    asked = {
+        "action": "builtin/command",
+        "arguments": {"argv": ["touch new file"], "timeout_seconds": 30},
+        "checks": ["true"],
+        "profile": "trusted",
+    }
+    made = bench.api.post("/plans", json={**asked, "resource": "paint-shop"}).json()
+    bench.wait(made["id"], "execute", "errored")
+    bench.go(page, made["id"])
+    needs = page.get_by_role("region", name="What this plan needs from you")
+    expect(needs).to_contain_text("Cancel ends it for good")
+    needs.get_by_role("link", name="Start again with changes").click()
+    command = page.get_by_label("Command", exact=True)
+    expect(command).to_have_value("'touch new file'")
+    command.fill("touch 'new file'")
+    page.get_by_role("button", name="Start the plan").click()
+    page.wait_for_url("**/plans/*")
+    again = bench.account(page.url.rpartition("/")[2])["request"]
+    assert again["arguments"]["argv"] == ["touch", "new file"]
+    assert again["arguments"]["timeout_seconds"] == 30
+    for kept in ("checks", "profile", "resource_name"):
+        assert again[kept] == made["request"][kept], kept
+
+
+def test_a_tab_is_found_by_what_it_is_called(bench: PlanPageBench, page: Page) -> None:
+    plan_id = bench.begin("welcome")
+    for said, tab in (
+        ("actors", "graph"),
+        ("cost", "checks"),
+        ("dec", "decisions"),
+        ("nonsense", "timeline"),
+    ):
+        page.goto("about:blank")
+        bench.go(page, plan_id, said)
+        expect(page.locator(f"#tab-{tab}")).to_have_attribute("aria-selected", "true")
+        assert page.url.endswith(f"#{tab}")

@@ -262,3 +262,30 @@ def test_where_a_result_goes_is_read_from_the_resource_without_who_logs_in(page:
 def test_an_undone_plan_has_no_tick_at_apply(page: Page) -> None:
     marks = computed(page, "words.js", "m.phaseMarks(given)", {"phase": "apply", "state": "undone"})
     assert marks == [["strategize", "done"], ["execute", "done"], ["apply", "taken back"]]
+
+
+def test_what_a_plan_was_asked_for_is_what_asks_for_it_again(page: Page) -> None:
+    request = {
+        "arguments": {"goal": "Paint it\nred"},
+        "checks": ["sh test.sh", "true"],
+        "profile": "trusted",
+        "invariants": ["no blue"],
+        "max_parallel": 2,
+        "model": "scripted/x",
+        "actor": "mine/painter",
+        "limits": {"picodollars": 500_000_000_000, "tokens": 9000, "steps": 7, "seconds": 60},
+        "apply": "review",
+    }
+    plan = {"action": "builtin/goal", "goal": "Paint it", "resource_name": "shop", "request": request}
+    assert computed(page, "../views/plan_draft.js", "m.bodyOf(m.draftOf(given))", plan) == {
+        "goal": "Paint it\nred",
+        "resource": "shop",
+        "actor": "mine/painter",
+        "model": "scripted/x",
+        "profile": "trusted",
+        "checks": ["sh test.sh", "true"],
+        "invariants": ["no blue"],
+        "limits": {"usd": 0.5, "tokens": 9000, "steps": 7, "seconds": 60},
+        "apply": "review",
+        "max_parallel": 2,
+    }
