@@ -512,6 +512,8 @@ TESTS: dict[str, list[str]] = {
     "interfaces/server/gates/host.py": [f"{UNIT}server_gates.py"],
     "interfaces/server/gates/idempotency.py": [f"{UNIT}server_idempotency.py"],
     "infrastructure/models/script_document.py": [f"{UNIT}server_uploads.py", f"{UNIT}model_script.py"],
+    "interfaces/server/gates/media.py": [f"{UNIT}server_security.py"],
+    "infrastructure/models/providers/scripted.py": [f"{UNIT}server_uploads.py"],
     "interfaces/server/gates/identity.py": [f"{UNIT}server_security.py", f"{UNIT}server_plans_deciding.py"],
     "interfaces/server/plan_models.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/server/gates/origin.py": [f"{UNIT}server_gates.py", f"{UNIT}server_security.py"],

@@ -60,7 +60,7 @@ def desk(bench: ServerBench) -> Iterator[Desk]:
 
 
 def post(client: TestClient, key: str, how: str = "", body: bytes = b"{}", method: str = "POST") -> Any:
-    headers = {"Idempotency-Key": key}
+    headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
     return client.request(method, "/api/desk", params={"how": how}, content=body, headers=headers)
 
 

@@ -59,7 +59,7 @@ def test_nobody_is_logged_in_by_a_page_of_others(bench: ServerBench) -> None:
     form = bench.stranger.post(
         "/api/session", content=json.dumps(login), headers={"Content-Type": "text/plain"}
     )
-    assert form.status_code == 422
+    assert form.status_code == 415
     assert "set-cookie" not in {**answer.headers, **form.headers}
 
 
@@ -186,11 +186,14 @@ def test_no_request_is_larger_than_allowed_whether_or_not_it_says_so(bench: Serv
         for _ in range(10):
             yield b"x" * 500
 
-    said = bench.admin.post("/api/users", content=b"x" * 3000)
-    unsaid = bench.admin.post("/api/users", content=pieces())
+    json_is_said = {"Content-Type": "application/json"}
+    said = bench.admin.post("/api/users", content=b"x" * 3000, headers=json_is_said)
+    unsaid = bench.admin.post("/api/users", content=pieces(), headers=json_is_said)
     for answer in (said, unsaid):
         assert (answer.status_code, answer.json()["code"]) == (413, "body-too-large")
-    keyed = bench.admin.post("/api/users", content=pieces(), headers={"Idempotency-Key": "large"})
+    keyed = bench.admin.post(
+        "/api/users", content=pieces(), headers={**json_is_said, "Idempotency-Key": "large"}
+    )
     assert keyed.status_code == 413
 
 
@@ -273,3 +276,13 @@ def test_a_token_that_was_revoked_or_whose_user_is_gone_opens_nothing(bench: Ser
     assert bench.admin.delete(f"/api/tokens/{token.id}").status_code == 204
     assert bench.newcomer().get("/api/session", headers=headers).status_code == 401
     assert bench.admin.delete("/api/users/temp").status_code == 204
+
+
+@pytest.mark.parametrize("said", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_does_not_say_it_is_json_is_refused(bench: ServerBench, said: str | None) -> None:
+    headers = {} if said is None else {"Content-Type": said}
+    body = json.dumps({"name": "ada", "role": "viewer"}).encode()
+    answer = bench.admin.post("/api/users", content=body, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-media-type")
+    pieces = bench.admin.post("/api/users", content=iter([body]), headers=headers)
+    assert pieces.status_code == 415

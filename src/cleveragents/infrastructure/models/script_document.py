@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from cleveragents.infrastructure.models.script import Script
 
-__all__ = ["load_script", "read_script"]
+__all__ = ["NO_SCRIPT", "load_script", "read_script"]
+
+NO_SCRIPT = "it is no script; a script begins with `rules:`"
+"""What is wrong with a file that is something else."""
 
 _RULES = b"rules"
 
@@ -55,7 +58,7 @@ def read_script(content: str | bytes, source: str) -> Script:
 
 
 def _no_script(source: str) -> ConfigurationError:
-    return ConfigurationError(source, "it is no script; a script begins with `rules:`")
+    return ConfigurationError(source, NO_SCRIPT)
 
 
 def _refusal(source: str, problems: tuple[str, ...]) -> ConfigurationError:

@@ -17,6 +17,7 @@ from cleveragents.interfaces.server.gates.headers import SecurityHeaders
 from cleveragents.interfaces.server.gates.host import HostGate, allowed_names, is_loopback
 from cleveragents.interfaces.server.gates.idempotency import IdempotencyGate
 from cleveragents.interfaces.server.gates.identity import Identity
+from cleveragents.interfaces.server.gates.media import MediaGate
 from cleveragents.interfaces.server.gates.origin import OriginGate
 from cleveragents.interfaces.server.gates.rate import RateGate
 from cleveragents.interfaces.server.meters import Meters, RequestMeter
@@ -86,6 +87,7 @@ def _add_gates(app: FastAPI, service: Service) -> None:
     app.state.strangers = strangers
     # The last one added is the first that a request comes to.
     app.add_middleware(IdempotencyGate, service=service)
+    app.add_middleware(MediaGate)
     app.add_middleware(OriginGate)
     app.add_middleware(RateGate, buckets=Buckets(settings.requests_per_minute, monotonic))
     app.add_middleware(Identity, service=service, strangers=strangers)

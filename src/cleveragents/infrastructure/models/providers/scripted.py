@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from cleveragents.application.ports.models import Model, ModelFacts
-from cleveragents.errors import UnknownModel
+from cleveragents.errors import ConfigurationError, UnknownModel
 from cleveragents.infrastructure.models.provider import Opening, Provider
 
 __all__ = ["PROVIDER"]
@@ -25,10 +26,28 @@ def _facts(name: str, model: str) -> ModelFacts:
 
 
 def _path(name: str, model: str) -> Path:
+    """`UnknownModel`, in the same words for whatever is no script: users of a server name paths of its
+    machine, and are not to find out which files it has."""
+    from cleveragents.infrastructure.models.script_document import NO_SCRIPT, load_script
+
     path = Path(model).expanduser()
-    if not path.is_file():
-        raise UnknownModel(name, f"there is no file {model}")
+    nothing = UnknownModel(name, f"there is no file {model}, or {NO_SCRIPT}")
+    if not _is_readable(path):
+        raise nothing
+    try:
+        load_script(path)
+    except ConfigurationError as error:
+        if error.problem == NO_SCRIPT:  # guard: what is there is not told apart from what is not
+            raise nothing from None
+        raise
     return path
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        return path.is_file() and os.access(path, os.R_OK)
+    except (OSError, ValueError):
+        return False
 
 
 PROVIDER = Provider(name="scripted", open=_open, reads_facts=_facts)
