@@ -191,6 +191,7 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}actor_plans.py",
     ],
     "application/services/plan_apply.py": [
+        f"{UNIT}remote_trouble.py",
         f"{UNIT}remote_apply.py",
         *GUARDS,
         *TREES,
@@ -322,8 +323,8 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/remote/bases.py": [f"{UNIT}remote_plans.py"],
     "infrastructure/remote/contents.py": [f"{CONTRACTS}remote_contents.py"],
     "infrastructure/remote/furnishing.py": [f"{UNIT}remote_apply.py"],
-    "infrastructure/remote/mirror.py": [f"{UNIT}remote_mirror.py"],
-    "infrastructure/remote/push.py": [f"{UNIT}remote_apply.py"],
+    "infrastructure/remote/mirror.py": [f"{UNIT}remote_mirror.py", f"{UNIT}remote_trouble.py"],
+    "infrastructure/remote/push.py": [f"{UNIT}remote_apply.py", f"{UNIT}remote_trouble.py"],
     "infrastructure/remote/sandboxes.py": [f"{UNIT}remote_plans.py"],
     "infrastructure/sandbox/sandbox_rows.py": [f"{UNIT}remote_plans.py"],
     "infrastructure/events/audit_home.py": [f"{CONTRACTS}audit_home.py"],
@@ -455,6 +456,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/live_view.py": [f"{UNIT}live_view.py"],
     "application/services/plan_deciding.py": [
         f"{UNIT}plan_deciding.py",
+        f"{UNIT}remote_trouble.py",
         f"{UNIT}cli_plans.py",
         f"{UNIT}cli_plans_told.py",
         f"{UNIT}cli_left_out.py",
