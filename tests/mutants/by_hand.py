@@ -16,6 +16,40 @@ _USER_GIT = "infrastructure/apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
+    ("infrastructure/jobs/temporal/worker.py", "does not rob the one"): (
+        "return job.owner is None or not is_later(job.owner.id, place)",
+        "return True",
+    ),
+    ("infrastructure/jobs/temporal/worker.py", "one that was given up cancels"): (
+        "details is not None and details.cancel_requested",
+        "details is not None",
+    ),
+    ("infrastructure/jobs/temporal/connection.py", "one workflow a job"): (
+        "WorkflowIDReusePolicy.REJECT_DUPLICATE",
+        "WorkflowIDReusePolicy.ALLOW_DUPLICATE",
+    ),
+    ("infrastructure/persistence/sql_user_store.py", "a label is for everybody"): (
+        "redact_text(kept_text(label))[:_LABEL_CHARACTERS]",
+        "kept_text(label)[:_LABEL_CHARACTERS]",
+    ),
+    ("infrastructure/models/script_document.py", "however large it is"): (
+        "opened.read(SIZE_LIMIT_BYTES + 1)",
+        "opened.read()",
+    ),
+    ("interfaces/peers/a2a_handler.py", "how we are made"): ("except Fault:", "except RecursionError:"),
+    ("interfaces/peers/a2a_log.py", "in no log as it was"): (
+        "logger.propagate = False",
+        "logger.propagate = True",
+    ),
+    ("interfaces/cli/client/plan_following.py", "between the two looks"): (
+        "account = self._looked()",
+        "pass",
+    ),
+    ("interfaces/cli/client/server_client.py", "the same one each time"): (
+        'headers={"Idempotency-Key": key}',
+        "headers={}",
+    ),
+    ("application/services/plan_deciding.py", "may have taken us for dead"): ("return True", "return False"),
     ("infrastructure/remote/mirror.py", "over what somebody else has pushed"): (
         'f"--force-with-lease={ref}:{expected}"',
         '"--force"',

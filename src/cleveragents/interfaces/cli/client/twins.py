@@ -56,8 +56,7 @@ class ClientGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = str(args[0])
-        if name not in self._known and name in self._local.list_commands(ctx):
-            # guard: what was meant for a server is not done here
+        if name not in self._known and name in self._local.list_commands(ctx):  # guard: not done here instead
             said = f"agents {self.name} {name} works on this machine only"
             raise click.UsageError(f"{said}; leave --server out, or say --server local", ctx)
         return super().resolve_command(ctx, args)
