@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Page, Route, sync_playwright
 
+from cleveragents.interfaces.web.files import page_files
 from tests.page_bench import CHROMIUM, PageBench, page_bench
+
+_ORIGIN = "http://page.test"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,3 +32,24 @@ def bench(server: PageBench) -> Iterator[PageBench]:
     """The module's server; browsers that a test opened are closed, and had nothing to complain about."""
     yield server
     server.close_visits()
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """An empty document that may import the page's modules; no server is asked."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        empty = browser.new_page()
+        empty.route(f"{_ORIGIN}/**", _answered)
+        empty.goto(f"{_ORIGIN}/")
+        yield empty
+        browser.close()
+
+
+def _answered(route: Route) -> None:
+    path = route.request.url.removeprefix(f"{_ORIGIN}/static/")
+    found = page_files().by_path.get(path)
+    if found is None:
+        route.fulfill(content_type="text/html", body="<!doctype html><title>empty</title>")
+    else:
+        route.fulfill(content_type=found.media_type, body=found.content)

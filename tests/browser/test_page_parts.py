@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cleveragents.interfaces.web.files import page_files
-from tests.page_bench import PageBench
+from playwright.sync_api import Page
 
-MODULES = f"/static/{page_files().digest}/js"
+MODULES = "/static/js"
 
 # A log that grows while tabs are told of it: late, twice, not at all, and while they read. Each schedule is
 # another seed; what is wrong comes back as text.
@@ -72,14 +71,12 @@ EXPECTED = [
 ]
 
 
-def test_what_arrives_late_twice_or_never_is_handed_on_once_and_in_order(bench: PageBench) -> None:
-    page = bench.visit().page
+def test_what_arrives_late_twice_or_never_is_handed_on_once_and_in_order(page: Page) -> None:
     wrong: list[str] = page.evaluate(SCHEDULES, {"modules": MODULES, "seeds": 300})
     assert wrong == []
 
 
-def test_frames_are_the_same_wherever_the_connection_cuts_them(bench: PageBench) -> None:
-    page = bench.visit().page
+def test_frames_are_the_same_wherever_the_connection_cuts_them(page: Page) -> None:
 
     def frames(pieces: list[str]) -> Any:
         return page.evaluate(FRAMES, {"modules": MODULES, "pieces": pieces})

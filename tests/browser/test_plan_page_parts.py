@@ -3,38 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, sync_playwright
-
-from cleveragents.interfaces.web.files import page_files
-from tests.page_bench import CHROMIUM
-
-_ORIGIN = "http://page.test"
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    """An empty document that may import the page's modules; no server is asked."""
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        empty = browser.new_page()
-        empty.route(f"{_ORIGIN}/**", _answered)
-        empty.goto(f"{_ORIGIN}/")
-        yield empty
-        browser.close()
-
-
-def _answered(route: Route) -> None:
-    path = route.request.url.removeprefix(f"{_ORIGIN}/static/")
-    found = page_files().by_path.get(path)
-    if found is None:
-        route.fulfill(content_type="text/html", body="<!doctype html><title>empty</title>")
-    else:
-        route.fulfill(content_type=found.media_type, body=found.content)
+from playwright.sync_api import Page
 
 
 def computed(page: Page, module: str, expression: str, given: Any = None) -> Any:
