@@ -27,7 +27,7 @@ from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.server.first_token import adopt_token, ensure_first_token, token_file
 from cleveragents.interfaces.server.serve import ensure_guarded, listening, remedy_of, serve, url_of
 from cleveragents.interfaces.server.server_file import RunningServer, announced, running_server, server_file
-from tests.cli_bench import command_line, use_home
+from tests.cli_bench import command_line, paint_shop, use_home
 from tests.races.hammer import hammer
 from tests.ready_database import ready_database
 from tests.server_bench import server_bench
@@ -271,6 +271,40 @@ def test_a_server_that_is_told_to_stop_ends_streams_and_answers_what_is_under_wa
     assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == handlers
     states = [row.state for row in container.worker_registry.list()]
     assert states in ([], ["gone"])
+
+
+def test_what_runs_when_it_is_told_to_stop_is_given_back_after_the_time_that_was_said(
+    container: Container, tmp_path: Path
+) -> None:
+    secret = ensure_first_token(container).secret
+    paint_shop(tmp_path / "shop")
+    said: list[str] = []
+    jobs: list[str] = []
+
+    def visit() -> None:
+        found = waited_for(lambda: running_server(container.state_directory))
+        assert isinstance(found, RunningServer)
+        headers = {"Authorization": f"Bearer {secret}"}
+        argv = ["sh", "-c", "sleep 600"]
+        plan = {"action": "builtin/command", "arguments": {"argv": argv}, "profile": "full-auto"}
+        try:
+            with httpx.Client(base_url=f"{found.url}/api", headers=headers, timeout=SECONDS_LIMIT) as client:
+                client.post("/projects", json={"name": "shop"})
+                shop = {"name": "shop", "project": "shop", "path": str(tmp_path / "shop")}
+                client.post("/resources", json=shop)
+                made = client.post("/plans", json={"resource": "shop", **plan}).json()["id"]
+                waited_for(lambda: client.get(f"/plans/{made}/calls").json()["items"] or None)
+                jobs.extend(job["id"] for job in client.get("/jobs").json()["items"])
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    visitor = threading.Thread(target=visit)
+    visitor.start()
+    with listening("127.0.0.1", 0) as listens:
+        serve(container, listens, plans_at_once=1, say=said.append, drain_seconds=0.5)
+    visitor.join(SECONDS_LIMIT)
+    assert "1 job may go on for 0.5 s, and is then given back" in said[-1]
+    assert [container.jobs.get(job).state.value for job in jobs] == ["queued"]
 
 
 def test_a_second_server_of_a_state_says_which_one_commands_go_through(container: Container) -> None:

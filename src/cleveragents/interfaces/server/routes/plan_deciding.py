@@ -83,7 +83,8 @@ class Applying(Strict):
 def cancel_plan(plan_id: PlanId, here: Here, who: Operator, body: Cancelling | None = None) -> PlanAccount:
     """Stops a plan, its sub-plans and all their processes, wherever they run.
 
-    Where somebody runs it, `state` is still that of a running plan until its processes are gone.
+    Where somebody runs it, `state` is still that of a running plan until its processes are gone. One that is
+    done is not cancelled (409): reject it if what it did is not wanted.
     """
     reason = (body or Cancelling()).reason
     with TURNS.of(_id(here, plan_id)):
