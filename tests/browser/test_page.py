@@ -38,6 +38,8 @@ def test_a_wrong_token_is_refused_beside_the_field_and_the_right_one_lets_in(ben
     expect(page.get_by_label("Token")).to_be_visible()
     page.reload()
     expect(page.get_by_label("Token")).to_be_visible()
+    page.goto(f"{bench.url}/login#cut")
+    expect(field).to_have_accessible_description(re.compile("That token is not known here"))
 
 
 def test_without_plans_the_board_says_what_to_do(bench: PageBench) -> None:
@@ -82,13 +84,27 @@ def test_what_is_missing_or_refused_is_said_beside_its_field(bench: PageBench) -
     page.get_by_label("Steps").fill("")
     page.get_by_label("Model").fill("nobody/knows")
     page.get_by_role("button", name="Start the plan").click()
-    expect(page.get_by_role("alert")).to_contain_text("nobody")
+    expect(page.get_by_label("Model")).to_have_accessible_description(re.compile("no provider 'nobody'"))
+    expect(page.get_by_label("Model")).to_be_focused()
+    page.get_by_label("Model").fill("")
+    page.get_by_role("button", name="Start the plan").click()
+    expect(page.get_by_label("Model")).to_have_accessible_description(re.compile("Choose a model"))
 
 
-def test_an_action_asks_for_its_arguments(bench: PageBench) -> None:
+def test_a_command_is_typed_as_in_a_shell_and_is_not_sent_before_its_quotes_are_closed(
+    bench: PageBench,
+) -> None:
     page = bench.visit().go("/new")
     page.get_by_label("What is to be done").select_option("builtin/command")
-    page.get_by_label("argv").fill("sh\n-c\necho teal >> colours.txt")
+    command = page.get_by_label("Command", exact=True)
+    command.fill("sh -c 'echo teal")
+    page.get_by_role("button", name="Start the plan").click()
+    expect(command).to_have_accessible_description(re.compile("is not closed"))
+    command.fill("sh -c 'echo teal >> colours.txt'")
+    words = page.get_by_role("list", name="Its words").get_by_role("listitem")
+    expect(words).to_have_text(["sh", "-c", "echo teal >> colours.txt"])
+    page.get_by_label("One word per line").check()
+    expect(command).to_have_value("sh\n-c\necho teal >> colours.txt")
     page.get_by_role("button", name="Start the plan").click()
     page.wait_for_url(re.compile("/plans/"))
     made = bench.ask("GET", f"/plans/{page.url.rpartition('/')[2]}")
@@ -98,6 +114,7 @@ def test_an_action_asks_for_its_arguments(bench: PageBench) -> None:
 
 def test_the_context_explorer_shows_fragments_and_who_found_them(bench: PageBench) -> None:
     page = bench.visit().go("/context")
+    page.get_by_label("Repository").select_option("paint-shop")
     page.get_by_label("Question").fill("What does a receipt print?")
     page.get_by_role("button", name="Ask").click()
     fragments = page.get_by_role("region", name="Fragments")
@@ -124,6 +141,49 @@ def test_the_log_grows_by_itself_can_be_held_filtered_and_verified(bench: PageBe
     expect(page.locator(".event-type").first).to_have_text("project.added")
     page.get_by_role("button", name="Verify the log").click()
     expect(page.get_by_text(re.compile(r"\d+ events, verified"))).to_be_visible()
+
+
+def test_projects_and_repositories_are_added_on_the_page(bench: PageBench) -> None:
+    """A newcomer's report: a name that is refused was answered with a regular expression."""
+    page = bench.visit().go("/projects")
+    page.get_by_role("button", name="Add a project").click()
+    dialog = page.get_by_role("dialog", name="Add a project")
+    dialog.get_by_label("Name").fill("My Shop")
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    expect(dialog.get_by_label("Name")).to_have_accessible_description(re.compile("the first is a letter"))
+    dialog.get_by_label("Name").fill("shop")
+    dialog.get_by_label("Plans at once").fill("2")
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("region", name="Project shop", exact=True)).to_contain_text("at most 2 at once")
+    for name, place in (("here", None), ("far", "ssh://git@git.example/shop.git")):
+        page.get_by_role("button", name="Add a repository").click()
+        dialog = page.get_by_role("dialog", name="Add a repository")
+        dialog.get_by_label("Name").fill("paint-shop")
+        dialog.get_by_label("Project").select_option("shop")
+        if place is not None:
+            dialog.get_by_text("A git remote").click()
+            dialog.get_by_label("Branch").fill("trunk")
+        dialog.get_by_label("Directory" if place is None else "Address").fill(place or str(bench.sample.root))
+        dialog.get_by_role("button", name="Add", exact=True).click()
+        expect(dialog.get_by_label("Name")).to_have_accessible_description(re.compile("already"))
+        dialog.get_by_label("Name").fill(name)
+        dialog.get_by_role("button", name="Add", exact=True).click()
+        expect(page.get_by_role("button", name=f"Remove {name}")).to_be_visible()
+    made = {one["name"]: one for one in bench.ask("GET", "/resources?project=shop")["items"]}
+    assert made["here"]["location"] == str(bench.sample.root)
+    assert (made["far"]["kind"], made["far"]["branch"]) == ("remote", "trunk")
+
+
+def test_a_refused_question_takes_the_old_answer_away(bench: PageBench) -> None:
+    page = bench.visit().go("/context")
+    page.get_by_label("Repository").select_option("paint-shop")
+    page.get_by_label("Question").fill("What does a receipt print?")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("region", name="Fragments")).to_be_visible()
+    page.get_by_label("Tokens at most").fill("99999999999")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.get_by_role("region", name="Fragments")).to_have_count(0)
 
 
 def test_the_keyboard_is_enough(bench: PageBench) -> None:
@@ -205,14 +265,26 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(bench: PageBench) -> 
     expect(page.get_by_role("navigation", name="Pages")).to_be_visible()
     expect(page.get_by_role("link", name="New plan")).to_have_count(0)
     expect(page.get_by_role("link", name="Users")).to_have_count(0)
+    for path in ("/new", "/context", "/users"):
+        page.goto(f"{bench.url}{path}")
+        expect(page.get_by_role("main").get_by_text(re.compile("^For (operators|admins)$"))).to_be_visible()
+        expect(page.get_by_role("main").get_by_role("textbox")).to_have_count(0)
 
 
 def test_users_and_their_tokens_are_made_and_taken_back_on_the_page(bench: PageBench) -> None:
     page = bench.visit().go("/users")
     page.get_by_role("button", name="Add a user").click()
     dialog = page.get_by_role("dialog", name="Add a user")
+    dialog.get_by_label("Name").fill("Olga K")
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    expect(dialog.get_by_label("Name")).to_have_accessible_description(re.compile("cannot be a user"))
     dialog.get_by_label("Name").fill("olga")
     dialog.get_by_role("button", name="Add", exact=True).click()
+    role = page.get_by_label("Role of olga")
+    expect(role).to_have_value("viewer")
+    role.select_option("operator")
+    expect(page.get_by_text("olga is operator now.")).to_be_visible()
+    assert bench.ask("GET", "/users/olga")["role"] == "operator"
     page.get_by_role("button", name="Tokens of olga").click()
     dialog = page.get_by_role("dialog", name="Tokens of olga")
     dialog.get_by_role("button", name="New token").click()
