@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -80,6 +81,44 @@ def _answers(container: Container) -> bool:
     except EngineUnavailable:
         return False
     return True
+
+
+def _settings(container: Container, tmp_path: Path, **temporal: str) -> Settings:
+    facts = {
+        "state": {"directory": str(tmp_path)},
+        "database": {"url": container.settings.database.url},
+        "jobs": {"engine": "temporal", **temporal},
+    }
+    return msgspec.convert(facts, Settings)
+
+
+def test_a_job_whose_workflow_somebody_ended_in_temporal_is_run_all_the_same(
+    container: Container, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        address = stack.enter_context(temporal_server())
+        back = stack.enter_context(Container(_settings(container, tmp_path, temporal_address=address)))
+        wait_until(lambda: _answers(back))
+        job = back.engine.submit(NewJob("plan:1", queue=QUEUE))
+        back.temporal.run(lambda client: client.get_workflow_handle(job.id).terminate())
+        back.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: "done")}, queues=(QUEUE,)))
+        wait_until(lambda: back.jobs.get(job.id).state is JobState.SUCCEEDED)
+
+
+def test_a_namespace_that_is_not_there_is_said_when_a_worker_starts(
+    container: Container, tmp_path: Path
+) -> None:
+    with temporal_server() as address:
+        where = {"temporal_address": address, "temporal_namespace": "nowhere"}
+        with Container(_settings(container, tmp_path, **where)) as lost:
+            wait_until(lambda: _refuses(lost, "nowhere"))
+
+
+def _refuses(container: Container, name: str) -> bool:
+    """Whether a worker is refused with that name; until the server answers, with other words."""
+    with pytest.raises(EngineUnavailable) as refused:
+        container.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: None)}, queues=(QUEUE,)))
+    return name in str(refused.value)
 
 
 def test_a_worker_that_cannot_reach_temporal_says_where_it_looked(container: Container) -> None:

@@ -24,10 +24,6 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "details is not None and details.cancel_requested",
         "details is not None",
     ),
-    ("infrastructure/jobs/temporal/connection.py", "one workflow a job"): (
-        "WorkflowIDReusePolicy.REJECT_DUPLICATE",
-        "WorkflowIDReusePolicy.ALLOW_DUPLICATE",
-    ),
     ("infrastructure/persistence/sql_user_store.py", "a label is for everybody"): (
         "redact_text(kept_text(label))[:_LABEL_CHARACTERS]",
         "kept_text(label)[:_LABEL_CHARACTERS]",

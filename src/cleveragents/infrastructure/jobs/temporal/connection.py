@@ -34,7 +34,7 @@ class TemporalConnection:
     Thread safety:
         Owner: who made it closes it; any thread may call `run` and `start`.
         Lock: `_lock` guards which client there is; held for an assignment.
-        Guarantee: nothing is sent after `close`; a job's workflow is started at most once, by its id.
+        Guarantee: nothing is sent after `close`; a job has one workflow at a time, by its id.
     Cancel safety: a call that is interrupted may have reached Temporal; all of them may be repeated.
     """
 
@@ -61,7 +61,7 @@ class TemporalConnection:
         return self._loop.begin(work)
 
     def start(self, job_id: str, queue: str) -> None:
-        """Has a workflow run the job, unless one does or did. `EngineUnavailable`."""
+        """Has a workflow run the job, unless one does. `EngineUnavailable`."""
         _classes()
         from datetime import timedelta
 
@@ -77,7 +77,9 @@ class TemporalConnection:
                     Order(job_id, self.lease_seconds),
                     id=job_id,
                     task_queue=task_queue_of(queue),
-                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,  # guard: one workflow a job
+                    # One at a time: another while one runs is refused. One that ended, though its job did
+                    # not, was ended by somebody in Temporal, or forgotten there.
+                    id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                     rpc_timeout=timedelta(seconds=_SECONDS),
                 )
 

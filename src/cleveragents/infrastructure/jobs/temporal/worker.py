@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.services.async_worker import AsyncWorker
 from cleveragents.application.services.service_thread import ServiceThread
+from cleveragents.application.services.worker_log import worker_log
 from cleveragents.domain.job import Job, JobState, WorkerIdentity
 from cleveragents.errors import EngineUnavailable, JobAlreadyEnded, UnknownJob
 from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection, task_queue_of
@@ -33,6 +34,7 @@ __all__ = ["TemporalWorker", "is_later"]
 _LOOK_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 1.0
 _STOP_SECONDS = 30.0
+_TELL_AGAIN_SECONDS = 120.0
 _PAGE = 1000
 _PLACE = re.compile(r"/(?P<run>[^/]+)/(?P<look>\d+)\.(?P<attempt>\d+)$")
 
@@ -67,13 +69,14 @@ class TemporalWorker:
         # No more than `concurrency` of them run a job; the others are sent away.
         threads = max(1, concurrency * len(queues))
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="temporal-job")
-        self._known: set[str] = set()
+        self._told_at: dict[str, float] = {}
         self._sweeps = ServiceThread("temporal-sweeps", self._tell_of_forgotten, pause_seconds=_LOOK_SECONDS)
         self._theirs: list[Worker] = []
         self._ended: list[Future[None]] = []
 
     def start(self) -> None:
-        """Begins to take jobs. `EngineUnavailable` when Temporal does not answer."""
+        """Begins to take jobs. `EngineUnavailable` when Temporal or the namespace is not there."""
+        self._temporal.run(_ensure_namespace)
         self._theirs = self._temporal.run(self._made)
         self._inner.start()
         self._ended = [self._temporal.begin(one.run) for one in self._theirs]
@@ -98,8 +101,7 @@ class TemporalWorker:
         self._sweeps.join(_STOP_SECONDS)
         self.drain(0)
         self._inner.close()
-        for one in self._ended:
-            one.result(_STOP_SECONDS)
+        wait(self._ended, _STOP_SECONDS)
         self._threads.shutdown()
 
     async def _made(self, client: Client) -> list[Worker]:
@@ -176,21 +178,38 @@ class TemporalWorker:
             self._inner.cancel(job_id, "cancelled in Temporal")
 
     def _tell_of_forgotten(self) -> float:
-        """Tells Temporal of jobs whose submitter could not."""
+        """Tells Temporal of jobs whose submitter could not, and of those that it has forgotten or somebody
+        ended there: a workflow that runs is not begun again."""
+        self._revive()
         mine = {kept_queue(queue): queue for queue in self._queues}
         queued: dict[str, str] = {}
         after: str | None = None
         while page := self._store.table.list(states=(JobState.QUEUED,), limit=_PAGE, after=after):
             after = page[-1].id
             queued |= {job.id: mine[job.queue] for job in page if job.queue in mine}
-        for job_id in sorted(queued.keys() - self._known):
+        now = self._clock.monotonic()
+        self._told_at = {job_id: at for job_id, at in self._told_at.items() if job_id in queued}
+        for job_id in sorted(queued):
+            if now - self._told_at.get(job_id, -_TELL_AGAIN_SECONDS) < _TELL_AGAIN_SECONDS:
+                continue
             try:
                 self._temporal.start(job_id, queued[job_id])
             except EngineUnavailable:
                 return _LOOK_SECONDS
-            self._known.add(job_id)
-        self._known &= queued.keys()
+            self._told_at[job_id] = now
         return _LOOK_SECONDS
+
+    def _revive(self) -> None:
+        """Begins anew what of Temporal's ended by itself."""
+        for place, ended in enumerate(self._ended):
+            if not ended.done() or ended.cancelled():
+                continue
+            worker_log().error("temporal.worker_ended", problem=str(ended.exception()))
+            try:
+                self._theirs[place] = self._temporal.run(self._made)[place]
+            except EngineUnavailable:
+                return
+            self._ended[place] = self._temporal.begin(self._theirs[place].run)
 
 
 class _Watch:
@@ -210,6 +229,16 @@ class _Watch:
             self._heard = True
             self._cancel()
         return _HEARTBEAT_SECONDS
+
+
+async def _ensure_namespace(client: Client) -> None:
+    """A worker of a namespace that is not there would wait for ever, and say nothing."""
+    from datetime import timedelta
+
+    from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+
+    asked = DescribeNamespaceRequest(namespace=client.namespace)
+    await client.workflow_service.describe_namespace(asked, timeout=timedelta(seconds=_STOP_SECONDS))
 
 
 def _is_wanted_cancelled() -> bool:
