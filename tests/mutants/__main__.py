@@ -144,6 +144,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/server/hub.py": [f"{RACES}streams.py"],
     "interfaces/server/stream.py": [f"{RACES}streams.py"],
     "application/actor_parts.py": [f"{UNIT}cli_goals.py"],
+    "infrastructure/jobs/temporal/connection.py": [f"{CONTRACTS}temporal_engine.py"],
     "infrastructure/jobs/temporal/worker.py": [
         f"{CONTRACTS}temporal_engine.py",
         "tests/crash/test_temporal.py",

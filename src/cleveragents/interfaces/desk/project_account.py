@@ -77,8 +77,11 @@ def ensure_branch_there(container: Container, url: str, branch: str) -> None:
 def add_directory(store: ProjectStore, name: str, project: str, path: Path, *, now: datetime) -> Resource:
     """Registers the repository that `path` lies in, or the directory itself. `SandboxRefused` where no plan
     could run, and whatever `ProjectStore.add_resource` refuses."""
+    from cleveragents.errors import SandboxRefused
     from cleveragents.infrastructure.sandbox.resources import find_resource
 
+    if path.exists() and not path.is_dir():  # guard: nobody means what a file happens to lie in
+        raise SandboxRefused(str(path), "it is no directory")
     root, _ = find_resource(path)
     return store.add_resource(name, project, ResourceKind.DIRECTORY, str(root), now=now)
 

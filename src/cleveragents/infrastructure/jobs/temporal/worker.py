@@ -89,6 +89,8 @@ class TemporalWorker:
     def drain(self, timeout: float) -> bool:
         """Takes no more jobs and lets running ones end; past the time, the rest are given back."""
         self._inner.stop_claiming()
+        self._sweeps.stop()
+        self._sweeps.join(_STOP_SECONDS)  # before its next look takes what is stopped for what ended
         stopping = [self._temporal.begin(one.shutdown) for one in self._theirs]
         drained = self._inner.drain(timeout)
         for one in stopping:
@@ -97,8 +99,6 @@ class TemporalWorker:
 
     def close(self) -> None:
         """Drains without waiting, and ends all threads. A second call changes nothing."""
-        self._sweeps.stop()
-        self._sweeps.join(_STOP_SECONDS)
         self.drain(0)
         self._inner.close()
         wait(self._ended, _STOP_SECONDS)
