@@ -47,9 +47,7 @@ class Strict(BaseModel):
     @classmethod
     def _is_text(cls, value: object) -> object:
         texts = value if isinstance(value, list) else [value]
-        if any(
-            isinstance(text, str) and "\0" in text for text in texts
-        ):  # guard: no command has one
+        if any(isinstance(text, str) and "\0" in text for text in texts):  # guard: no command has one
             raise ValueError("a text has no NUL in it")
         return value
 
