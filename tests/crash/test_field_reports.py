@@ -188,7 +188,9 @@ def test_a_plan_that_several_resume_at_once_is_resumed_by_one(agents: Agents) ->
     assert ran.code == 1
     (agents.sandbox(ran.id) / ".git/allowed").touch()
     resumed = agents.at_once(*[("plan", "resume", ran.id)] * 4)
-    assert codes(resumed).count(NEEDS_HUMAN) == 1, resumed
+    # Who comes when it is done hears that, and is left with the same decision.
+    worked = [one for one in resumed if one.code == NEEDS_HUMAN and "it was done already" not in one.err]
+    assert len(worked) == 1, resumed
     assert {*codes(resumed)} <= {NEEDS_HUMAN, REFUSED, TRY_AGAIN}, resumed
     with agents.container() as container:
         parts = container.plan_parts

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,6 +113,30 @@ class World:
         self.until(lambda: self.job(plan).state is JobState.RUNNING, "the plan is begun")
         return self.job(plan)
 
+    def put_to_sleep(self, worker: subprocess.Popen[bytes]) -> None:
+        """Stops it at a moment in which it holds neither SQLite's one lock nor the audit log's: others would
+        wait for it, as they would on no database that machines share."""
+
+        def sleeps() -> bool:
+            worker.send_signal(signal.SIGSTOP)
+            if self._is_free():
+                return True
+            worker.send_signal(signal.SIGCONT)
+            return False
+
+        self.until(sleeps, "the worker holds no lock")
+
+    def _is_free(self) -> bool:
+        state = self.container.state_directory
+        try:
+            with closing(sqlite3.connect(state / "state.db", timeout=0)) as database:
+                database.execute("BEGIN IMMEDIATE")
+            with (state / "audit.lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (sqlite3.OperationalError, BlockingIOError):
+            return False
+        return True
+
     def command_of(self, text: str) -> list[int]:
         """Processes whose command line holds it."""
         alive = psutil.process_iter(["pid", "cmdline"])
@@ -152,7 +179,7 @@ def test_a_worker_that_slept_through_its_lease_is_refused_and_says_so(world: Wor
     first = world.runs(plan)
     assert first.owner is not None
     zombie = by_pid[first.owner.pid]
-    zombie.send_signal(signal.SIGSTOP)
+    world.put_to_sleep(zombie)
     world.until(lambda: world.job(plan).fence > first.fence, "another worker has it")
     zombie.send_signal(signal.SIGCONT)
     done = (Phase.EXECUTE, PlanState.COMPLETE)
