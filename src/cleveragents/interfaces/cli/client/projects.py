@@ -77,7 +77,7 @@ project = ClientGroup(
 resource = ClientGroup(
     local_resource.resource,
     {
-        "add": client_command(local_resource.add_resource, _add_resource),
+        "add": client_command(local_resource.add_resource, _add_resource, without=["no_check"]),
         "list": client_command(local_resource.list_resources, _list_resources),
         "remove": client_command(local_resource.remove_resource, _remove_resource),
     },
