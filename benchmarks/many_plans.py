@@ -75,7 +75,7 @@ def run(plans: int, at_once: int, seconds: float) -> Json:
             took = time.monotonic() - began
         wrong = server.wrong(goals, commands, sleepers, rested)
         for plan in rested:  # what was applied keeps its sandbox, for whoever wants to look or to undo it
-            server.ask("DELETE", f"/plans/{plan}")
+            server.ask("DELETE", f"/plans/{plan}", params={"force": True})
         after = server.settled(before)
         left = [f"{name}: {before[name]} before, {after[name]} now" for name in _COUNTED]
         wrong += [f"left behind: {text}" for name, text in zip(_COUNTED, left, strict=True)

@@ -37,6 +37,7 @@ def guarded(app: Any, token: str) -> Any:
 if __name__ == "__main__":
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
+    listening.listen()  # before it says where: whoever comes then may wait, but is not refused
     sys.stdout.write(f"{listening.getsockname()[1]}\n")
     sys.stdout.flush()
     app = guarded(server.streamable_http_app(), os.environ["HTTP_TOKEN"])
