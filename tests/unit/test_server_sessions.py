@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from cleveragents.domain.user import Role, TokenKind
+from cleveragents.interfaces.desk.wording import timestamp
 from cleveragents.interfaces.server.gates.identity import COOKIE
 from tests.server_bench import ServerBench, server_bench
 
@@ -106,6 +107,30 @@ def test_a_token_is_told_once_and_works_until_it_is_revoked(bench: ServerBench) 
     assert row["expires"] is not None
     assert bench.viewer.delete(f"/api/tokens/{row['id']}").status_code == 204
     assert bench.newcomer().get("/api/session", headers=headers).status_code == 401
+
+
+def test_a_token_that_ends_makes_none_that_holds_longer(bench: ServerBench) -> None:
+    users, now = bench.container.users, bench.container.clock.now()
+    ends = now + timedelta(hours=1)
+    _, secret = users.issue("admin", TokenKind.PROGRAM, "for an hour", now=now, expires_at=ends)
+    program = bench.newcomer()
+    program.headers["Authorization"] = f"Bearer {secret}"
+    browser = bench.newcomer()
+    login = browser.post("/api/session", json={"token": secret})
+    browser.headers["X-CSRF-Token"] = login.json()["csrf"]
+    assert users.tokens_of("admin")[-1].expires_at == ends  # a login would hold for two hours
+    for client in (program, browser):
+        for name in ("admin", "viewer"):
+            refused = client.post(f"/api/users/{name}/tokens", json={"days": 1})
+            assert (refused.status_code, refused.json()["code"]) == (422, "request-refused")
+            made = client.post(f"/api/users/{name}/tokens", json={}).json()
+            assert made["expires"] == timestamp(ends)
+            again = bench.newcomer().post(
+                f"/api/users/{name}/tokens", json={}, headers={"Authorization": f"Bearer {made['token']}"}
+            )
+            assert again.json()["expires"] == timestamp(ends)
+    unbounded = bench.browser("admin").post("/api/users/viewer/tokens", json={})
+    assert unbounded.json()["expires"] is None
 
 
 def test_others_and_their_tokens_are_an_admins_business(bench: ServerBench) -> None:

@@ -46,7 +46,11 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token: not the token itself, of which a digest alone is kept."""
+    """What is known of a token: not the token itself, of which a digest alone is kept.
+
+    No token that is made with this one holds longer than until `issues_until`: else one that ends could be
+    made one that does not. A browser that logged in with a token has the bound of that, not of its session.
+    """
 
     id: str
     user_id: str
@@ -54,6 +58,7 @@ class Token:
     label: str
     created_at: datetime
     expires_at: datetime | None = None
+    issues_until: datetime | None = None
 
 
 def ensure_user_name(name: str) -> None:

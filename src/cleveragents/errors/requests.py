@@ -11,7 +11,9 @@ __all__ = ["RequestRefused"]
 
 @dataclass(eq=False)
 class RequestRefused(InvalidRequest):
-    """The request contradicts itself, or asks for what its subject does not have."""
+    """The request contradicts itself, or asks for what its subject does not have. `where` says in which of its
+    fields, as the API calls them: `limits.usd`."""
 
     message = "this cannot be asked for: {problem}"
     problem: str
+    where: str | None = None

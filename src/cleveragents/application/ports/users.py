@@ -41,10 +41,12 @@ class UserStore(Protocol):
         *,
         now: datetime,
         expires_at: datetime | None = None,
+        issues_until: datetime | None = None,
         secret: str | None = None,
     ) -> tuple[Token, str]:
         """What is kept of the token, and the token itself, which nobody can learn again. It is random,
-        unless `secret` says what it is. `UnknownUser`; `InvalidName` if the secret is too short."""
+        unless `secret` says what it is. What a program makes with it ends when it ends; what a browser does,
+        by `issues_until`. `UnknownUser`; `InvalidName` if the secret is too short."""
         ...
 
     def known_by(self, token: str, kind: TokenKind, *, now: datetime) -> tuple[User, Token] | None:

@@ -61,7 +61,8 @@ users = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-# `kind`: program, who sends it; browser, which has it as a cookie.
+# `kind`: program, who sends it; browser, which has it as a cookie. What is made with one holds no longer than
+# `issues_until` says.
 tokens = Table(
     "tokens",
     METADATA,
@@ -72,6 +73,7 @@ tokens = Table(
     Column("label", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
+    Column("issues_until", BigInteger),
 )
 
 # What a request with that key was answered. No answer yet: it is being worked on, or its server died.

@@ -108,12 +108,14 @@ class SqlUserStore:
         *,
         now: datetime,
         expires_at: datetime | None = None,
+        issues_until: datetime | None = None,
         secret: str | None = None,
     ) -> tuple[Token, str]:
         if secret is not None and not _GIVEN.fullmatch(secret):  # guard: nobody can guess it
             raise InvalidName("token", "***", "43 to 256 characters, without spaces: `openssl rand -hex 32`")
         text = secret or self._new_secret()
         token_id = self._identifiers.new()
+        bound = expires_at if kind is TokenKind.PROGRAM else issues_until
         # Masked before it is cut: half a secret would not be known for one.
         described = redact_text(kept_text(label))[:_LABEL_CHARACTERS]  # guard: a label is for everybody
 
@@ -122,7 +124,7 @@ class SqlUserStore:
             # Sessions of browsers that are over would otherwise be kept for ever.
             past = tokens.c.expires_at <= microseconds(now)
             connection.execute(delete(tokens).where(tokens.c.user_id == user.id, past))
-            token = Token(token_id, user.id, kind, described, now, expires_at)
+            token = Token(token_id, user.id, kind, described, now, expires_at, bound)
             connection.execute(tokens.insert(), _token_row(token, text))
             facts: dict[str, JsonValue] = {"access": token.id, "kind": kind.value, "label": described}
             self._tell(connection, EventType.ACCESS_GIVEN, user, now, facts)
@@ -205,7 +207,7 @@ def _user(row: Any) -> User:
 
 
 def _token_row(token: Token, text: str) -> dict[str, Any]:
-    expires = token.expires_at
+    expires, bound = token.expires_at, token.issues_until
     return {
         "digest": _digest(text),
         "id": token.id,
@@ -214,11 +216,12 @@ def _token_row(token: Token, text: str) -> dict[str, Any]:
         "label": token.label,
         "created_at": microseconds(token.created_at),
         "expires_at": None if expires is None else microseconds(expires),
+        "issues_until": None if bound is None else microseconds(bound),
     }
 
 
 def _token(row: Any) -> Token:
-    expires = row.expires_at
+    expires, bound = row.expires_at, row.issues_until
     return Token(
         row.id,
         row.user_id,
@@ -226,4 +229,5 @@ def _token(row: Any) -> Token:
         row.label,
         moment(row.created_at),
         None if expires is None else moment(expires),
+        None if bound is None else moment(bound),
     )

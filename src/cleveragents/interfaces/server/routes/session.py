@@ -49,18 +49,27 @@ class SessionAccount(BaseModel):
 
 @router.post("/session", status_code=201, operation_id="logIn")
 async def log_in(login: Login, request: Request, response: Response, here: Here) -> SessionAccount:
-    """Logs a browser in. The cookie is good for `server.session_hours`."""
+    """Logs a browser in. The cookie is good for `server.session_hours`, and no longer than the token."""
     container = here.container
     setattr(request.state, KEEP_NO_ANSWER, True)  # guard: the cookie's word is told once
     now = container.clock.now()
     found = await run_in_threadpool(lambda: container.users.known_by(login.token, TokenKind.PROGRAM, now=now))
     if found is None:
         refuse_stranger(request.app.state.strangers, address_of(request.scope))
-    user, _ = found
+    user, token = found
     lasting = timedelta(hours=container.settings.server.session_hours)
+    if token.expires_at is not None:
+        lasting = min(lasting, token.expires_at - now)  # guard: a token that ends is not prolonged
     label = redact_text(request.headers.get("user-agent", "a browser"))[:_AGENT_CHARACTERS]
     _, secret = await run_in_threadpool(
-        lambda: container.users.issue(user.name, TokenKind.BROWSER, label, now=now, expires_at=now + lasting)
+        lambda: container.users.issue(
+            user.name,
+            TokenKind.BROWSER,
+            label,
+            now=now,
+            expires_at=now + lasting,
+            issues_until=token.issues_until,
+        )
     )
     response.set_cookie(
         COOKIE,

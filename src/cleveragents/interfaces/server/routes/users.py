@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
 from cleveragents.domain.user import Role, Token, TokenKind, User
-from cleveragents.errors import NotAllowed, UnknownUser
+from cleveragents.errors import NotAllowed, RequestRefused, UnknownUser
 from cleveragents.interfaces.desk.wording import timestamp
 from cleveragents.interfaces.server.access import Admin, Viewer
 from cleveragents.interfaces.server.gates.idempotency import KEEP_NO_ANSWER
@@ -67,7 +67,12 @@ class NewToken(BaseModel):
     """A token to make."""
 
     label: str = Field(default="", max_length=200, examples=["laptop"])
-    days: int | None = Field(default=None, ge=1, le=3650, description="how long it is good; null: for ever")
+    days: int | None = Field(
+        default=None,
+        ge=1,
+        le=3650,
+        description="how long it is good; null: as long as the token that it is made with, or for ever",
+    )
 
 
 class IssuedToken(TokenRow):
@@ -120,11 +125,14 @@ def list_tokens(
 
 @router.post("/users/{name}/tokens", status_code=201, operation_id="issueToken")
 def issue_token(name: Name, new: NewToken, request: Request, here: Here, who: Viewer) -> IssuedToken:
-    """Makes a token for a program. Nobody can learn it again: of what is kept, it cannot be told."""
+    """Makes a token for a program. Nobody can learn it again: of what is kept, it cannot be told.
+
+    It holds no longer than the token that it is made with, or that a browser was logged in with.
+    """
     _ensure_own(who, name)
     setattr(request.state, KEEP_NO_ANSWER, True)  # guard: the token is told once
     now = here.container.clock.now()
-    expires = None if new.days is None else now + timedelta(days=new.days)
+    expires = _end_of(new, request.state.token, now)
     token, secret = here.container.users.issue(
         name, TokenKind.PROGRAM, new.label, now=now, expires_at=expires
     )
@@ -139,6 +147,21 @@ def revoke_token(token_id: TokenId, here: Here, who: Viewer) -> None:
     if not own and who.role is not Role.ADMIN:  # guard: others' tokens are not theirs
         raise UnknownUser(token_id)
     users.revoke(token_id, now=here.container.clock.now())
+
+
+def _end_of(new: NewToken, made_with: Token, now: datetime) -> datetime | None:
+    """When the new token ends. `RequestRefused` if that is later than it may be."""
+    latest = made_with.issues_until
+    if new.days is None:
+        return latest
+    expires = now + timedelta(days=new.days)
+    if latest is not None and expires > latest:  # guard: who has a token for a day does not keep it for ever
+        raise RequestRefused(
+            f"your own token ends at {timestamp(latest)}, and none that you make holds longer; "
+            "leave `days` out for one that ends then, or ask with a token that holds longer",
+            "days",
+        )
+    return expires
 
 
 def _ensure_own(who: User, name: str) -> None:

@@ -107,6 +107,7 @@ def _people() -> None:
         sa.Column("label", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
+        sa.Column("issues_until", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("digest", name="pk_tokens"),
         sa.UniqueConstraint("id", name="uq_tokens_id"),
     )
