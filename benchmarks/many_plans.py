@@ -74,7 +74,8 @@ def run(plans: int, at_once: int, seconds: float) -> Json:
             rested = server.wait_rested([*goals, *commands, *sleepers], began + seconds)
             took = time.monotonic() - began
         wrong = server.wrong(goals, commands, sleepers, rested)
-        for plan in rested:  # what was applied keeps its sandbox, for whoever wants to look or to undo it
+        # What was applied keeps its sandbox, for whoever wants to look or to undo it.
+        for plan in (plan for plan, state in rested.items() if state in _RESTING):
             server.ask("DELETE", f"/plans/{plan}", params={"force": True})
         after = server.settled(before)
         left = [f"{name}: {before[name]} before, {after[name]} now" for name in _COUNTED]

@@ -104,8 +104,8 @@ class Moody(InMemoryJobStore):
     def finish(self, job_id: str, *args: object, **more: object) -> Job:
         return self._moodily(lambda: super(Moody, self).finish(job_id, *args, **more))
 
-    def heartbeat(self, job_id: str, *args: object, **more: object) -> object:
-        return self._moodily(lambda: super(Moody, self).heartbeat(job_id, *args, **more))
+    def heartbeats(self, *args: object, **more: object) -> object:
+        return self._moodily(lambda: super(Moody, self).heartbeats(*args, **more))
 
     def _moodily(self, act: Callable[[], object]) -> object:
         if not self.trouble:

@@ -146,10 +146,27 @@ def test_a_repeated_key_returns_the_first_job_and_submits_nothing(
 
 def test_a_heartbeat_counts_and_tells_of_a_cancel(store: JobStore) -> None:
     job = running(store)
-    assert store.heartbeat(job.id, 1, now=LATER) == Heartbeat(1, None)
+    assert store.heartbeats({job.id: 1}, now=LATER)[job.id] == Heartbeat(1, None)
     store.request_cancel(job.id, "enough", now=LATER)
-    assert store.heartbeat(job.id, 1, now=LATER) == Heartbeat(2, "enough")
+    assert store.heartbeats({job.id: 1}, now=LATER)[job.id] == Heartbeat(2, "enough")
     assert (store.get(job.id).beat, store.get(job.id).updated_at) == (2, LATER)
+
+
+def test_a_job_that_was_lost_is_no_reason_to_let_the_others_go_unheard(store: JobStore) -> None:
+    lost, kept = running(store), running(store)
+    heard = store.heartbeats({lost.id: 2, "nobody": 1, kept.id: 1}, now=LATER)
+    assert heard == {kept.id: Heartbeat(1, None)}
+    assert (store.get(lost.id).beat, store.get(kept.id).beat) == (0, 1)
+
+
+def test_cancels_are_told_to_who_holds_the_jobs(store: JobStore) -> None:
+    wanted, other, lost = (running(store) for _ in range(3))
+    store.request_cancel(wanted.id, "enough", now=NOW)
+    store.request_cancel(lost.id, "enough, too", now=NOW)
+    held = {wanted.id: wanted.fence, other.id: other.fence, lost.id: lost.fence + 1}
+    assert store.cancels(held) == {wanted.id: "enough"}
+    store.finish(wanted.id, wanted.fence, Outcome(JobState.CANCELLED), now=NOW)
+    assert store.cancels(held) == {}
 
 
 @pytest.mark.parametrize(
@@ -211,7 +228,7 @@ def test_cancel_ends_a_queued_job_marks_a_running_one_and_refuses_an_ended_one(
 
 def test_a_reclaimed_job_is_queued_at_once_or_ended(store: JobStore) -> None:
     job = running(store, max_attempts=2)
-    store.heartbeat(job.id, 1, now=NOW)
+    store.heartbeats({job.id: 1}, now=NOW)
     queued = store.reclaim(job.id, 1, 1, error="silent", now=LATER)
     assert (queued.state, queued.owner, queued.error, queued.not_before) == (
         JobState.QUEUED, None, "silent", LATER,
@@ -227,7 +244,10 @@ def test_a_reclaimed_job_is_queued_at_once_or_ended(store: JobStore) -> None:
 
 
 def _heartbeat(store: JobStore, job: Job, fence: int) -> object:
-    return store.heartbeat(job.id, fence, now=LATER)
+    heard = store.heartbeats({job.id: fence}, now=LATER)
+    if not heard:
+        raise StaleFence(job.id, fence)
+    return heard
 
 
 def _finish(store: JobStore, job: Job, fence: int) -> object:
@@ -262,7 +282,7 @@ def test_a_write_under_a_fence_that_is_not_the_owners_is_refused_and_changes_not
 
 def test_an_owner_that_gave_a_sign_of_life_is_not_taken_for_dead(store: JobStore) -> None:
     job = running(store)
-    store.heartbeat(job.id, 1, now=NOW)
+    store.heartbeats({job.id: 1}, now=NOW)
     with pytest.raises(StaleFence):
         store.reclaim(job.id, 1, 0, error="silent", now=LATER)
     assert store.get(job.id).state is JobState.RUNNING
@@ -270,7 +290,7 @@ def test_an_owner_that_gave_a_sign_of_life_is_not_taken_for_dead(store: JobStore
 
 def test_each_move_is_told_exactly_once(store: JobStore, events: EventTypes) -> None:
     job = running(store)
-    store.heartbeat(job.id, 1, now=NOW)
+    store.heartbeats({job.id: 1}, now=NOW)
     store.finish(job.id, 1, Outcome(JobState.QUEUED, error="no"), now=NOW)
     store.claim(ANN, ["build"], now=NOW)
     store.reclaim(job.id, 2, 0, error="silent", now=NOW)
@@ -306,7 +326,6 @@ def test_what_is_wrong_with_a_request_is_said_and_nothing_is_kept(
 ) -> None:
     for call in (
         lambda: store.get("nobody"),
-        lambda: store.heartbeat("nobody", 1, now=NOW),
         lambda: store.finish("nobody", 1, Outcome(JobState.FAILED), now=NOW),
         lambda: store.request_cancel("nobody", "why", now=NOW),
         lambda: store.reclaim("nobody", 1, 0, error="e", now=NOW),
@@ -346,7 +365,7 @@ def test_many_claimers_get_each_fence_once_and_no_job_twice(store: JobStore, int
         me = WorkerIdentity(f"w{number}", "here", number + 1, 1)
         while (job := store.claim(me, ["build"], now=NOW)) is not None:
             got.append((job.id, job.fence))
-            store.heartbeat(job.id, job.fence, now=NOW)
+            store.heartbeats({job.id: job.fence}, now=NOW)
             state = JobState.QUEUED if job.attempt < rounds else JobState.SUCCEEDED
             store.finish(job.id, job.fence, Outcome(state), now=NOW)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -72,12 +72,15 @@ class NaiveJobStore:
             ready = [job for job in list(self._kept.values()) if job.state is JobState.QUEUED]
         return self._keep(claimed(ready[0], worker, now)) if ready else None
 
-    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
-        job = self.get(job_id)
-        ensure_owned(job, fence)
-        with self._step():
-            self._kept[job_id] = replace(job, beat=job.beat + 1)
-        return Heartbeat(job.beat + 1, job.cancel_reason)
+    def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
+        heard = {}
+        for job_id, fence in held.items():
+            job = self.get(job_id)
+            if job.state is JobState.RUNNING and job.fence == fence:
+                with self._step():
+                    self._kept[job_id] = replace(job, beat=job.beat + 1)
+                heard[job_id] = Heartbeat(job.beat + 1, job.cancel_reason)
+        return heard
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
         job = self.get(job_id)

@@ -59,7 +59,8 @@ def claim(worker: WorkerIdentity) -> Act:
 
 
 def heartbeat(store: Any, job_id: str) -> object:
-    return store.heartbeat(job_id, 1, now=NOW)
+    heard = store.heartbeats({job_id: 1}, now=NOW)
+    return heard[job_id] if heard else STALE
 
 
 def finish(store: Any, job_id: str) -> object:

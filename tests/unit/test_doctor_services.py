@@ -152,7 +152,7 @@ def test_jobs_that_nobody_takes_and_workers_that_fell_silent_are_found(
     assert taken is not None
     assert taken.id == job.id
     assert said(engine(container))[0] == "ok"
-    jobs.heartbeat(job.id, taken.fence, now=now - timedelta(hours=1))
+    jobs.heartbeats({job.id: taken.fence}, now=now - timedelta(hours=1))
     verdict, words = said(engine(container))
     assert (verdict, job.id in words) == ("warn", True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -96,13 +96,17 @@ class InMemoryJobStore:
             event = self._keep(move, now)
         return self._tell(move, event)
 
-    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
+    def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
+        heard: dict[str, Heartbeat] = {}
         with self._lock:
-            job = self._find(job_id)
-            ensure_owned(job, fence)
-            job = replace(job, beat=job.beat + 1, updated_at=now)
-            self._jobs[job_id] = job
-        return Heartbeat(job.beat, job.cancel_reason)
+            for job in self._held(held):
+                self._jobs[job.id] = replace(job, beat=job.beat + 1, updated_at=now)
+                heard[job.id] = Heartbeat(job.beat + 1, job.cancel_reason)
+        return heard
+
+    def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
+        with self._lock:
+            return {job.id: job.cancel_reason for job in self._held(held) if job.cancel_reason is not None}
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
         with self._lock:
@@ -128,6 +132,11 @@ class InMemoryJobStore:
             move = reclaimed(job, error, now)
             event = self._keep(move, now)
         return self._tell(move, event)
+
+    def _held(self, held: Mapping[str, int]) -> Sequence[Job]:
+        """The running jobs among these, each if it is still that fence's."""
+        found = [self._jobs[job_id] for job_id in held if job_id in self._jobs]
+        return [job for job in found if job.state is JobState.RUNNING and job.fence == held[job.id]]
 
     def _of_key(self, key: str | None) -> Job | None:
         return next((job for job in self._jobs.values() if key is not None and job.key == key), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -62,8 +62,13 @@ class JobStore(Protocol):
         """
         ...
 
-    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
-        """Raises the beat by one. `StaleFence` when the job is no longer this fence's."""
+    def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
+        """Raises the beat of each of these jobs, given with their fences, by one. A job that is no longer its
+        fence's stays as it is, and is not among the answers."""
+        ...
+
+    def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
+        """Of these jobs, given with their fences: the reasons of those of which a cancel was requested."""
         ...
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:

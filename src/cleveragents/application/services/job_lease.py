@@ -8,7 +8,8 @@ must not: two threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints
@@ -19,6 +20,9 @@ from cleveragents.application.services.job_outcome import StopCause
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.errors import StaleFence, Unavailable
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 __all__ = ["LeaseKeeper"]
 
@@ -47,23 +51,33 @@ class LeaseKeeper:
         self._faults = faults
 
     def beat(self) -> None:
-        """One round: a heartbeat where one is due, elsewhere a look whether a cancel was requested."""
+        """One round: a heartbeat where one is due, elsewhere a look whether a cancel was requested.
+
+        All of a round are one question to the store: with hundreds of attempts on a busy machine, a question
+        for each takes longer than a lease.
+        """
+        silent: list[Attempt] = []
+        others: list[Attempt] = []
+        now = self._clock.monotonic()
         for attempt in self._table.running():
             stop = attempt.stopped
             if stop is not None and stop.cause is StopCause.LEASE_LOST:  # guard: what we let go stays let go
                 continue
             if attempt.settled:  # guard: a report that never gets through must not keep the job for ever
                 continue
+            is_due = now - attempt.renewed_at >= self._options.heartbeat_seconds
+            (silent if is_due else others).append(attempt)
+        for attempts, ask in ((silent, self._beat_for), (others, self._look_for_cancels)):
+            if not attempts:
+                continue
             try:
-                self._beat_for(attempt)
-            except StaleFence as error:
-                attempt.stop(StopCause.LEASE_LOST, str(error), self._clock.monotonic())
+                ask(attempts)
             except Unavailable as error:
                 # Not an end: the lease decides how long we may go without an answer.
-                worker_log(attempt.job).warning("job.heartbeat_failed", problem=str(error))
+                self._logger(attempts).warning("job.heartbeat_failed", problem=str(error))
             except Exception:
-                # No reason to let the others go unheard.
-                logger = worker_log(attempt.job)
+                # No reason to stop: the next round may be heard.
+                logger = self._logger(attempts)
                 logger.exception("job.heartbeat_failed")
 
     def watch(self, escalate: Callable[[Attempt], None]) -> float:
@@ -85,20 +99,32 @@ class LeaseKeeper:
                 next_look = min(next_look, stop.at + patience - now, max(attempt.lease_until - now, 0.0))
         return max(next_look, _SHORTEST_LOOK_SECONDS)
 
-    def _beat_for(self, attempt: Attempt) -> None:
-        job = attempt.job
+    def _beat_for(self, attempts: Sequence[Attempt]) -> None:
         sent_at = self._clock.monotonic()
-        if sent_at - attempt.renewed_at < self._options.heartbeat_seconds:
-            reason = self._look_for_cancel(attempt)
-        else:
-            self._faults.reach("job.heartbeat.before")
-            answer = self._store.heartbeat(job.id, job.fence, now=self._clock.now())
-            self._faults.reach("job.heartbeat.after")
+        self._faults.reach("job.heartbeat.before")
+        heard = self._store.heartbeats(_held(attempts), now=self._clock.now())
+        self._faults.reach("job.heartbeat.after")
+        for attempt in attempts:
+            answer = heard.get(attempt.job.id)
+            if answer is None:
+                words = str(StaleFence(attempt.job.id, attempt.job.fence))
+                attempt.stop(StopCause.LEASE_LOST, words, self._clock.monotonic())
+                continue
             attempt.renewed(sent_at)
-            reason = answer.cancel_reason
-        if reason is not None:
-            attempt.stop(StopCause.CANCEL, reason, self._clock.monotonic())
+            if answer.cancel_reason is not None:
+                attempt.stop(StopCause.CANCEL, answer.cancel_reason, self._clock.monotonic())
 
-    def _look_for_cancel(self, attempt: Attempt) -> str | None:
-        job = self._store.get(attempt.job.id)
-        return job.cancel_reason if job.fence == attempt.job.fence else None
+    def _look_for_cancels(self, attempts: Sequence[Attempt]) -> None:
+        reasons = self._store.cancels(_held(attempts))
+        for attempt in attempts:
+            reason = reasons.get(attempt.job.id)
+            if reason is not None:
+                attempt.stop(StopCause.CANCEL, reason, self._clock.monotonic())
+
+    def _logger(self, attempts: Sequence[Attempt]) -> FilteringBoundLogger:
+        """Of one job by name, else of how many."""
+        return worker_log(attempts[0].job) if len(attempts) == 1 else worker_log().bind(jobs=len(attempts))
+
+
+def _held(attempts: Sequence[Attempt]) -> dict[str, int]:
+    return {attempt.job.id: attempt.job.fence for attempt in attempts}

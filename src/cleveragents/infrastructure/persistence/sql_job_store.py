@@ -7,11 +7,21 @@ Which job is the next to be claimed, `claimable_jobs` says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, func, insert, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    func,
+    insert,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.application.ports.identifiers import IdentifierSource
@@ -165,15 +175,23 @@ class SqlJobStore:
             except Overtaken:  # as in `claim`
                 continue
 
-    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
-        def unit(connection: Connection) -> Heartbeat:
-            job = _held(connection, job_id)
-            ensure_owned(job, fence)
-            job = replace(job, beat=job.beat + 1, updated_at=now)
-            _update(connection, job)
-            return Heartbeat(job.beat, job.cancel_reason)
+    def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
+        beat = (
+            update(jobs)
+            .where(_is_held(held))
+            .values(beat=jobs.c.beat + 1, updated_at=microseconds(now))
+            .returning(jobs.c.id, jobs.c.beat, jobs.c.cancel_reason)
+        )
+        rows = self._database.write(lambda connection: connection.execute(beat).all())
+        return {job_id: Heartbeat(count, reason) for job_id, count, reason in rows}
 
-        return self._database.write(unit)
+    def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
+        asked = select(jobs.c.id, jobs.c.cancel_reason).where(
+            _is_held(held), jobs.c.cancel_reason.is_not(None)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(asked).all()
+        return {row.id: row.cancel_reason for row in rows}
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
         def decide(job: Job) -> Move:
@@ -219,6 +237,12 @@ def _held(connection: Connection, job_id: str) -> Job:
     if row is None:
         raise UnknownJob(job_id)
     return job_of(row)
+
+
+def _is_held(held: Mapping[str, int]) -> ColumnElement[bool]:
+    """The running jobs among these, each if it is still that fence's."""
+    pairs = tuple_(jobs.c.id, jobs.c.fence).in_(list(held.items()))
+    return and_(jobs.c.state == JobState.RUNNING.value, pairs)
 
 
 def _update(connection: Connection, job: Job) -> None:

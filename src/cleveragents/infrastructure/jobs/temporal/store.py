@@ -7,7 +7,7 @@ somebody may be killed, or Temporal out of reach. Then a worker finds the row an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -62,8 +62,11 @@ class TemporalJobStore:
     ) -> Job | None:
         return self.table.claim(worker, kinds, now=now, queues=queues)
 
-    def heartbeat(self, job_id: str, fence: int, *, now: datetime) -> Heartbeat:
-        return self.table.heartbeat(job_id, fence, now=now)
+    def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
+        return self.table.heartbeats(held, now=now)
+
+    def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
+        return self.table.cancels(held)
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
         return _shown(self.table.finish(job_id, fence, outcome, now=now))
