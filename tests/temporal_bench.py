@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cleveragents.errors import EngineUnavailable
+
 __all__ = ["settle_sdk", "temporal_program", "temporal_server"]
 
 _SECONDS = 60.0
@@ -36,29 +38,36 @@ def temporal_server() -> Iterator[str]:
     program = temporal_program()
     assert program is not None
     port, web, metrics = _free_ports(3)
+    address = f"127.0.0.1:{port}"
     words = ["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"]
     ports = ["--port", str(port), "--http-port", str(web), "--metrics-port", str(metrics)]
     quiet = subprocess.DEVNULL
     server = subprocess.Popen([program, *words, *ports], stdin=quiet, stdout=quiet, stderr=quiet)
     try:
-        _wait_until_it_answers(port, server)
-        yield f"127.0.0.1:{port}"
+        _wait_until_it_answers(address, server)
+        yield address
     finally:
         server.kill()
         server.wait()
 
 
-def _wait_until_it_answers(port: int, server: subprocess.Popen[bytes]) -> None:
-    """Its socket may be open before its namespace is there: who uses it asks again."""
+def _wait_until_it_answers(address: str, server: subprocess.Popen[bytes]) -> None:
+    """An open socket is not enough: for a while it says there that it is not healthy yet."""
+    from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
+    from cleveragents.infrastructure.jobs.temporal.worker import ensure_namespace
+
     deadline = time.monotonic() + _SECONDS
-    while time.monotonic() < deadline:
-        assert server.poll() is None, "the Temporal server did not start"
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=1):
-                return
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError("the Temporal server does not answer")
+    connection = TemporalConnection(address, "default", lease_seconds=1)
+    try:
+        while True:
+            assert server.poll() is None, "the Temporal server did not start"
+            try:
+                return connection.run(ensure_namespace)
+            except EngineUnavailable:
+                assert time.monotonic() < deadline, "the Temporal server does not answer"
+                time.sleep(0.05)
+    finally:
+        connection.close()
 
 
 def _free_ports(count: int) -> list[int]:

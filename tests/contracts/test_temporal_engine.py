@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -43,6 +42,13 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """One server for all."""
+    with temporal_server() as found:
+        yield found
+
+
 @pytest.fixture
 def container(tmp_path: Path) -> Iterator[Container]:
     """With a Temporal that nobody can reach."""
@@ -56,31 +62,16 @@ def container(tmp_path: Path) -> Iterator[Container]:
 
 
 def test_what_was_submitted_while_temporal_was_away_is_run_when_it_is_back(
-    container: Container, tmp_path: Path
+    container: Container, tmp_path: Path, address: str
 ) -> None:
     jobs = [container.engine.submit(NewJob("plan:1", queue=queue)) for queue in (QUEUE, HERE)]
     assert {job.state for job in jobs} == {JobState.QUEUED}
     assert [container.jobs.get(job.id).queue for job in jobs] == [QUEUE, HERE]
-    with temporal_server() as address:
-        facts = {
-            "state": {"directory": str(tmp_path)},
-            "database": {"url": container.settings.database.url},
-            "jobs": {"engine": "temporal", "temporal_address": address},
-        }
-        with Container(msgspec.convert(facts, Settings)) as back:
-            handler = JobHandler(lambda job: "done")
-            wait_until(lambda: _answers(back))
-            back.engine.run_worker(WorkerRequest({"plan": handler}, queues=(QUEUE, HERE)))
-            for job in jobs:
-                wait_until(lambda job=job: container.jobs.get(job.id).state is JobState.SUCCEEDED)
-
-
-def _answers(container: Container) -> bool:
-    try:
-        container.temporal.cancel("nobody")
-    except EngineUnavailable:
-        return False
-    return True
+    with Container(_settings(container, tmp_path, temporal_address=address)) as back:
+        handler = JobHandler(lambda job: "done")
+        back.engine.run_worker(WorkerRequest({"plan": handler}, queues=(QUEUE, HERE)))
+        for job in jobs:
+            wait_until(lambda job=job: container.jobs.get(job.id).state is JobState.SUCCEEDED)
 
 
 def _settings(container: Container, tmp_path: Path, **temporal: str) -> Settings:
@@ -93,12 +84,9 @@ def _settings(container: Container, tmp_path: Path, **temporal: str) -> Settings
 
 
 def test_a_job_whose_workflow_somebody_ended_in_temporal_is_run_all_the_same(
-    container: Container, tmp_path: Path
+    container: Container, tmp_path: Path, address: str
 ) -> None:
-    with ExitStack() as stack:
-        address = stack.enter_context(temporal_server())
-        back = stack.enter_context(Container(_settings(container, tmp_path, temporal_address=address)))
-        wait_until(lambda: _answers(back))
+    with Container(_settings(container, tmp_path, temporal_address=address)) as back:
         job = back.engine.submit(NewJob("plan:1", queue=QUEUE))
         back.temporal.run(lambda client: client.get_workflow_handle(job.id).terminate())
         back.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: "done")}, queues=(QUEUE,)))
@@ -106,19 +94,13 @@ def test_a_job_whose_workflow_somebody_ended_in_temporal_is_run_all_the_same(
 
 
 def test_a_namespace_that_is_not_there_is_said_when_a_worker_starts(
-    container: Container, tmp_path: Path
+    container: Container, tmp_path: Path, address: str
 ) -> None:
-    with temporal_server() as address:
-        where = {"temporal_address": address, "temporal_namespace": "nowhere"}
-        with Container(_settings(container, tmp_path, **where)) as lost:
-            wait_until(lambda: _refuses(lost, "nowhere"))
-
-
-def _refuses(container: Container, name: str) -> bool:
-    """Whether a worker is refused with that name; until the server answers, with other words."""
-    with pytest.raises(EngineUnavailable) as refused:
-        container.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: None)}, queues=(QUEUE,)))
-    return name in str(refused.value)
+    where = {"temporal_address": address, "temporal_namespace": "nowhere"}
+    with Container(_settings(container, tmp_path, **where)) as lost:
+        nothing = WorkerRequest({"plan": JobHandler(lambda job: None)}, queues=(QUEUE,))
+        with pytest.raises(EngineUnavailable, match="nowhere"):
+            lost.engine.run_worker(nothing)
 
 
 def test_a_worker_that_cannot_reach_temporal_says_where_it_looked(container: Container) -> None:

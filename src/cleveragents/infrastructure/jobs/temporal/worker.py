@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
     from temporalio.worker import Worker
 
-__all__ = ["TemporalWorker", "is_later"]
+__all__ = ["TemporalWorker", "ensure_namespace", "is_later"]
 
 _LOOK_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 1.0
@@ -76,7 +76,7 @@ class TemporalWorker:
 
     def start(self) -> None:
         """Begins to take jobs. `EngineUnavailable` when Temporal or the namespace is not there."""
-        self._temporal.run(_ensure_namespace)
+        self._temporal.run(ensure_namespace)
         self._theirs = self._temporal.run(self._made)
         self._inner.start()
         self._ended = [self._temporal.begin(one.run) for one in self._theirs]
@@ -93,8 +93,7 @@ class TemporalWorker:
         self._sweeps.join(_STOP_SECONDS)  # before its next look takes what is stopped for what ended
         stopping = [self._temporal.begin(one.shutdown) for one in self._theirs]
         drained = self._inner.drain(timeout)
-        for one in stopping:
-            one.result(_STOP_SECONDS)
+        wait(stopping, _STOP_SECONDS)  # not for ever: an activity whose code does not end keeps it open
         return drained
 
     def close(self) -> None:
@@ -109,7 +108,7 @@ class TemporalWorker:
         from datetime import timedelta
 
         from temporalio import activity
-        from temporalio.worker import Worker
+        from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
         # An exception in the middle of our code would leave what it holds: it is told, and looks.
         @activity.defn(name=ACTIVITY, no_thread_cancel_exception=True)
@@ -122,6 +121,10 @@ class TemporalWorker:
                 task_queue=task_queue_of(queue),
                 workflows=[JobWorkflow],
                 activities=[run],
+                # Temporal's sandbox loads the module anew for every workflow, on the loop that heartbeats,
+                # and takes for a deadlock what a busy machine needs for it. Ours imports nothing, and its
+                # histories are replayed by a test.
+                workflow_runner=UnsandboxedWorkflowRunner(),
                 activity_executor=self._threads,
                 max_concurrent_activities=self._concurrency,
                 max_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
@@ -231,7 +234,7 @@ class _Watch:
         return _HEARTBEAT_SECONDS
 
 
-async def _ensure_namespace(client: Client) -> None:
+async def ensure_namespace(client: Client) -> None:
     """A worker of a namespace that is not there would wait for ever, and say nothing."""
     from datetime import timedelta
 
