@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from cleveragents.application.ports.applies import CommitRequest
+from cleveragents.application.ports.applies import CommitRequest, Terms
 from cleveragents.errors import ApplyBusy, ApplyConflict, ApplyRefused
 from cleveragents.infrastructure.apply.applier import TreeApplier
 from cleveragents.infrastructure.apply.journal import Entry
@@ -125,12 +125,12 @@ def test_another_apply_under_way_is_waited_for_told_once_and_at_last_refused(wor
     with world.prepare("p"):
         assert world.applier.is_busy(str(world.resource))
         again = world.applier.prepare(
-            "q", world.sandboxes["q"], world.trees["q"], waiting=told.append, timeout_seconds=0.05
+            "q", world.sandboxes["q"], world.trees["q"], Terms(told.append, timeout_seconds=0.05)
         )
         with pytest.raises(ApplyBusy), again:
             pass
         assert len(told) == 1
-        undo = world.applier.prepare_undo("q", world.sandboxes["q"], timeout_seconds=0.0)
+        undo = world.applier.prepare_undo("q", world.sandboxes["q"], Terms(timeout_seconds=0.0))
         with pytest.raises(ApplyBusy), undo:
             pass
     assert not world.applier.is_busy(str(world.resource))
@@ -146,7 +146,7 @@ def test_who_waited_goes_on_when_the_other_is_done(world: World) -> None:
 
     def second() -> None:
         prepared = world.applier.prepare(
-            "q", world.sandboxes["q"], world.trees["q"], waiting=lambda _: waits.set()
+            "q", world.sandboxes["q"], world.trees["q"], Terms(lambda _: waits.set())
         )
         with prepared as preparation:
             preparation.apply()

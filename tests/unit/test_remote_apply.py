@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cleveragents.application.ports.applies import CommitRequest, Terms
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.commands import CommandRunner
 from cleveragents.application.ports.plans import NewPlan
@@ -410,23 +411,73 @@ def test_an_undo_merges_again_with_a_branch_that_moved(
 
 
 def test_a_plan_may_be_applied_to_a_branch_of_its_own(remote: Remote, one: Machine) -> None:
-    plan = done(one, remote, request={"apply_to": "branch"})
+    plan = done(one, remote, request={"to_branch": "agents/{plan}"})
     tip = remote.tip()
     assert one.apply(plan).standing == APPLIED
-    own = f"cleveragents/{plan.id}"
+    own = f"agents/{plan.id}"
     assert remote.tip() == tip
     assert remote.text("a.txt", own) == "changed"
     assert remote.said("rev-parse", f"{own}^") == tip
     one.parts.apply.undo(one.now(plan.id))
     assert remote.text("a.txt", own).startswith("one\n")
+    remote.said("branch", "-D", own)
 
 
-def test_a_branch_of_its_own_that_is_gone_cannot_be_undone(remote: Remote, one: Machine) -> None:
-    plan = done(one, remote, request={"apply_to": "branch"})
-    one.apply(plan)
-    remote.said("branch", "-D", f"cleveragents/{plan.id}")
-    with pytest.raises(ApplyRefused, match="has no"):
+def to_branch(machine: Machine, plan: Plan, branch: str) -> Plan:
+    token, asked = CancellationToken(), CommitRequest("", branch)
+    return machine.parts.apply.apply(machine.now(plan.id), token, commit=asked)[0]
+
+
+@pytest.mark.parametrize("theirs", ["review", "review/more"])
+def test_a_branch_that_somebody_else_has_is_not_pushed_over(
+    remote: Remote, machines: Callable[..., Machine], theirs: str
+) -> None:
+    """Neither one that is there when it is looked for, nor one that comes at the last moment."""
+    pushed = [remote.tip()]
+
+    def somebody_pushes() -> None:
+        remote.said("branch", theirs, "main")
+
+    one = machines("one", faults=At("apply.push.before", somebody_pushes))
+    plan = done(one, remote)
+    for _ in range(2):
+        with pytest.raises(ApplyRefused, match=f"has a branch {theirs}, and this plan did not make it"):
+            to_branch(one, plan, "review")
+        assert one.now(plan.id).standing == CONSTRAINED
+        assert "--to-branch" in str(one.now(plan.id).error)
+        assert [remote.tip(theirs), remote.commits_of(plan.id)] == [*pushed, []]
+    applied = to_branch(one, plan, "mine")
+    assert (applied.standing, one.parts.remotes.branch_of(applied)) == (APPLIED, "mine")
+    assert remote.text("a.txt", "mine") == "changed"
+    remote.said("branch", "-D", "mine")
+    with pytest.raises(ApplyRefused, match="has no branch mine any more"):
         one.parts.apply.undo(one.now(plan.id))
+
+
+def test_who_pushed_to_a_branch_and_died_is_found_there(
+    remote: Remote, machines: Callable[..., Machine], other: Machine
+) -> None:
+    one = machines("one", faults=RaiseAt("apply.push.after", Died))
+    plan = done(one, remote)
+    with pytest.raises(Died):
+        to_branch(one, plan, "mine")
+    found = other.parts.apply.taken_up(other.now(plan.id), None)
+    assert (found.standing, other.parts.remotes.branch_of(found)) == (APPLIED, "mine")
+    assert len(remote.commits_of(plan.id, "mine")) == 1
+
+
+def test_a_plan_whose_branch_was_deleted_says_so_and_can_be_pushed_to_another(
+    remote: Remote, one: Machine
+) -> None:
+    plan, base = done(one, remote), remote.tip()
+    remote.said("update-ref", "-d", "refs/heads/main")
+    with pytest.raises(ApplyRefused):
+        one.apply(plan, one.apply_job(plan))
+    refused = one.now(plan.id)
+    assert refused.standing == CONSTRAINED
+    assert "has no branch main any more; push it there again, and apply it again" in str(refused.error)
+    assert to_branch(one, plan, "mine").standing == APPLIED
+    assert (remote.text("a.txt", "mine"), remote.said("rev-parse", "mine^")) == ("changed", base)
 
 
 def test_what_was_given_up_is_forgotten(remote: Remote, machines: Callable[..., Machine]) -> None:
@@ -523,10 +574,11 @@ def test_one_who_waits_for_another_apply_is_told_once(remote: Remote, one: Machi
     with applier.prepare(plan.id, sandbox, sandbox.base):
         with (
             pytest.raises(ApplyBusy),
-            applier.prepare(plan.id, sandbox, sandbox.base, waiting=told.append, timeout_seconds=0.05),
+            applier.prepare(plan.id, sandbox, sandbox.base, Terms(told.append, timeout_seconds=0.05)),
         ):
             pass
-        with pytest.raises(ApplyBusy), applier.prepare(plan.id, sandbox, sandbox.base, timeout_seconds=0.0):
+        at_once = Terms(timeout_seconds=0.0)
+        with pytest.raises(ApplyBusy), applier.prepare(plan.id, sandbox, sandbox.base, at_once):
             pass
     assert told == [f"another plan is being applied to {remote.address.shown}"]
 

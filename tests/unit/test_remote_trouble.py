@@ -193,7 +193,7 @@ def test_two_who_find_the_same_commit_at_once_say_it_once(
     pushing = other.parts.remotes.applier._remotes
     engine, address = pushing.engine, remote.address
     engine.mirrors.fetch(address)
-    landed = engine.landed(plan.id, address, address.ref, pushing.base_of(plan.id, address))
+    landed = engine.landed(plan.id, address, pushing.base_of(plan.id, address))
     assert landed is not None
     assert one.parts.apply.taken_up(one.now(plan.id), None).standing == APPLIED
     assert engine.record_landed(landed, None).commit == remote.tip()

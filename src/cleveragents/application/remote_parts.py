@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.domain.plan import Plan
     from cleveragents.infrastructure.apply.applier import TreeApplier
-    from cleveragents.infrastructure.apply.journal import Entry
+    from cleveragents.infrastructure.apply.journal import ApplyJournal, Entry
     from cleveragents.infrastructure.persistence.sql_plan_records import SqlCallStore
     from cleveragents.infrastructure.remote.applier import AnyApplier
     from cleveragents.infrastructure.remote.bases import ResourceDirectories
@@ -99,6 +99,21 @@ class RemoteParts:
             after = page[-1].id
         return False
 
+    def branch_of(self, plan: Plan) -> str | None:
+        """Where the result of a plan on a remote was pushed to, or would be now; None for a directory, and
+        for a part of another plan, which is pushed with that."""
+        from cleveragents.domain.plan import PlanState
+        from cleveragents.domain.remote import branch_of, destination_of, remote_of
+
+        address = remote_of(plan.resource)
+        if address is None or plan.parent_id is not None:
+            return None
+        if plan.state in (PlanState.APPLIED, PlanState.UNDONE):
+            last = self._journal.last_of_plan(plan.id)
+            if last is not None and last.journal.commit is not None:
+                return branch_of(last.journal.commit.ref)
+        return destination_of(plan) or address.branch
+
     def changesets(self, sandbox: Sandbox | None = None) -> KeepingChangesets:
         """Changesets that keep contents of plans on remotes, which are in that sandbox, or in the plan's."""
         from cleveragents.infrastructure.remote.contents import KeepingChangesets
@@ -115,15 +130,22 @@ class RemoteParts:
 
     @property
     def applier(self) -> AnyApplier:
-        from cleveragents.infrastructure.apply.journal import ApplyJournal
         from cleveragents.infrastructure.remote.applier import AnyApplier, RemoteApplier
         from cleveragents.infrastructure.remote.push import RemoteEngine
 
         container, plans = self._container, self._parts.plans
-        journal = ApplyJournal(container.database, container.identifiers, container.clock, self._conclude)
-        engine = RemoteEngine(journal, self.mirrors, container.identifiers, container.faults, container.home)
+        engine = RemoteEngine(
+            self._journal, self.mirrors, container.identifiers, container.faults, container.home
+        )
         remotes = RemoteApplier(engine, plans.get, self.directories.base)
         return AnyApplier(self._tree_applier(), remotes, lambda plan_id: plans.get(plan_id).resource)
+
+    @property
+    def _journal(self) -> ApplyJournal:
+        from cleveragents.infrastructure.apply.journal import ApplyJournal
+
+        container = self._container
+        return ApplyJournal(container.database, container.identifiers, container.clock, self._conclude)
 
     def _tree_applier(self) -> TreeApplier:
         from cleveragents.infrastructure.apply.applier import TreeApplier

@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cleveragents.domain.plan import Plan
 from cleveragents.domain.project import Resource, ResourceKind, ensure_branch, ensure_remote
 
-__all__ = ["RemoteAddress", "remote_of", "resource_of"]
+__all__ = [
+    "TO_BRANCH",
+    "RemoteAddress",
+    "branch_of",
+    "destination_of",
+    "new_branch",
+    "remote_of",
+    "resource_of",
+]
+
+TO_BRANCH = "to_branch"
+"""Where a plan's request says which new branch its result is pushed to."""
 
 _SCHEME = "git+"
+_HEADS = "refs/heads/"
+_PLAN = "{plan}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +38,7 @@ class RemoteAddress:
 
     @property
     def ref(self) -> str:
-        return f"refs/heads/{self.branch}"
+        return f"{_HEADS}{self.branch}"
 
     @property
     def shown(self) -> str:
@@ -47,6 +61,25 @@ def remote_of(resource: str) -> RemoteAddress | None:
     ensure_remote(url)
     ensure_branch(branch)
     return RemoteAddress(url, branch)
+
+
+def branch_of(ref: str) -> str:
+    """The branch that a ref is of."""
+    return ref.removeprefix(_HEADS)
+
+
+def new_branch(asked: str, plan_id: str) -> str:
+    """The branch that is meant: `{plan}` in it stands for the plan's id. `InvalidName`."""
+    branch = asked.replace(_PLAN, plan_id)
+    ensure_branch(branch)
+    return branch
+
+
+def destination_of(plan: Plan, asked: str | None = None) -> str | None:
+    """The new branch that the result of a plan on a remote is pushed to; `asked` comes before what was asked
+    for with the plan. None is the branch that it began with. `InvalidName`."""
+    said = asked or plan.request.get(TO_BRANCH)
+    return new_branch(said, plan.id) if isinstance(said, str) and said else None
 
 
 def resource_of(resource: Resource) -> str:

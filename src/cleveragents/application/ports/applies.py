@@ -11,7 +11,16 @@ from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.domain.file_state import Difference
 
-__all__ = ["Applied", "Applier", "CommitRequest", "FileConflict", "Preparation", "Recovered"]
+__all__ = [
+    "USUAL",
+    "Applied",
+    "Applier",
+    "CommitRequest",
+    "FileConflict",
+    "Preparation",
+    "Recovered",
+    "Terms",
+]
 
 
 _WORDS = {
@@ -43,9 +52,26 @@ class FileConflict:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Make a commit of it, too. The plan's id is added as a trailer."""
+    """Make a commit of it, too. The plan's id is added as a trailer. On a remote, where a commit is made
+    anyway, `branch` is a new one that gets it, in the place of the one that the plan began with."""
 
     message: str
+    branch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How an apply is prepared: `waiting` is told once when another apply is under way, and that is waited
+    for `timeout_seconds`. Of remotes only: it is done while the job of the `fence` runs under it, and to a
+    new `branch`, if that is said."""
+
+    waiting: Callable[[str], None] | None = None
+    timeout_seconds: float = 600.0
+    fence: Fence | None = None
+    branch: str | None = None
+
+
+USUAL = Terms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +125,15 @@ class Applier(Protocol):
     """Every method from any thread and process; one apply at a time per resource."""
 
     def prepare(
-        self,
-        plan_id: str,
-        sandbox: Sandbox,
-        tree: str,
-        *,
-        waiting: Callable[[str], None] | None = None,
-        timeout_seconds: float = 600.0,
-        fence: Fence | None = None,
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
     ) -> AbstractContextManager[Preparation]:
-        """Merges base → `tree` into the resource's present files. `waiting` is told once when another apply
-        is under way. `ApplyBusy`. On a remote it is done only while the job of the `fence` runs under it:
-        `StaleFence`; and `RemoteMoved` if somebody pushed meanwhile, `RemoteUnreachable`."""
+        """Merges base → `tree` into the resource's present files. `ApplyBusy`. On a remote `StaleFence`,
+        `RemoteMoved` if somebody pushed meanwhile, `RemoteUnreachable`; `ApplyRefused` if the branch that it
+        is for is gone, or the new one is there already, and somebody else's."""
         ...
 
     def prepare_undo(
-        self,
-        plan_id: str,
-        sandbox: Sandbox,
-        *,
-        waiting: Callable[[str], None] | None = None,
-        timeout_seconds: float = 600.0,
-        fence: Fence | None = None,
+        self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL
     ) -> AbstractContextManager[Preparation]:
         """The same for taking out what the plan's last apply brought in. `ApplyRefused` if there is none."""
         ...

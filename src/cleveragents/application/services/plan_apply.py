@@ -7,11 +7,18 @@ transaction. What a crash left half done is settled by `settle`, at the next sta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cleveragents.application.ports.applies import Applied, Applier, CommitRequest, FileConflict, Preparation
+from cleveragents.application.ports.applies import (
+    Applied,
+    Applier,
+    CommitRequest,
+    FileConflict,
+    Preparation,
+    Terms,
+)
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.commands import StopSignal
@@ -80,6 +87,10 @@ class _Request:
     def is_last(self) -> bool:
         return self.round >= _ROUNDS
 
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.told, fence=self.fence, branch=None if self.commit is None else self.commit.branch)
+
 
 @dataclass(frozen=True, slots=True)
 class PlanApply:
@@ -138,7 +149,12 @@ class PlanApply:
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree = self.result.tree(plan, sandbox)
         stop, fence = request.stop, request.fence
-        with self.applier.prepare(plan.id, sandbox, tree, waiting=request.told, fence=fence) as preparation:
+        with ExitStack() as held:
+            try:
+                preparation = held.enter_context(self.applier.prepare(plan.id, sandbox, tree, request.terms))
+            except ApplyRefused as refused:
+                self._refused(plan, refused, request)
+                raise
             plan = self._begin(plan, preparation.merged, request)
             try:
                 # Whoever was rewriting it has finished; whoever comes later finds that it is being applied.
@@ -172,9 +188,10 @@ class PlanApply:
         if plan.standing != (Phase.APPLY, PlanState.APPLIED):
             raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
         sandbox = self.sandboxes.open(plan.id)
+        terms = Terms(told, fence=fence)
         for left in range(_ROUNDS, 0, -1):
             try:
-                with self.applier.prepare_undo(plan.id, sandbox, waiting=told, fence=fence) as preparation:
+                with self.applier.prepare_undo(plan.id, sandbox, terms) as preparation:
                     _ensure_no_conflict(plan.id, preparation.conflicts, "undone")
                     applied = preparation.apply(commit)
                 break
@@ -266,13 +283,20 @@ class PlanApply:
                 }
             )
 
-    def _begin(self, plan: Plan, merged: str, request: _Request) -> Plan:
+    def _refused(self, plan: Plan, refused: ApplyRefused, request: _Request) -> None:
+        """A remote is as somebody has to change it: the plan says so, whoever it was that tried."""
+        if remote_of(plan.resource) is not None:
+            self._constrained(self._begin(plan, None, request), refused, request.fence)
+
+    def _begin(self, plan: Plan, merged: str | None, request: _Request) -> Plan:
         """Inside the resource's lock: a plan that is being applied while nobody holds that is nobody's."""
         fence = request.fence
         if request.round == 1:
             plan = self._move(plan, PlanState.QUEUED, None, fence)
         # Kept for `settle`; and whoever looks at the plan meanwhile reads what it is about.
-        under_way: dict[str, JsonValue] = {"what": "the apply that is under way", _MERGED_TREE: merged}
+        under_way: dict[str, JsonValue] = {"what": "the apply that is under way"}
+        if merged is not None:
+            under_way[_MERGED_TREE] = merged
         if remote_of(plan.resource) is not None:
             under_way[_HOME] = self.home
         return self._move(plan, PlanState.PROCESSING, PlanFacts(waiting_for=freeze(under_way)), fence)

@@ -18,7 +18,7 @@ from cleveragents.application.services.plan_deciding import DecidingParts, concl
 from cleveragents.domain.acting import acting_as
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.domain.remote import remote_of
+from cleveragents.domain.remote import TO_BRANCH, remote_of
 from cleveragents.errors import Conflict, PlanError, StaleFence, StalePlan
 
 __all__ = ["ApplyJob", "PlanJob", "UndoJob", "Watched"]
@@ -173,8 +173,12 @@ def _by(job: AsyncJob) -> str | None:
 
 
 def _commit(job: AsyncJob) -> CommitRequest | None:
-    message = job.payload.get("commit")
-    return CommitRequest(message) if isinstance(message, str) and message else None
+    message, branch = (_text(job.payload.get(name)) for name in ("commit", TO_BRANCH))
+    return CommitRequest(message, branch or None) if message or branch else None
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _told(plan: Plan) -> JsonValue:

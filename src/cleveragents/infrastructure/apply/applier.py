@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from cleveragents.application.ports.applies import Preparation, Recovered
+from cleveragents.application.ports.applies import USUAL, Preparation, Recovered, Terms
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
@@ -69,35 +69,20 @@ class TreeApplier:
 
     @contextmanager
     def prepare(
-        self,
-        plan_id: str,
-        sandbox: Sandbox,
-        tree: str,
-        *,
-        waiting: Callable[[str], None] | None = None,
-        timeout_seconds: float = 600.0,
-        fence: Fence | None = None,
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
     ) -> Iterator[Preparation]:
         presence = _presence_of(plan_id, sandbox)
         wish = Wish("apply", plan_id, sandbox.base, tree)
         with (
-            resource_lock(presence.resource, waiting=waiting, timeout_seconds=timeout_seconds),
+            resource_lock(presence.resource, waiting=terms.waiting, timeout_seconds=terms.timeout_seconds),
             self._prepared(presence, wish) as preparation,
         ):
             yield preparation
 
     @contextmanager
-    def prepare_undo(
-        self,
-        plan_id: str,
-        sandbox: Sandbox,
-        *,
-        waiting: Callable[[str], None] | None = None,
-        timeout_seconds: float = 600.0,
-        fence: Fence | None = None,
-    ) -> Iterator[Preparation]:
+    def prepare_undo(self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL) -> Iterator[Preparation]:
         presence = _presence_of(plan_id, sandbox)
-        with resource_lock(presence.resource, waiting=waiting, timeout_seconds=timeout_seconds):
+        with resource_lock(presence.resource, waiting=terms.waiting, timeout_seconds=terms.timeout_seconds):
             self._engine.recovery.recover_held(presence.resource, plan_id)
             last = self._engine.journal.last_of_plan(plan_id)
             if last is None or last.kind != "apply":

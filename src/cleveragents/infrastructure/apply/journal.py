@@ -24,7 +24,7 @@ from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.file_state import FileState
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.remote import remote_of
+from cleveragents.domain.remote import branch_of, remote_of
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.job_rows import microseconds
@@ -273,6 +273,7 @@ class ApplyJournal:
             "kind": entry.kind,
             "files": len(entry.journal.files),
             "commit": commit.new if commit else None,
+            "branch": branch_of(commit.ref) if commit else None,
             **(facts or {}),
         }
         return DomainEvent(kind, entry.plan_id, self._identifiers.new(), self._clock.now(), payload)

@@ -7,22 +7,29 @@ spares it pushes that would not get through. What decides is where the branch is
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
-from cleveragents.application.ports.applies import Applier, FileConflict, Preparation, Recovered
+from cleveragents.application.ports.applies import (
+    USUAL,
+    Applier,
+    FileConflict,
+    Preparation,
+    Recovered,
+    Terms,
+)
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.redaction import redact_text
-from cleveragents.domain.remote import RemoteAddress, remote_of
+from cleveragents.domain.remote import RemoteAddress, branch_of, destination_of, remote_of
 from cleveragents.errors import ApplyRefused, CleverAgentsError
 from cleveragents.infrastructure.apply.applier import EngineSandbox
 from cleveragents.infrastructure.apply.journal import PREPARED, STAGING, Entry
 from cleveragents.infrastructure.apply.lock import resource_lock, try_resource_lock
 from cleveragents.infrastructure.apply.merge import Merge, merge_trees
 from cleveragents.infrastructure.apply.preparation import Wish
-from cleveragents.infrastructure.remote.push import PushPreparation, RemoteEngine, Target
+from cleveragents.infrastructure.remote.push import Landed, PushPreparation, RemoteEngine, Target
 
 __all__ = ["AnyApplier", "RemoteApplier"]
 
@@ -40,48 +47,35 @@ class RemoteApplier:
 
     @contextmanager
     def prepare(
-        self,
-        plan_id: str,
-        sandbox: Sandbox,
-        tree: str,
-        *,
-        waiting: Callable[[str], None] | None = None,
-        timeout_seconds: float = 600.0,
-        fence: Fence | None = None,
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
     ) -> Iterator[Preparation]:
         plan, address = self._plan(plan_id)
         wish = Wish("apply", plan_id, sandbox.base, tree)
         message = f"{_subject(plan)}\n\nApplied by CleverAgents."
-        with self._held(address, waiting, timeout_seconds):
-            tip = self.engine.mirrors.fetched(address)
-            ref = _target_ref(plan, address)
-            target = Target(address, ref, tip, self.engine.mirrors.value_of(address, ref) or "")
-            with self._prepared(sandbox, target, wish, message, fence) as preparation:
+        with self._held(address, terms):
+            self.engine.mirrors.fetch(address)
+            landed = self._landed(plan, address)
+            target = self._target(plan, address, terms.branch) if landed is None else landed.target(address)
+            with self._prepared(sandbox, target, wish, message, landed, terms.fence) as preparation:
                 yield preparation
 
     @contextmanager
-    def prepare_undo(
-        self,
-        plan_id: str,
-        sandbox: Sandbox,
-        *,
-        waiting: Callable[[str], None] | None = None,
-        timeout_seconds: float = 600.0,
-        fence: Fence | None = None,
-    ) -> Iterator[Preparation]:
+    def prepare_undo(self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL) -> Iterator[Preparation]:
         plan, address = self._plan(plan_id)
         last = self.engine.journal.last_of_plan(plan_id)
         if last is None or last.kind != "apply":
             raise ApplyRefused(plan_id, "there is nothing of it to undo")
         wish = Wish("undo", plan_id, last.journal.merged, last.journal.ours)
         message = f"Undo: {_subject(plan)}\n\nUndone by CleverAgents."
-        with self._held(address, waiting, timeout_seconds):
+        # What had nothing to do moved none.
+        ref = address.ref if last.journal.commit is None else last.journal.commit.ref
+        with self._held(address, terms):
             self.engine.mirrors.fetch(address)
-            ref = _target_ref(plan, address)
             tip = self.engine.mirrors.value_of(address, ref)
             if tip is None:
-                raise ApplyRefused(plan_id, f"{address.shown} has no {ref} any more")
-            with self._prepared(sandbox, Target(address, ref, tip, tip), wish, message, fence) as preparation:
+                raise ApplyRefused(plan_id, f"{address.shown} has no branch {branch_of(ref)} any more")
+            target, landed = Target(address, ref, tip, tip), self._landed(plan, address)
+            with self._prepared(sandbox, target, wish, message, landed, terms.fence) as preparation:
                 yield preparation
 
     def is_busy(self, resource: str) -> bool:
@@ -132,9 +126,8 @@ class RemoteApplier:
     def _decided(self, entry: Entry, fence: Fence | None) -> bool:
         """Whether it was pushed; our records say so then."""
         plan, address = self._plan(entry.plan_id)
-        ref = _target_ref(plan, address)
         self.engine.mirrors.fetch(address)
-        landed = self.engine.landed(plan.id, address, ref, self.base_of(plan.root, address))
+        landed = self._landed(plan, address)
         if landed is not None:  # guard: what is in the branch is applied, whoever could not say so
             self.engine.record_landed(landed, fence)
         if landed is None or landed.entry.id != entry.id:
@@ -152,30 +145,52 @@ class RemoteApplier:
             raise ApplyRefused(plan_id, f"{plan.resource} is no remote")
         return plan, address
 
+    def _landed(self, plan: Plan, address: RemoteAddress) -> Landed | None:
+        return self.engine.landed(plan.id, address, self.base_of(plan.root, address))
+
+    def _target(self, plan: Plan, address: RemoteAddress, asked: str | None) -> Target:
+        """What an apply moves, as it was seen just now. A branch of the plan's own begins where the one is
+        that it is merged with; with that gone, where the plan began. `ApplyRefused`."""
+        branch = destination_of(plan, asked) or address.branch
+        there = self.engine.mirrors.mirrored(address)
+        other = f"`agents plan apply {plan.id} --to-branch NAME` pushes it to another"
+        if branch == address.branch:
+            tip = self.engine.mirrors.value_of(address, address.ref)
+            if tip is None:
+                gone = f"{address.shown} has no branch {branch} any more"
+                raise ApplyRefused(plan.id, f"{gone}; push it there again, and apply it again, or {other}")
+            return Target(address, address.ref, tip, tip)
+        held = [one for one in there if _is_in_the_way(one, branch)]
+        if held:  # guard: never over what somebody else has pushed
+            taken = f"{address.shown} has a branch {held[0]}, and this plan did not make it"
+            raise ApplyRefused(plan.id, f"{taken}; {other}")
+        tip = self.engine.mirrors.value_of(address, address.ref) or self.base_of(plan.root, address)
+        return Target(address, f"refs/heads/{branch}", tip, "")
+
     @contextmanager
-    def _held(
-        self, address: RemoteAddress, waiting: Callable[[str], None] | None, timeout_seconds: float
-    ) -> Iterator[None]:
+    def _held(self, address: RemoteAddress, terms: Terms) -> Iterator[None]:
         place = self.engine.mirrors.applying(address)
 
         def told(_: str) -> None:
-            if waiting is not None:
-                waiting(f"another plan is being applied to {address.shown}")
+            if terms.waiting is not None:
+                terms.waiting(f"another plan is being applied to {address.shown}")
 
-        with resource_lock(place, waiting=told, timeout_seconds=timeout_seconds):
+        with resource_lock(place, waiting=told, timeout_seconds=terms.timeout_seconds):
             yield
 
     @contextmanager
     def _prepared(
-        self, sandbox: Sandbox, target: Target, wish: Wish, message: str, fence: Fence | None
+        self,
+        sandbox: Sandbox,
+        target: Target,
+        wish: Wish,
+        message: str,
+        landed: Landed | None,
+        fence: Fence | None,
     ) -> Iterator[Preparation]:
         if not isinstance(sandbox, EngineSandbox):
             raise TypeError(f"{type(sandbox).__name__} has no store of trees to apply from")
         repository = sandbox.repository
-        plan = self.plan(wish.plan_id)
-        landed = self.engine.landed(
-            plan.id, target.address, target.ref, self.base_of(plan.root, target.address)
-        )
         ours = repository.text("rev-parse", f"{target.tip}^{{tree}}")
         merge = Merge(wish.base, ours, wish.theirs, ours, {})
         if landed is None:
@@ -200,38 +215,15 @@ class AnyApplier:
         self._remotes = remotes
         self._resource_of = resource_of
 
-    @contextmanager
     def prepare(
-        self,
-        plan_id: str,
-        sandbox: Sandbox,
-        tree: str,
-        *,
-        waiting: Callable[[str], None] | None = None,
-        timeout_seconds: float = 600.0,
-        fence: Fence | None = None,
-    ) -> Iterator[Preparation]:
-        chosen = self._for(self._resource_of(plan_id))
-        with chosen.prepare(
-            plan_id, sandbox, tree, waiting=waiting, timeout_seconds=timeout_seconds, fence=fence
-        ) as preparation:
-            yield preparation
+        self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms = USUAL
+    ) -> AbstractContextManager[Preparation]:
+        return self._for(self._resource_of(plan_id)).prepare(plan_id, sandbox, tree, terms)
 
-    @contextmanager
     def prepare_undo(
-        self,
-        plan_id: str,
-        sandbox: Sandbox,
-        *,
-        waiting: Callable[[str], None] | None = None,
-        timeout_seconds: float = 600.0,
-        fence: Fence | None = None,
-    ) -> Iterator[Preparation]:
-        chosen = self._for(self._resource_of(plan_id))
-        with chosen.prepare_undo(
-            plan_id, sandbox, waiting=waiting, timeout_seconds=timeout_seconds, fence=fence
-        ) as preparation:
-            yield preparation
+        self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL
+    ) -> AbstractContextManager[Preparation]:
+        return self._for(self._resource_of(plan_id)).prepare_undo(plan_id, sandbox, terms)
 
     def is_busy(self, resource: str) -> bool:
         return self._for(resource).is_busy(resource)
@@ -255,10 +247,9 @@ class AnyApplier:
         return self._directories if remote_of(resource) is None else self._remotes
 
 
-def _target_ref(plan: Plan, address: RemoteAddress) -> str:
-    """The branch that it is applied to, or one of its own, if that is what was asked for."""
-    own = plan.request.get("apply_to") == "branch"
-    return f"refs/heads/cleveragents/{plan.id}" if own else address.ref
+def _is_in_the_way(there: str, wanted: str) -> bool:
+    """Of two branches, neither may be a directory of the other."""
+    return there == wanted or there.startswith(f"{wanted}/") or wanted.startswith(f"{there}/")
 
 
 def _subject(plan: Plan) -> str:
@@ -267,4 +258,5 @@ def _subject(plan: Plan) -> str:
 
 
 def _caused(conflict: FileConflict, target: Target) -> FileConflict:
-    return replace(conflict, cause=conflict.cause or f"another commit of {target.address.branch}")
+    branch = branch_of(target.ref) if target.expected else target.address.branch
+    return replace(conflict, cause=conflict.cause or f"another commit of {branch}")

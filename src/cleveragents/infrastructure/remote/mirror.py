@@ -68,7 +68,7 @@ class Mirrors:
         self.fetch(address)
         tip = self.value_of(address, address.ref)
         if tip is None:
-            raise SandboxRefused(address.shown, missing_branch(address, self._mirrored(address)))
+            raise SandboxRefused(address.shown, missing_branch(address, self.mirrored(address)))
         return tip
 
     def branches(self, address: RemoteAddress) -> list[str]:
@@ -82,7 +82,8 @@ class Mirrors:
         lines = told.decode("utf-8", "replace").splitlines()
         return sorted(line.partition("refs/heads/")[2] for line in lines)
 
-    def _mirrored(self, address: RemoteAddress) -> list[str]:
+    def mirrored(self, address: RemoteAddress) -> list[str]:
+        """The branches, as they were at the last fetch."""
         told = self.repository(address).git("for-each-ref", "--format=%(refname)", "refs/heads")
         return [ref.removeprefix("refs/heads/") for ref in told.decode("utf-8", "replace").splitlines()]
 

@@ -17,7 +17,7 @@ from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.file_state import Difference
-from cleveragents.domain.remote import RemoteAddress
+from cleveragents.domain.remote import RemoteAddress, branch_of
 from cleveragents.errors import ApplyConflict, ApplyRefused, RemoteHeld, RemoteMoved
 from cleveragents.infrastructure.apply.journal import (
     DONE,
@@ -54,16 +54,16 @@ class RemoteEngine:
     faults: FaultPoints
     home: str
 
-    def landed(self, plan_id: str, address: RemoteAddress, ref: str, base: str) -> Landed | None:
+    def landed(self, plan_id: str, address: RemoteAddress, base: str) -> Landed | None:
         """What an attempt pushed of which nobody knows that it was done. The mirror was fetched just now."""
-        tip = self.mirrors.value_of(address, ref)
-        attempts = self.journal.since_last_done(plan_id)
-        if tip is None or not attempts:
-            return None
-        for commit, message in self.mirrors.messages(address, base, tip):
-            for attempt in attempts:
-                if f"{APPLY_MARK}{attempt.id}" in message.splitlines():
-                    return Landed(attempt, commit)
+        attempts = {f"{APPLY_MARK}{one.id}": one for one in self.journal.since_last_done(plan_id)}
+        refs = dict.fromkeys(one.journal.commit.ref for one in attempts.values() if one.journal.commit)
+        for ref in refs:
+            tip = self.mirrors.value_of(address, ref)
+            for commit, message in self.mirrors.messages(address, base, tip) if tip else ():
+                for line in message.splitlines():
+                    if line in attempts:
+                        return Landed(attempts[line], commit)
         return None
 
     def record_landed(self, landed: Landed, fence: Fence | None) -> Applied:
@@ -86,6 +86,12 @@ class Landed:
 
     entry: Entry
     commit: str
+
+    def target(self, address: RemoteAddress) -> Target:
+        """Where it is: there is nothing to be moved any more."""
+        facts = self.entry.journal.commit
+        ref = address.ref if facts is None else facts.ref
+        return Target(address, ref, self.commit, self.commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +207,7 @@ class PushPreparation:
             return
         engine.journal.end(entry, done=False, fence=self._fence)
         engine.journal.close(entry)
-        branch = target.ref.removeprefix("refs/heads/")
+        branch = branch_of(target.ref)
         if now != target.expected:
             raise RemoteMoved(target.address.shown, branch)
         if words.startswith(_HELD):

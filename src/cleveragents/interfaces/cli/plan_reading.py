@@ -129,6 +129,7 @@ def _heading(parts: PlanParts, plan: Plan, account: Mapping[str, JsonValue], sin
         "part of": plan.parent_id and f"{plan.parent_id}: {title_of(parts.plans.get(plan.parent_id))}",
         "called": plan.parent_id and title_of(plan) != goal_of(plan) and title_of(plan),
         "works on": plan.resource,
+        "pushed to" if plan.state.ended else "pushes to": parts.remotes.branch_of(plan),
         "profile": plan.request.get("profile"),
         "spent": spent_in_words(parts, plan),
         "created": account["created"],

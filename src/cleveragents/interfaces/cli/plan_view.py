@@ -19,9 +19,15 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.applies import CommitRequest
     from cleveragents.domain.plan import Plan
 
-__all__ = ["diff_options", "plan_argument", "shown_diff", "told_next", "told_reason"]
+__all__ = ["diff_options", "plan_argument", "shown_diff", "to_branch_option", "told_next", "told_reason"]
 
 plan_argument = click.argument("plan_id", metavar="PLAN")
+
+to_branch_option = click.option(
+    "--to-branch",
+    metavar="NAME",
+    help="Of a git remote: push the result to this new branch; {plan} in it stands for the plan's id.",
+)
 
 
 def told_reason(plan: Plan) -> None:

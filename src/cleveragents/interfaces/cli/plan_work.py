@@ -33,7 +33,7 @@ from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import told_changes
 from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next, told_reason
-from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.accounts import found_plan, place_of
 from cleveragents.interfaces.desk.calls import spelt_arguments
 from cleveragents.interfaces.desk.changes import changes_of
 from cleveragents.interfaces.desk.meanings import goal_of, waited
@@ -227,7 +227,7 @@ def apply_now(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Pla
         raise
     undo = f"`agents plan undo {plan.id}` takes it back"
     if applied.changes:
-        progress(f"applied to {counted(len(applied.changes), 'file')} of {plan.resource}; {undo}")
+        progress(f"applied to {counted(len(applied.changes), 'file')} of {place_of(parts, plan)}; {undo}")
     else:
         progress("your files have it already; nothing was changed")
     if applied.commit is not None:

@@ -30,6 +30,7 @@ __all__ = [
     "fields_of",
     "found_plan",
     "part_rows",
+    "place_of",
 ]
 
 Row = dict[str, JsonValue]
@@ -61,6 +62,12 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
     }
 
 
+def place_of(parts: PlanParts, plan: Plan) -> str:
+    """Where its result goes, or went, in words."""
+    remote, branch = remote_of(plan.resource), parts.remotes.branch_of(plan)
+    return plan.resource if remote is None else f"branch {branch} of {remote.shown}"
+
+
 def _shown_resource(plan: Plan) -> str:
     """Of a remote without who logs in there, and with what."""
     remote = remote_of(plan.resource)
@@ -84,6 +91,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
     reviews = parts.reviews.of_plan(plan.id)
     rows = part_rows(parts, plan)
     return fields_of(plan) | {
+        "branch": parts.remotes.branch_of(plan),
         "sandbox": place,
         "notes": list(notes),
         "files_changed": len(changes),

@@ -5,22 +5,23 @@ Whatever stands in the way, the plan says it afterwards: in its state and its er
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.application.services.plan_lanes import SHARED_QUEUE, home_queue, queue_of
 from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.plan import Phase, PlanState
-from cleveragents.domain.remote import remote_of
+from cleveragents.domain.remote import TO_BRANCH, remote_of
 from cleveragents.errors import DuplicateKey, PlanError
 from cleveragents.interfaces.desk.accounts import found_plan
-from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
+from cleveragents.interfaces.desk.commit_ground import ensure_can_be_asked
 from cleveragents.interfaces.desk.deciding import ensure_decidable
 from cleveragents.interfaces.desk.reach import ensure_reachable
 from cleveragents.interfaces.desk.remains import ensure_undoable
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
+    from cleveragents.domain.json_value import JsonValue
     from cleveragents.domain.plan import Plan
 
 __all__ = ["apply_later", "undo_later"]
@@ -31,9 +32,12 @@ _PAGE = 1000
 _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
-def apply_later(container: Container, plan_id: str, *, message: str | None, by: str) -> Job:
-    """The job that applies the plan. `PlanError` when there is nothing to apply, or it is under way;
-    `ConfigurationError` for a commit that cannot be made; `NeedsHuman`, `QueueFull`."""
+def apply_later(
+    container: Container, plan_id: str, *, message: str | None, by: str, to_branch: str | None = None
+) -> Job:
+    """The job that applies the plan; to a new branch of its remote, if that is said. `PlanError` when there
+    is nothing to apply, or it is under way; `ConfigurationError` for a commit that cannot be made;
+    `RequestRefused` and `InvalidName` for the branch; `NeedsHuman`, `QueueFull`."""
     parts = container.plan_parts
     parts.apply.settle()
     plan = found_plan(parts, plan_id)
@@ -42,7 +46,7 @@ def apply_later(container: Container, plan_id: str, *, message: str | None, by: 
     ensure_decidable(plan)
     if not parts.result.states(plan, parts.sandboxes.open(plan.id)):
         raise PlanError(plan.id, "nothing was changed, or all of it is left out: there is nothing to apply")
-    return _submitted(container, plan, "apply", message, by)
+    return _submitted(container, plan, "apply", _Deed(message, by, to_branch))
 
 
 def undo_later(container: Container, plan_id: str, *, message: str | None, by: str) -> Job:
@@ -57,20 +61,35 @@ def undo_later(container: Container, plan_id: str, *, message: str | None, by: s
         raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
     ensure_undoable(container, plan)
     ensure_reachable(parts, plan)
-    return _submitted(container, plan, "undo", message, by)
+    return _submitted(container, plan, "undo", _Deed(message, by))
 
 
-def _submitted(container: Container, plan: Plan, what: str, message: str | None, by: str) -> Job:
+@dataclass(frozen=True, slots=True)
+class _Deed:
+    """How it is to be done, and who says so."""
+
+    message: str | None
+    by: str
+    to_branch: str | None = None
+
+
+def _submitted(container: Container, plan: Plan, what: str, deed: _Deed) -> Job:
     """One job for each version of the plan, and for each time that it came to nothing."""
-    if message is not None and remote_of(plan.resource) is None:
-        ensure_can_commit(Path(plan.resource))
+    ensure_can_be_asked(plan, deed.message, deed.to_branch)
     lanes = container.plan_parts.lifecycle.queueing.lanes.of_project(plan.request)
     # What makes two requests for the same thing two: of both, one is told that it was slower.
     asked = container.identifiers.new()
+    payload: dict[str, JsonValue] = {
+        "plan_id": plan.id,
+        "commit": deed.message,
+        "by": deed.by,
+        "asked": asked,
+        **({} if deed.to_branch is None else {TO_BRANCH: deed.to_branch}),
+    }
     for attempt in range(_MOST_TRIES):
         new = NewJob(
             f"{what}:{plan.id}",
-            {"plan_id": plan.id, "commit": message, "by": by, "asked": asked},
+            payload,
             # Somebody waits for it, and it takes less long than a plan.
             priority=1,
             max_attempts=_ATTEMPTS,

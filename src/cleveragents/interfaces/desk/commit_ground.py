@@ -8,11 +8,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cleveragents.errors import ConfigurationError
+from cleveragents.domain.plan import Plan
+from cleveragents.domain.remote import new_branch, remote_of
+from cleveragents.errors import ConfigurationError, RequestRefused
 
-__all__ = ["ensure_can_commit"]
+__all__ = ["ensure_can_be_asked", "ensure_can_commit", "ensure_new_branch"]
 
 _ASKED = "--commit"
+_NO_PLAN = "0" * 26
+
+
+def ensure_can_be_asked(plan: Plan, message: str | None, to_branch: str | None) -> None:
+    """Of an apply or undo of the plan; errors as `ensure_can_commit` and `ensure_new_branch`."""
+    remote = remote_of(plan.resource) is not None
+    if to_branch is not None:
+        ensure_new_branch(to_branch, remote=remote)
+    if message is not None and not remote:
+        ensure_can_commit(Path(plan.resource))
+
+
+def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
+    """`RequestRefused` where results are not pushed; `InvalidName`."""
+    if not remote:
+        raise RequestRefused("only results of plans on git remotes are pushed to branches; leave it out")
+    new_branch(to_branch, _NO_PLAN)
 
 
 def ensure_can_commit(root: Path) -> None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from cleveragents.application.services.plan_family import below, is_merged, title_of, who_needs_somebody
 from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.remote import remote_of
 from cleveragents.domain.sub_plan import CONFLICT, waits_for_sub_plans
+from cleveragents.interfaces.desk.accounts import place_of
 from cleveragents.interfaces.desk.meanings import DONE, is_stopped, is_undecided, waited, works_below
 from cleveragents.interfaces.desk.missing_worker import missing_worker, waits_for_worker
 from cleveragents.interfaces.desk.remains import is_kept
@@ -32,8 +34,10 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
 
     `commit` was asked for and is still to come.
     """
-    wanted = "" if commit is None else f" --commit {shlex.quote(commit.message)}"
-    diff, apply = ("diff", "shows what it changed"), (f"apply{wanted}", "brings it into your files")
+    wanted = _spelt_commit(commit)
+    pushed = remote_of(plan.resource) is not None
+    brings = f"pushes it to {place_of(parts, plan)}" if pushed else "brings it into your files"
+    diff, apply = ("diff", "shows what it changed"), (f"apply{wanted}", brings)
     log, reject = ("log", "says what it did"), ("reject", "says that it is not wanted")
     resume, cancel = ("resume", "goes on with it"), ("cancel", "stops it")
     steps: list[tuple[str, str]] = []
@@ -53,13 +57,19 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
         steps = [more, (resume[0], "tries again, from the step that failed"), reject]
         return [*_logs_of_failed(parts, plan), *_spelt_steps(steps, plan)]
     elif plan.state is PlanState.APPLIED:
-        steps = [diff, ("undo", "takes it out of your files again")] if is_kept(parts, plan) else []
+        takes = "pushes one more commit that takes it back" if pushed else "takes it out of your files again"
+        steps = [diff, ("undo", takes)] if is_kept(parts, plan) else []
     elif parts.lifecycle.is_to_be_cancelled(plan):
         steps = [(cancel[0], "settles that it is cancelled")]
     elif plan.state.running:
         goes_on = parts.lifecycle.is_worked_on(plan) or waits_for_worker(parts, plan)
         steps = [cancel] if goes_on else [resume, cancel]
     return [*missing_worker(parts, plan), *_spelt_steps(steps, plan)]
+
+
+def _spelt_commit(commit: CommitRequest | None) -> str:
+    asked = () if commit is None else (("--commit", commit.message), ("--to-branch", commit.branch))
+    return "".join(f" {option} {shlex.quote(value)}" for option, value in asked if value)
 
 
 def _steps_of_tree(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:

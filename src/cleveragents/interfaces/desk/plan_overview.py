@@ -26,6 +26,7 @@ Row = dict[str, "JsonValue"]
 _GOES_ON = frozenset({"answer", "approve", "budget", "correct", "deny", "resume"})
 
 _EMPTY: Row = {
+    "branch": None,
     "sandbox": None,
     "notes": (),
     "files_changed": 0,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.domain.project import ResourceKind
-from cleveragents.domain.remote import resource_of
+from cleveragents.domain.remote import TO_BRANCH, resource_of
+from cleveragents.interfaces.desk.commit_ground import ensure_new_branch
 from cleveragents.interfaces.desk.project_account import directory_of
 from cleveragents.interfaces.desk.requests import Wanted, requested_plan
 
@@ -25,11 +26,13 @@ __all__ = ["Asked", "requested_for_all", "shared_plan"]
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is wanted, on the resource of that name. `apply`: `auto` applies it without asking, `review`
-    never; None leaves it to the profile."""
+    never; None leaves it to the profile. `to_branch`: the new branch of a remote that its result is pushed
+    to."""
 
     resource: str
     wanted: Wanted
     apply: str | None = None
+    to_branch: str | None = None
 
 
 def shared_plan(container: Container, asked: Asked, *, by: str) -> Plan:
@@ -43,6 +46,8 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
     # By its name: nobody names a path of their own.
     resource = container.projects.resource(asked.resource)
     parts = container.plan_parts
+    if asked.to_branch is not None:
+        ensure_new_branch(asked.to_branch, remote=resource.kind is ResourceKind.REMOTE)
     if resource.kind is ResourceKind.REMOTE:
         # What the repository brings along is read by who has a mirror of it; here is none.
         nowhere = Path(container.state_directory, "nowhere")
@@ -59,6 +64,7 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
         "resource_name": resource.name,
         "by": by,
         **({} if asked.apply is None else {"apply": asked.apply}),
+        **({} if asked.to_branch is None else {TO_BRANCH: asked.to_branch}),
     }
     request = freeze({**known, **more})
     assert isinstance(request, Mapping)

@@ -236,3 +236,6 @@ class PlanAccount(_Plan):
     corrections: list[CorrectionRow]
     calls: list[CallInShort]
     out_of_reach: str | None = Field(description="what it works on, if that is not there any more")
+    branch: str | None = Field(
+        description="of a remote: where its result is pushed to, or was", examples=["main"]
+    )

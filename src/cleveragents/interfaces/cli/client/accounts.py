@@ -103,6 +103,12 @@ def failed_checks(account: Account) -> list[str]:
     return [str(one["name"]) for one in account["checks"] if one["required"] and one["verdict"] != "passed"]
 
 
+def place_of(account: Account) -> str:
+    """Where its result goes, or went, in words."""
+    resource, branch = str(account["resource"]), account["branch"]
+    return resource if branch is None else f"branch {branch} of {resource.rpartition('#')[0]}"
+
+
 def next_steps(account: Account, prefix: str, message: str | None = None) -> list[tuple[str, str]]:
     """Commands that go on from here, as they are written with this server."""
     import shlex

@@ -21,7 +21,7 @@ from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.plan_models import PlanAccount, PlanId, Strict
 from cleveragents.interfaces.server.routes.jobs import JobAccount
 from cleveragents.interfaces.server.routes.plan_reading import BudgetAccount
-from cleveragents.interfaces.server.routes.plans import NewLimits
+from cleveragents.interfaces.server.routes.plans import NewLimits, ToBranch
 from cleveragents.interfaces.server.service import Here, Service
 from cleveragents.interfaces.server.turns import Turns
 
@@ -73,10 +73,16 @@ class Replying(Strict):
     )
 
 
-class Applying(Strict):
+class Committing(Strict):
     """Whether it is committed, too."""
 
     commit: _Message = None
+
+
+class Applying(Committing):
+    """Whether it is committed, too, and where it is pushed to."""
+
+    to_branch: ToBranch = None
 
 
 @router.post("/plans/{plan_id}/cancel", operation_id="cancelPlan")
@@ -130,20 +136,22 @@ def apply_plan(plan_id: PlanId, here: Here, who: Operator, body: Applying | None
     the way shows in the plan's `state` and `error` afterwards.
     """
     with TURNS.of(_id(here, plan_id)):
-        message = (body or Applying()).commit
-        job = apply_later(here.container, plan_id, message=message, by=who.name)
+        asked = body or Applying()
+        job = apply_later(
+            here.container, plan_id, message=asked.commit, by=who.name, to_branch=asked.to_branch
+        )
     return account_as(JobAccount, job_account(job))
 
 
 @router.post("/plans/{plan_id}/undo", status_code=202, operation_id="undoPlan")
-def undo_plan(plan_id: PlanId, here: Here, who: Operator, body: Applying | None = None) -> JobAccount:
+def undo_plan(plan_id: PlanId, here: Here, who: Operator, body: Committing | None = None) -> JobAccount:
     """Takes an applied plan out of the repository again; what was changed since stays.
 
     A worker does it; the answer is its job. A plan that could not be undone stays applied, and the job says
     why.
     """
     with TURNS.of(_id(here, plan_id)):
-        message = (body or Applying()).commit
+        message = (body or Committing()).commit
         job = undo_later(here.container, plan_id, message=message, by=who.name)
     return account_as(JobAccount, job_account(job))
 

@@ -30,12 +30,22 @@ from cleveragents.interfaces.server.plan_models import (
 )
 from cleveragents.interfaces.server.service import Here
 
-__all__ = ["NewLimits", "router"]
+__all__ = ["NewLimits", "ToBranch", "router"]
 
 router = APIRouter(tags=["plans"])
 
 _NAME = r"^[a-z0-9][a-z0-9._-]*$"
 _TITLED = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
+ToBranch = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=200,
+        description="of a remote: a new branch that the result is pushed to, so that the resource's own "
+        "stays as it is; `{plan}` in it stands for the plan's id",
+        examples=["agents/{plan}"],
+    ),
+]
 _Text = Annotated[str, Field(min_length=1, max_length=2000, pattern=r"\S")]
 
 States = Annotated[
@@ -105,6 +115,7 @@ class NewPlan(Strict):
         "null: as its profile says",
         examples=["review"],
     )
+    to_branch: ToBranch = None
 
     def asked(self) -> Asked:
         """As the desk takes it. `RequestRefused`."""
@@ -130,7 +141,7 @@ class NewPlan(Strict):
             arguments=None if self.action is None else (self.arguments or {}),
             parallel=self.max_parallel,
         )
-        return Asked(self.resource, wanted, self.apply)
+        return Asked(self.resource, wanted, self.apply, self.to_branch)
 
 
 @router.get("/plans", operation_id="listPlans")

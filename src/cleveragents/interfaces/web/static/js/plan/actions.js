@@ -79,14 +79,16 @@ function Frame({ title, name, yes, kind = "primary", asking, shut, onYes, disabl
 
 function Apply({ plan, asking, shut, send, trouble }) {
   const [message, setMessage] = useState("");
+  const [branch, setBranch] = useState("");
   const left = (plan.left_out || []).length;
   const failed = (plan.checks || []).filter((check) => check.required && check.verdict !== "passed");
-  const body = message.trim() ? { commit: message.trim() } : {};
+  const said = { commit: message.trim(), to_branch: branch.trim() };
+  const body = Object.fromEntries(Object.entries(said).filter(([, value]) => value));
   const apply = () => send(body, "Applying it: the page shows when it is done");
   const remote = remoteOf(plan);
   const where = remote
-    ? html`branch <code>${remote.branch}</code> of <code class="p-path">${remote.url}</code> holds now, and pushed there as
-        one commit`
+    ? html`branch <code>${remote.branch}</code> of <code class="p-path">${remote.url}</code> holds now, and pushed as one commit
+        to ${branch.trim() || remote.target !== remote.branch ? html`the new branch <code>${branch.trim() || remote.target}</code>` : "it"}`
     : html`<code class="p-path"> ${plan.resource_name || plan.resource}</code> holds now`;
   const hint = remote
     ? "Without one, the message is made from the plan's goal."
@@ -104,6 +106,8 @@ function Apply({ plan, asking, shut, send, trouble }) {
     html`<p class="p-warn">${failed.map((one) => one.name).join(", ")} did not pass; it is run again first.</p>`}
     <${TextField} label="Commit message" optional autofocus hint=${hint}
       value=${message} onInput=${setMessage} maxlength="500" />
+    ${remote && html`<${TextField} label="New branch" optional class="mono" placeholder=${remote.target}
+      hint=${`Pushes it there, and leaves ${remote.branch} as it is.`} value=${branch} onInput=${setBranch} maxlength="200" />`}
   <//>`;
 }
 

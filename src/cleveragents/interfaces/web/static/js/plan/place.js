@@ -3,18 +3,20 @@
 import { html } from "../ui.js";
 import { When } from "../components.js";
 
-/** {url, branch} of a plan on a git remote; null for one on a directory. The API says `ADDRESS#BRANCH`. */
+/** {url, branch, target} of a plan on a git remote; null for one on a directory. The API says `ADDRESS#BRANCH`, which is
+ * the `branch` that it begins with; the `target`, which its result is pushed to, may be another. */
 export function remoteOf(plan) {
   const where = (plan.resource ?? "").replace(/^git\+/, "");
   const at = where.lastIndexOf("#");
   if (where.startsWith("/") || at < 0) return null;
-  return { url: where.slice(0, at).replace(/^(\w+:\/\/)[^/@]*@/, "$1"), branch: where.slice(at + 1) };
+  const branch = where.slice(at + 1);
+  return { url: where.slice(0, at).replace(/^(\w+:\/\/)[^/@]*@/, "$1"), branch, target: plan.branch || branch };
 }
 
 /** What is not touched before it is applied, in words. */
 export function placeInWords(plan) {
   const remote = remoteOf(plan);
-  return remote ? `branch ${remote.branch} of ${plan.resource_name || remote.url}` : "your files";
+  return remote ? `branch ${remote.target} of ${plan.resource_name || remote.url}` : "your files";
 }
 
 /** The last apply or undo that was done: {kind, commit, by, time}, or null. */
@@ -40,7 +42,7 @@ export function Landed({ plan, events }) {
   const undone = plan.state === "undone";
   const commit = landed.commit && html`commit <code title=${landed.commit}>${landed.commit.slice(0, 10)}</code>`;
   const where = remote
-    ? html`${undone ? "Taken back" : "Pushed"} as ${commit || "a commit"} to branch <code>${remote.branch}</code> of${" "}
+    ? html`${undone ? "Taken back" : "Pushed"} as ${commit || "a commit"} to branch <code>${remote.target}</code> of${" "}
         <code class="p-path">${remote.url}</code>`
     : html`${undone ? "Taken out of" : "Written to"} <code class="p-path">${plan.resource}</code>${commit ? html`, as ${commit}` : ", and not committed"}`;
   return html`<p class="p-landed">

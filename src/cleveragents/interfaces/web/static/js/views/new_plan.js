@@ -94,7 +94,7 @@ function PlanForm({ resources, actions, models, profiles, before }) {
       <${Select}
         label="Repository"
         value=${draft.resource}
-        onInput=${(resource) => set({ resource })}
+        onInput=${(resource) => set({ resource, branch: "" })}
         error=${wrong.resource}
         options=${[
           { value: "", label: "Choose…", disabled: true },
@@ -127,7 +127,10 @@ function PlanForm({ resources, actions, models, profiles, before }) {
         <span class="small faint">You can stop it at any time.</span>
       </div>
     </div>
-    <${Bounds} draft=${draft} set=${set} wrong=${wrong} models=${models} profiles=${profiles} />
+    <${Bounds}
+      ...${{ draft, set, wrong, models, profiles }}
+      remote=${resources.find((one) => one.name === draft.resource && one.kind === "remote")}
+    />
   </form>`;
 }
 
@@ -166,7 +169,7 @@ function What({ draft, set, wrong, actions }) {
   `;
 }
 
-function Bounds({ draft, set, wrong, models, profiles }) {
+function Bounds({ draft, set, wrong, models, profiles, remote }) {
   const actors = useLoad(
     async (signal) => (draft.resource ? all("/actors", { resource: draft.resource }, { signal }) : []),
     [draft.resource],
@@ -221,6 +224,17 @@ function Bounds({ draft, set, wrong, models, profiles }) {
       onInput=${(apply) => set({ apply })}
       options=${APPLYING}
     />
+    ${remote &&
+    html`<${TextField}
+      label="New branch"
+      optional
+      class="mono"
+      placeholder="agents/{plan}"
+      hint=${`The result is pushed there, and ${remote.branch} stays as it is; empty: to ${remote.branch}.`}
+      value=${draft.branch}
+      onInput=${(branch) => set({ branch })}
+      error=${wrong.to_branch}
+    />`}
     <h2>Budget</h2>
     <p class="hint">It asks before it spends more.</p>
     <div class="form-row">

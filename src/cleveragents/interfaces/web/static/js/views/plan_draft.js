@@ -17,6 +17,7 @@ export const EMPTY = {
   steps: "",
   seconds: "",
   apply: "",
+  branch: "",
   parallel: "",
 };
 
@@ -34,6 +35,7 @@ export function bodyOf(draft) {
     invariants: lines(draft.invariants),
     limits,
     apply: draft.apply,
+    to_branch: draft.branch.trim(),
     max_parallel: draft.parallel === "" ? null : Number(draft.parallel),
   };
   if (draft.action) Object.assign(body, { action: draft.action, arguments: argumentsOf(draft.arguments) });
@@ -76,6 +78,7 @@ export function draftOf(plan) {
     steps: text(limits.steps),
     seconds: text(limits.seconds),
     apply: text(request.apply),
+    branch: text(request.to_branch),
     parallel: text(request.max_parallel),
   };
 }

@@ -16,6 +16,7 @@ export function refusalsOf(problem) {
   if (!detail || Object.keys(found).length) return found;
   if (FIELDS[problem.code]) return { [FIELDS[problem.code]]: detail };
   if (detail.startsWith("models.default: names no model")) return { model: NO_MODEL };
+  if (/cannot be a branch/.test(detail)) return { to_branch: detail };
   if (/^model /.test(detail)) return { model: detail };
   if (/^profile '/.test(detail)) return { profile: detail };
   const [, name, said] = (problem.code === "invalid-arguments" && ARGUMENT.exec(detail)) || [];
