@@ -18,6 +18,7 @@ from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
     ListTasksRequest,
+    ListTasksResponse,
     Role,
     SendMessageConfiguration,
     SendMessageRequest,
@@ -27,7 +28,9 @@ from a2a.types import (
 )
 from a2a.utils.errors import A2AError
 
+from cleveragents.domain.user import TokenKind
 from cleveragents.infrastructure.logging import configure_logging
+from tests.served import served
 from tests.server_bench import BASE
 from tests.server_plan_bench import PlanServer, plan_server
 
@@ -67,20 +70,27 @@ def _write_script(path: Path) -> None:
     path.write_text(json.dumps({"version": 1, "facts": {}, "rules": list(PAINTS)}))
 
 
-def asked(server: PlanServer, work: Callable[[Client], Awaitable[T]], user: str = "operator") -> T:
-    """What the work returns, with a client that has that user's token."""
+def asked(
+    server: PlanServer,
+    work: Callable[[Client], Awaitable[T]],
+    user: str = "operator",
+    *,
+    secret: str = "",
+    address: str = "",
+) -> T:
+    """What the work returns, with a client that has that user's token, or that secret."""
 
     async def main() -> T:
-        token = server.bench.tokens.get(user, "nobody's")
+        token = secret or server.bench.tokens.get(user, "nobody's")
         http = httpx.AsyncClient(
-            transport=httpx.ASGITransport(server.bench.app),
-            base_url=BASE,
+            transport=None if address else httpx.ASGITransport(server.bench.app),
+            base_url=address or BASE,
             headers={"Authorization": f"Bearer {token}"},
             timeout=60,
         )
         async with http:
             config = ClientConfig(httpx_client=http, streaming=True)
-            client = await create_client(BASE, config)
+            client = await create_client(address or BASE, config)
             return await work(client)
 
     return anyio.run(main)
@@ -158,15 +168,37 @@ def test_what_is_wrong_is_said_in_the_protocols_words(server: PlanServer) -> Non
 
 
 def test_a_viewer_looks_and_hands_nothing_over(server: PlanServer) -> None:
-    async def work(client: Client) -> tuple[int, str]:
-        listed = await client.list_tasks(ListTasksRequest(page_size=5))
+    async def work(client: Client) -> str:
         with pytest.raises(A2AError) as refused:
             await streamed(client, goal("paint it", resource="shop"))
-        return len(listed.tasks), str(refused.value)
+        return str(refused.value)
 
-    count, refusal = asked(server, work, "viewer")
-    assert count >= 1
-    assert "this needs the role operator" in refusal
+    assert "this needs the role operator" in asked(server, work, "viewer")
+
+
+def test_tasks_are_listed_in_pages_with_how_many_there_are_in_all(server: PlanServer) -> None:
+    waiting = server.asking("colour")
+    state = TaskState.TASK_STATE_INPUT_REQUIRED
+
+    async def work(client: Client) -> tuple[list[list[str]], list[int], ListTasksResponse, ListTasksResponse]:
+        pages, totals, token = [], [], ""
+        while not pages or token:
+            page = await client.list_tasks(ListTasksRequest(page_size=2, page_token=token))
+            pages.append([task.id for task in page.tasks])
+            totals.append(page.total_size)
+            token = page.next_page_token
+        asking = await client.list_tasks(ListTasksRequest(page_size=1, status=state))
+        one = await client.list_tasks(ListTasksRequest(context_id=waiting["id"]))
+        return pages, totals, asking, one
+
+    pages, totals, asking, one = asked(server, work, "viewer")
+    every = [task for page in pages for task in page]
+    assert len(set(every)) == len(every) > 2
+    assert set(totals) == {len(every)}
+    assert [task.id for task in asking.tasks] == [waiting["id"]]
+    assert (asking.total_size, asking.next_page_token) == (1, "")
+    assert ([task.id for task in one.tasks], one.total_size) == ([waiting["id"]], 1)
+    server.post(f"/plans/{waiting['id']}/cancel")
 
 
 def test_one_that_is_over_cannot_be_followed_and_one_that_asks_ends_the_stream(
@@ -184,6 +216,27 @@ def test_one_that_is_over_cannot_be_followed_and_one_that_asks_ends_the_stream(
     found, refusal = asked(server, work)
     assert [event.task.id for event in found] == [waiting["id"]]
     assert "the task is over" in refusal
+
+
+def test_a_token_that_is_taken_away_ends_what_was_begun_with_it(server: PlanServer) -> None:
+    users, clock = server.bench.container.users, server.bench.container.clock
+    running = server.command("sleep 100")
+    token, secret = users.issue("viewer", TokenKind.PROGRAM, "short-lived", now=clock.now())
+
+    async def work(client: Client) -> str:
+        following = client.subscribe(SubscribeToTaskRequest(id=running["id"]))
+        await anext(following)
+        users.revoke(token.id, now=clock.now())
+        with pytest.raises(A2AError) as refused:
+            [event async for event in following]
+        return str(refused.value)
+
+    try:
+        with served(server.bench) as address:  # without a network there is no half of an answer
+            assert "not authenticated" in asked(server, work, secret=secret, address=address)
+    finally:
+        server.post(f"/plans/{running['id']}/cancel")
+        server.rested(running)
 
 
 def test_without_a_stream_the_answer_comes_at_once_if_that_is_wanted(server: PlanServer) -> None:

@@ -24,6 +24,7 @@ from a2a.utils.errors import (
     ExtendedAgentCardNotConfiguredError,
     InternalError,
     InvalidParamsError,
+    InvalidRequestError,
     PushNotificationNotSupportedError,
     TaskNotCancelableError,
     TaskNotFoundError,
@@ -46,7 +47,7 @@ from cleveragents.errors import (
 from cleveragents.interfaces.desk import deciding
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.listing import latest
-from cleveragents.interfaces.peers.a2a_tasks import is_over, is_resting, task_of
+from cleveragents.interfaces.peers.a2a_tasks import count_of, is_over, is_resting, state_of, task_of
 from cleveragents.interfaces.peers.handover import Goal, Handover
 
 if TYPE_CHECKING:
@@ -62,14 +63,18 @@ if TYPE_CHECKING:
 
     from cleveragents.application.container import Container
 
-__all__ = ["USER", "PlanTasks"]
+__all__ = ["HOLDS", "USER", "PlanTasks"]
 
 T = TypeVar("T")
 
 USER = "cleveragents_user"
 """Under which the state of a call names who makes it."""
 
+HOLDS = "cleveragents_holds"
+"""Under which it has a function that says whether the token still holds with which it was made."""
+
 _FAILED = "something went wrong that should not have; the server's log has the details"
+_NOT_KNOWN = "not authenticated: the token has expired or was revoked; ask again with another"
 _LOOK_SECONDS = 0.3
 _LONGEST_WAIT = 25.0
 _PAGE = 50
@@ -92,7 +97,7 @@ class PlanTasks(RequestHandler):
         with anyio.move_on_after(_LONGEST_WAIT):
             while not is_resting(task):
                 await anyio.sleep(_LOOK_SECONDS)
-                task = await self._task(plan.id)
+                task = await self._task_for(plan.id, context)
         return task
 
     async def on_message_send_stream(
@@ -100,7 +105,7 @@ class PlanTasks(RequestHandler):
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
         """The task, and every change of it until it rests."""
         plan = await _asked(lambda: self._said(params, context))
-        async for event in self._followed(plan.id):
+        async for event in self._followed(plan.id, context):
             yield event
 
     async def on_subscribe_to_task(
@@ -110,7 +115,7 @@ class PlanTasks(RequestHandler):
         _ensure(context, Role.VIEWER)
         if is_over(await self._task(params.id)):
             raise UnsupportedOperationError(message="the task is over: GetTask tells what came of it")
-        async for event in self._followed(params.id):
+        async for event in self._followed(params.id, context):
             yield event
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
@@ -128,15 +133,18 @@ class PlanTasks(RequestHandler):
             parts = self.container.plan_parts
 
             def wanted(plan: Plan) -> bool:
-                return plan.parent_id is None and params.context_id in ("", plan.root)
+                return (
+                    plan.parent_id is None
+                    and params.context_id in ("", plan.root)
+                    and params.status in (0, state_of(plan))
+                )
 
             found, more = latest(parts, wanted, states=(), limit=size, after=params.page_token or None)
-            tasks = [task_of(parts, plan) for plan in found]
-            if params.status:
-                tasks = [task for task in tasks if task.status.state == params.status]
-            token = found[-1].id if more else ""
             return ListTasksResponse(
-                tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks)
+                tasks=[task_of(parts, plan) for plan in found],
+                next_page_token=found[-1].id if more else "",
+                page_size=size,
+                total_size=count_of(self.container, params.context_id, params.status),
             )
 
         return await _asked(look)
@@ -207,14 +215,21 @@ class PlanTasks(RequestHandler):
         except (SandboxMissing, PlanError):
             return None  # it was applied and cleaned up, or never came so far
 
+    async def _task_for(self, plan_id: str, context: ServerCallContext) -> Task:
+        """For one who has waited for it, and may have lost the token meanwhile."""
+        holds: Callable[[], bool] = context.state[HOLDS]
+        if not await _asked(holds):  # guard: who is let in no more is told nothing more
+            raise InvalidRequestError(message=_NOT_KNOWN)
+        return await self._task(plan_id)
+
     async def _followed(
-        self, plan_id: str
+        self, plan_id: str, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
         task = await self._task(plan_id)
         yield task
         while not is_resting(task):
             await anyio.sleep(_LOOK_SECONDS)
-            before, task = task, await self._task(plan_id)
+            before, task = task, await self._task_for(plan_id, context)
             if task.status == before.status:
                 continue
             for artifact in task.artifacts:

@@ -14,9 +14,10 @@ from cleveragents.interfaces.desk.meanings import meaning_of
 from cleveragents.interfaces.desk.standing import needs_of
 
 if TYPE_CHECKING:
+    from cleveragents.application.container import Container
     from cleveragents.application.plan_parts import PlanParts
 
-__all__ = ["is_over", "is_resting", "task_of"]
+__all__ = ["count_of", "is_over", "is_resting", "state_of", "task_of"]
 
 _ENDED = {
     PlanState.ERRORED: TaskState.TASK_STATE_FAILED,
@@ -31,7 +32,7 @@ _OVER = frozenset(_ENDED.values())
 
 def task_of(parts: PlanParts, plan: Plan, diff: str | None = None) -> Task:
     """The plan as a task; `diff` is its artifact, where there is one."""
-    state = _state_of(plan)
+    state = state_of(plan)
     said = meaning_of(parts, plan)
     needs = needs_of(parts, plan)
     if needs is not None:
@@ -63,12 +64,36 @@ def is_resting(task: Task) -> bool:
     return is_over(task) or task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
 
 
-def _state_of(plan: Plan) -> TaskState:
-    if plan.state in _ENDED:
-        return _ENDED[plan.state]
-    if plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+def state_of(plan: Plan) -> TaskState:
+    """What the protocol calls the plan's standing."""
+    return _called(plan.phase, plan.state)
+
+
+def count_of(container: Container, context_id: str, state: TaskState | int) -> int:
+    """How many tasks there are, on all pages: of that context, and in that state, if they are named."""
+    from sqlalchemy import func, select
+
+    from cleveragents.infrastructure.persistence.change_rows import is_storable
+    from cleveragents.infrastructure.persistence.tables import plans
+
+    by_standing = select(plans.c.phase, plans.c.state, func.count()).where(plans.c.parent_id.is_(None))
+    if context_id:
+        if not is_storable(context_id):
+            return 0
+        by_standing = by_standing.where(plans.c.id == context_id)
+    with container.database.read() as connection:
+        rows = connection.execute(by_standing.group_by(plans.c.phase, plans.c.state)).all()
+    return sum(
+        number for phase, standing, number in rows if state in (0, _called(Phase(phase), PlanState(standing)))
+    )
+
+
+def _called(phase: Phase, state: PlanState) -> TaskState:
+    if state in _ENDED:
+        return _ENDED[state]
+    if (phase, state) == (Phase.EXECUTE, PlanState.COMPLETE):
         return TaskState.TASK_STATE_COMPLETED  # whether it is applied is for a person, or the profile
-    if plan.state is PlanState.WAITING:
+    if state is PlanState.WAITING:
         return TaskState.TASK_STATE_INPUT_REQUIRED
-    queued = plan.state is PlanState.QUEUED and plan.phase in (Phase.ACTION, Phase.STRATEGIZE)
+    queued = state is PlanState.QUEUED and phase in (Phase.ACTION, Phase.STRATEGIZE)
     return TaskState.TASK_STATE_SUBMITTED if queued else TaskState.TASK_STATE_WORKING

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.plan_output import OutputPiece
     from cleveragents.infrastructure.events.chain import LogRow
 
-__all__ = ["HEARTBEAT", "FrameRing", "OutputRing", "event_frame", "joined", "opening_frame", "output_frame"]
+__all__ = [
+    "HEARTBEAT",
+    "FrameRing",
+    "OutputRing",
+    "event_frame",
+    "joined",
+    "opening_frame",
+    "output_frame",
+    "problem_frame",
+]
 
 HEARTBEAT = b": still here\n\n"
 """A comment. Proxies end connections on which nothing is said for long."""
@@ -49,6 +58,11 @@ def opening_frame(position: int, *, reset: bool) -> bytes:
     if reset:
         opening += b"event: reset\ndata: %s\n" % _json({"position": position})
     return opening + b"\n"
+
+
+def problem_frame(body: bytes) -> bytes:
+    """Why the stream ends, as a refusal says it (JSON, on one line). It has no id: it is no event."""
+    return b"event: problem\ndata: %s\n\n" % body
 
 
 class FrameRing:

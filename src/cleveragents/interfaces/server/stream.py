@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cleveragents.errors import CleverAgentsError
-from cleveragents.interfaces.server.frames import opening_frame
+from cleveragents.errors import CleverAgentsError, NotAuthenticated
+from cleveragents.interfaces.server.frames import opening_frame, problem_frame
 from cleveragents.interfaces.server.hub import EventHub, StreamClient
+from cleveragents.interfaces.server.problems import problem_of
 
 __all__ = ["EventStream"]
 
 _CHECK_SECONDS = 30.0
+_REMEDY = "yours has expired or was revoked; log in again, or use another"
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -26,7 +28,8 @@ _HEADERS = [
 class EventStream(Response):
     """Answers with events after a position, those to come included, and the output of some plans.
 
-    `still_allowed` is asked now and then: a token that is taken from somebody ends their streams, too.
+    `still_allowed` is asked now and then: a token that has expired, or was taken from somebody, ends their
+    streams, too, and the last frame says so.
     """
 
     media_type = "text/event-stream"
@@ -70,6 +73,7 @@ class EventStream(Response):
                 if self.hub.now() - checked_at >= self.check_seconds:
                     checked_at = self.hub.now()
                     if not await self.still_allowed():
+                        await _say(send, problem_frame(bytes(problem_of(NotAuthenticated(_REMEDY)).body)))
                         return
         except CleverAgentsError:
             # The database does not answer now. The client comes back in a second, to where it is.

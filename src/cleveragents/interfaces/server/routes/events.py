@@ -10,11 +10,10 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
-from cleveragents.domain.user import TokenKind
 from cleveragents.errors import AuditLogBroken
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
 from cleveragents.interfaces.desk.event_account import event_rows, fields_of_row
-from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.access import Viewer, is_still_known
 from cleveragents.interfaces.server.hub import EventHub
 from cleveragents.interfaces.server.listing import Limit
 from cleveragents.interfaces.server.log_follower import LogSource
@@ -141,7 +140,8 @@ async def stream_events(
     `id` is the position, `event` the type, `data` the event as JSON. A client that drops and says the last
     position it has seen misses nothing and sees nothing twice, also when the server was started anew. What
     plans print comes as `event: output` without an id; its numbers tell what was seen already. `event: reset`
-    comes first where the position is none in this log: the client should read again what it shows.
+    comes first where the position is none in this log: the client should read again what it shows. `event:
+    problem` comes last where the token no longer holds: `data` is what another request would be refused with.
     """
     hub = hub_of(request, here)
     outputs = {
@@ -166,11 +166,4 @@ def hub_of(request: Request, service: Service) -> EventHub:
 
 
 async def _still_allowed(request: Request, service: Service) -> bool:
-    secret: str | None = request.state.secret
-    token = request.state.token
-    container = service.container
-    kind = TokenKind.BROWSER if token is None else token.kind
-    found = await run_in_threadpool(
-        lambda: secret and container.users.known_by(secret, kind, now=container.clock.now())
-    )
-    return bool(found)
+    return await run_in_threadpool(is_still_known, request, service.container)

@@ -173,6 +173,7 @@ function connect() {
       setStatus("live");
     },
     onFrame: (frame) => {
+      if (frame.event === "problem") return; // the stream ends, and the next attempt is refused
       const kind = frame.event === "output" || frame.event === "reset" ? frame.event : "event";
       const message = { kind, data: JSON.parse(frame.data) };
       if (kind === "output") passed.set(message.data.plan_id, message.data.number);
