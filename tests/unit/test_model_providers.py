@@ -156,9 +156,8 @@ def test_limits_are_sent_under_both_names_that_servers_know() -> None:
 
 
 def test_what_is_sent_is_what_the_library_alone_would_send() -> None:
-    """Messages and tools take a shorter way through the library, and arrive as they would by the longer."""
+    """In pieces the body takes a shorter way through the library, and arrives as it would by the longer."""
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
-    from langchain_openai import ChatOpenAI
 
     from cleveragents.infrastructure.models.plain_chat_openai import PlainChatOpenAI
 
@@ -178,15 +177,20 @@ def test_what_is_sent_is_what_the_library_alone_would_send() -> None:
         ToolNames(["read"]),
     )
     with ScriptedServer(read_script("rules: [{reply: {text: hi}}]", "s"), key=KEY) as server:
-        for kind in (ChatOpenAI, PlainChatOpenAI):
-            chat = kind(
-                model="m",
-                api_key=KEY,
-                base_url=server.base_url,
-                default_headers=ONE_CALL_EACH,
-                streaming=True,
-            )
-            asyncio.run(chat.bind_tools(tools).ainvoke(told, max_tokens=9, extra_body={"seed": 7}))
+        chat = PlainChatOpenAI(
+            model="m",
+            api_key=KEY,
+            base_url=server.base_url,
+            default_headers=ONE_CALL_EACH,
+            stream_usage=True,
+        )
+        options = {"max_tokens": 9, "extra_body": {"seed": 7}}
+
+        async def both() -> None:
+            assert [chunk async for chunk in chat.bind_tools(tools).astream(told, **options)]
+            assert [piece async for piece in chat.pieces(told, tools, options)]
+
+        asyncio.run(both())
         longer, shorter = server.bodies()
     assert shorter == longer
     assert len(shorter["messages"]) == 4
@@ -211,3 +215,23 @@ def test_tools_whose_names_would_be_the_same_are_told_apart() -> None:
         "a/b",
         "x" * 99,
     ]
+
+
+def test_what_other_servers_leave_out_or_spell_otherwise_is_understood() -> None:
+    """Text in parts, a call without a number, an empty choice, usage without details."""
+    raw = [
+        '{"choices": [{"delta": {"role": "assistant", "content": [{"type": "text", "text": "Hel"}, {}]}}]}',
+        '{"choices": [{"delta": {"content": "lo", "reasoning": 7}}]}',
+        '{"choices": [{"delta": {"tool_calls": [{"id": "x", "function": {"name": "read"}}]}}]}',
+        '{"choices": [{"delta": {"tool_calls": [{"function": {"arguments": "{}"}}, {"type": "function"}]}}]}',
+        '{"choices": [{"delta": null, "finish_reason": "tool_calls"}]}',
+        '{"choices": null, "usage": {"prompt_tokens": 3, "completion_tokens": 2}}',
+    ]
+    script = json.dumps({"rules": [{"reply": {"fault": {"raw": raw}}}]})
+    with ScriptedServer(read_script(script, "s"), key=KEY) as server:
+        model = opened(openai.PROVIDER, server.base_url)
+        asked = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=64)
+        reply = asyncio.run(model.reply(asked))
+    assert reply.message.text == "Hello"
+    assert [(call.id, call.tool, call.problem) for call in reply.message.requests] == [("x", "read", None)]
+    assert reply.usage == Usage(3, 2)

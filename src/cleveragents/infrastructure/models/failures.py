@@ -25,7 +25,8 @@ _AGAIN = frozenset({408, 409, 425, 429})
 _NO_CREDIT = ("insufficient_quota", "billing_hard_limit", "credit balance is too low")
 _TOO_LONG = re.compile(
     r"context_length_exceeded|maximum context length|context (?:size|window|length)|exceed_context_size"
-    r"|prompt is too long|too many tokens|token limit|exceeds the maximum number of tokens",
+    r"|prompt is too long|too many tokens|token limit|exceeds the maximum number of tokens"
+    r"|input tokens exceed|contextwindowexceeded",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\d)")

@@ -12,7 +12,8 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.domain.conversation import Message, Role, Usage
@@ -26,11 +27,11 @@ from cleveragents.infrastructure.models.langchain_messages import (
     tool_request,
     well_formed,
 )
+from cleveragents.infrastructure.models.pieces import CallPiece, Piece, SpeaksInPieces, pieces_of
 from cleveragents.infrastructure.models.tokens import Estimator
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.messages import AIMessageChunk
 
 __all__ = ["LangChainModel"]
 
@@ -64,7 +65,7 @@ class LangChainModel:
         sums_usage: bool = True,
         tells_schema: bool = False,
     ) -> None:
-        self._chat = chat
+        self._speak = chat.pieces if isinstance(chat, SpeaksInPieces) else partial(pieces_of, chat)
         self._facts = facts
         self._options = options
         self._keys = keys
@@ -87,18 +88,17 @@ class LangChainModel:
         names = ToolNames([tool.name for tool in request.tools])
         heard = _Heard(names, request.max_output_tokens, self._sums_usage)
         tell = on_token or _nobody
-        chunks = self._chunks(request, names)
-        async with aclosing(chunks):
+        async with aclosing(self._pieces(request, names)) as pieces:
             while True:
                 try:
-                    chunk = await anext(chunks, None)
-                    piece = None if chunk is None else heard.take(chunk)
+                    piece = await anext(pieces, None)
+                    told = None if piece is None else heard.take(piece)
                 except Exception as error:
                     raise heard.charged(translated(error, self._subject(request)), error) from error
-                if chunk is None:
+                if piece is None:
                     break
-                if piece is not None:
-                    tell(piece)
+                if told is not None:
+                    tell(told)
                 if heard.endless:
                     break
         reply = heard.reply(self._facts.name)
@@ -110,18 +110,11 @@ class LangChainModel:
         facts = self._facts
         return Subject(facts.name, self.count_tokens(request), facts.context_tokens, self._keys, self._place)
 
-    async def _chunks(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[AIMessageChunk, None]:
-        options = dict(self._options(request))
-        chat: Any = self._chat
-        if request.tools:
-            chat = chat.bind_tools(lc_tools(request, names))
+    def _pieces(self, request: ModelRequest, names: ToolNames) -> AsyncGenerator[Piece, None]:
         messages = [*request.messages]
         if request.schema is not None and self._tells_schema:
             messages.append(_schema_in_words(request.schema))
-        stream = chat.astream(lc_messages(messages, names), **options)
-        async with aclosing(stream):
-            async for chunk in stream:
-                yield cast("AIMessageChunk", chunk)
+        return self._speak(lc_messages(messages, names), lc_tools(request, names), self._options(request))
 
 
 def _schema_in_words(schema: Mapping[str, JsonValue]) -> Message:
@@ -163,19 +156,19 @@ class _Heard:
         """A server that does not keep to the limit is not listened to for ever."""
         return self.length > _CHARACTERS_A_TOKEN * self.max_output_tokens + _CHARACTERS_SPARE
 
-    def take(self, chunk: AIMessageChunk) -> str | None:
+    def take(self, piece: Piece) -> str | None:
         """Adds a piece; what a listener gets of it, if anything."""
         self.begun = True
-        metadata = chunk.response_metadata
-        ended = metadata.get("finish_reason") or metadata.get("stop_reason")
-        if ended:
-            self.ended = str(ended).lower()
-        self._take_usage(chunk)
-        text = str(chunk.text)
+        if piece.ended:
+            self.ended = piece.ended.lower()
+        if piece.usage is not None:
+            before = [self.usage] if self.usage is not None and self.sums_usage else []
+            self.usage = Usage.sum([*before, piece.usage])
+        text = piece.text
         if text:
             self.text.append(text)
             self.length += len(text)
-        began = [self._take_call(dict(call)) for call in chunk.tool_call_chunks]
+        began = [self._take_call(call) for call in piece.calls]
         if text:
             return text
         return "" if any(began) else None
@@ -195,32 +188,18 @@ class _Heard:
             return failure
         return replace(failure, charged=True, took=self.took)
 
-    def _take_usage(self, chunk: AIMessageChunk) -> None:
-        said = chunk.usage_metadata
-        if not said:
-            return
-        details: Mapping[str, Any] = said.get("input_token_details") or {}
-        part = Usage(said["input_tokens"], said["output_tokens"], int(details.get("cache_read") or 0))
-        if self.usage is None or not self.sums_usage:
-            self.usage = part
-        else:
-            self.usage = Usage.sum((self.usage, part))
-
-    def _take_call(self, call: Mapping[str, Any]) -> bool:
+    def _take_call(self, call: CallPiece) -> bool:
         """Adds a piece of a call; whether a new one began. An id that changes begins one, as some servers
         give all calls the same index."""
-        index = call.get("index")
-        writing = self.open.get(index)
-        call_id = call.get("id") or ""
-        began = writing is None or bool(call_id and writing.id and call_id != writing.id)
+        writing = self.open.get(call.index)
+        began = writing is None or bool(call.id and writing.id and call.id != writing.id)
         if writing is None or began:
-            writing = self.open[index] = _Writing()
+            writing = self.open[call.index] = _Writing()
             self.calls.append(writing)
-        writing.id = writing.id or call_id
-        writing.tool += call.get("name") or ""
-        written = call.get("args") or ""
-        writing.written.append(written)
-        self.length += len(written)
+        writing.id = writing.id or call.id
+        writing.tool += call.tool
+        writing.written.append(call.written)
+        self.length += len(call.written)
         return began
 
     def reply(self, model: str) -> ModelReply:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +24,6 @@ def _open(opening: Opening) -> Model:
     from cleveragents.infrastructure.models.langchain_model import LangChainModel
     from cleveragents.infrastructure.models.plain_chat_openai import PlainChatOpenAI
 
-    # What a server answers in a wrong type is our finding, not a warning to whoever watches.
-    warnings.filterwarnings("ignore", message="Pydantic serializer warnings", category=UserWarning)
     elsewhere = opening.base_url is not None
     chat = PlainChatOpenAI(
         model=opening.model,
@@ -35,8 +32,6 @@ def _open(opening: Opening) -> Model:
         default_headers=ONE_CALL_EACH,
         max_retries=0,
         timeout=openai.Timeout(opening.timeout_seconds, connect=_CONNECT_SECONDS),
-        stream_usage=True,
-        stream_chunk_timeout=None,
         use_responses_api=False,
         openai_proxy=None,
     )
