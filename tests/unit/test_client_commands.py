@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli_bench import Ended, command_line, git
 from tests.client_bench import Served, interrupt, served
+from tests.remotes import new_remote
 from tests.server_plan_bench import until
 
 REPLACE = ("--action", "builtin/replace", "--arg", "pattern=colour", "--arg", "replacement=color")
@@ -257,6 +258,33 @@ def test_projects_resources_and_users_are_kept(asked: Ask) -> None:
     assert asked("user", "remove", "ada").code == 0
 
 
+def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
+    asked: Ask, tmp_path: Path
+) -> None:
+    remote = new_remote(tmp_path, {"README.md": "colour\n"})
+    tip, away = remote.tip(), ("--resource", "away")
+    assert asked("project", "add", "away").code == 0
+    assert asked("resource", "add", "away", "--project", "away", "--remote", remote.address.url).code == 0
+    told = asked("run", *REPLACE, "--yes", *away, "--to-branch", "agents/{plan}", "--format", "json")
+    plan = json.loads(told.out)
+    own = f"agents/{plan['id']}"
+    assert (told.code, plan["state"], plan["branch"]) == (0, "applied", own)
+    assert f"applied to 1 file of branch {own} of {remote.address.url}" in told.err
+    assert (remote.text("README.md", own), remote.tip()) == ("color", tip)
+    assert f"pushed to  {own}" in asked("plan", "show", plan["id"]).out
+    second = made(asked, *away)["id"]
+    refused = asked("plan", "apply", second, "--to-branch", own)
+    assert (refused.code, "has a branch" in refused.err, "--to-branch NAME" in refused.err) == (3, True, True)
+    assert remote.said("rev-parse", f"{own}^") == tip
+    assert asked("plan", "apply", second, "--to-branch", "-x").code == 2
+    assert asked("plan", "apply", second, "--to-branch", "mine").code == 0
+    undone = asked("plan", "undo", second)
+    assert f"of branch mine of {remote.address.url}, by one more commit" in undone.err
+    assert (remote.text("README.md", "mine"), remote.tip()) == ("colour", tip)
+    here = asked("run", *REPLACE, "--yes", "--to-branch", "mine")
+    assert (here.code, "only results of plans on git remotes" in here.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -268,12 +296,19 @@ def test_projects_resources_and_users_are_kept(asked: Ask) -> None:
         (("run", "--action", "no/such"), 2, "no/such"),
         (("run", "goal", "--resource", "nowhere"), 2, "nowhere"),
         (("run", "goal", "--arg", "x=y"), 2, "--arg is for an --action"),
-        (("plan", "reread", "X"), 2, "works on this machine only"),
+        (("plan", "reread", "X"), 2, "the plan's sandbox is on the machine of the server; say it there"),
+        (("events", "adopt"), 2, "agents events adopt cannot go through a server"),
+        (("actor", "run", "builtin/executor"), 2, "agents --server local actor run"),
+        (("model", "test"), 2, "agents --server local model test"),
+        (("context", "--at", "HEAD", "x"), 2, "--at cannot go through a server"),
+        (("context", "--in", ".", "x"), 2, "say --resource NAME"),
         (("doctor",), 2, "agents doctor works on this machine only; leave --server out"),
         (("plan", "resolve", "X", "--ours"), 2, "name PATHS"),
         (("plan", "correct", "X"), 2, "which DECISION?"),
         (("events", "tail", "--type", "no.such"), 2, "no.such"),
-        (("actor", "show", "x.yaml"), 2, "NAMESPACE/NAME"),
+        (("actor", "show", "nonsense"), 2, "NAMESPACE/NAME"),
+        (("actor", "validate", "no-such.yaml"), 2, "no-such.yaml"),
+        (("run", "goal", "--model", " "), 2, "--model: is not written as such a thing is"),
         (("context",), 2, "say what you want to know"),
     ],
 )

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.domain.plan import Plan
     from cleveragents.interfaces.cli.output import Output
+    from cleveragents.interfaces.cli.plan_meter import Meter
     from cleveragents.interfaces.cli.rich_board import RichBoard
     from cleveragents.interfaces.cli.rich_view import RichView
     from cleveragents.interfaces.cli.stream_view import StreamView
 
-__all__ = ["Board", "PlainBoard", "StreamBoard", "announced", "board_for"]
+__all__ = ["Board", "PlainBoard", "StreamBoard", "announced", "board_for", "board_of"]
 
 _View = TypeVar("_View", bound=LiveView)
 
@@ -108,20 +109,33 @@ def board_for(
     alone: bool = False,
     hint: str = "Ctrl-C stops it",
 ) -> Board:
-    """The board that fits where it is shown. One that is `alone` is shown at length, and its sub-plans below
-    it; `hint` says what Ctrl-C does then."""
+    """The board that fits where plans of this machine are shown; see `board_of`."""
+    from cleveragents.interfaces.cli.plan_meter import PlanMeter
+
+    meters = [PlanMeter(container.plan_parts, plan) for plan in plans]
+    return board_of(meters, output, alone=alone, hint=hint)
+
+
+def board_of(
+    meters: Sequence[Meter],
+    output: Output | None,
+    *,
+    alone: bool = False,
+    hint: str = "Ctrl-C stops it",
+    last_hint: str = "Ctrl-C again ends it at once",
+) -> Board:
+    """The board that fits where the plans of these meters are shown. One that is `alone` is shown at length,
+    and its sub-plans below it; `hint` says what Ctrl-C does then, `last_hint` what a second one does."""
+    plans = [meter.last.plan for meter in meters]
     if output is not None and output.format == "stream-json":
         return StreamBoard(plans)
     if not is_for_terminal(output):
         return PlainBoard(plans, alone=alone)
-    from cleveragents.interfaces.cli.plan_meter import PlanMeter
-
-    meters = [PlanMeter(container.plan_parts, plan) for plan in plans]
     board: RichBoard | RichView
     if alone:
         from cleveragents.interfaces.cli.rich_view import RichView
 
-        board = RichView(meters[0], hint=hint)
+        board = RichView(meters[0], hint=hint, last_hint=last_hint)
     else:
         from cleveragents.interfaces.cli.rich_board import RichBoard
 

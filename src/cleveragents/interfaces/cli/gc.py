@@ -11,6 +11,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
+from cleveragents.interfaces.cli.remote_leftovers import remove_mirrors
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
 
     Gone with them is what was said in those plans, word by word, and what they wrote to a log in the
     background; what they decided, did and changed stays on record. Indexes of directories that are no
-    longer there are removed as well.
+    longer there are removed as well, and so is what was kept of plans on git remotes for other machines, and
+    mirrors of remotes that no plan and no resource names.
 
     Where all sandboxes together use more than sandbox.quota_bytes, younger ones of ended plans go, too, the
     oldest first. A plan whose result still waits for a decision keeps its sandbox, and so does one that is
@@ -83,6 +85,14 @@ def gc(session: Session, older_than: timedelta, dry_run: bool, output: Output) -
     copies = container.plan_parts.sandboxes.discard_copies(dry_run=dry_run)
     if copies:
         progress(f"{counted(copies, 'copy', 'copies')} of what other machines have: {told}")
+    remotes = container.plan_parts.remotes
+    kept, mirrors = (
+        remotes.forget_contents(older_than, dry_run=dry_run),
+        remove_mirrors(remotes, dry_run=dry_run),
+    )
+    for count, what in ((kept, "changed file"), (mirrors, "mirror")):
+        if count:
+            progress(f"{counted(count, what)} of git remotes that no plan needs any more: {told}")
     given_back = 0 if dry_run else container.context_parts.index.prune()
     if given_back:
         progress(f"indexes of what is no longer there: {given_back:,} bytes freed")

@@ -20,6 +20,8 @@ from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.interfaces.cli.board import board_of
+from cleveragents.interfaces.cli.interruption import STOPPING
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.pieces_view import PiecesView
 from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Taker", "hand_over", "taker_here", "tell_handed_over", "watched"]
 
 _LOOK_SECONDS = 0.2
+_AGAIN = "Ctrl-C again leaves it to the server"
 _PIECES = 500
 
 
@@ -96,13 +99,16 @@ def tell_handed_over(plan: Plan, taker: Taker, output: Output) -> None:
 def watched(container: Container, plan: Plan, output: Output | None, *, begun: bool = False) -> Plan:
     """The plan, when nobody works at it any more. Ctrl-C cancels it, and that is waited for; a second one
     leaves it to the server. What was shown of one that is `begun` is not shown again."""
-    view = PiecesView(plan.id, plan.parent_id, output)
-    watching = _Watching(container, view, _output_of(container))
+    from cleveragents.interfaces.cli.plan_meter import PlanMeter
+
+    board = board_of([PlanMeter(container.plan_parts, plan)], output, alone=True, last_hint=_AGAIN)
+    view = PiecesView(board, plan)
+    watching = _Watching(container, view, plan, _output_of(container))
     try:
         if begun:
             watching.skip()
         else:
-            view.say(f"plan {plan.id}: {goal_of(plan)}")
+            view.say(plan.id, f"plan {plan.id}: {goal_of(plan)}")
         return watching.to_rest()
     except KeyboardInterrupt:
         return _stopped(container, watching, plan)
@@ -112,13 +118,14 @@ def watched(container: Container, plan: Plan, output: Output | None, *, begun: b
 
 def _stopped(container: Container, watching: _Watching, plan: Plan) -> Plan:
     parts = container.plan_parts
-    progress(f"stopping plan {plan.id} …")
     try:
+        watching.say(f"{STOPPING} the plan … ({_AGAIN})")
         now = found_plan(parts, plan.id)
         if is_to_be_run(now) or now.state.running:
             parts.lifecycle.cancel(now, "interrupted by the user")
         return watching.to_rest()
     except KeyboardInterrupt:
+        watching.close()
         progress(f"the server goes on with it; `agents plan show {plan.id}` says where it stands")
         raise click.exceptions.Exit(INTERRUPTED) from None
 
@@ -126,14 +133,26 @@ def _stopped(container: Container, watching: _Watching, plan: Plan) -> Plan:
 class _Watching:
     """What of a plan was shown so far. Not thread-safe: who watches looks."""
 
-    def __init__(self, container: Container, view: PiecesView, output: PlanOutput) -> None:
+    def __init__(self, container: Container, view: PiecesView, plan: Plan, output: PlanOutput) -> None:
         self._container = container
         self._view = view
+        self._plan_id = plan.id
         self._output = output
         self._numbers: dict[str, int] = {}
 
+    def say(self, message: str) -> None:
+        """About the plan itself."""
+        self._view.say(self._plan_id, message)
+
+    def close(self) -> None:
+        """Nothing more is shown."""
+        self._view.close()
+
     def skip(self) -> None:
         """What is there already is not shown."""
+        parts = self._container.plan_parts
+        for one in below(parts, found_plan(parts, self._plan_id)):
+            self._view.add(one)
         for plan_id in self._view:
             while pieces := self._new_of(plan_id):
                 self._numbers[plan_id] = pieces[-1][0]
@@ -144,14 +163,14 @@ class _Watching:
         parts = self._container.plan_parts
         while True:
             lives = running_server(self._container.state_directory) is not None
-            plan = found_plan(parts, self._view.plan_id)
+            plan = found_plan(parts, self._plan_id)
             for one in below(parts, plan):
-                self._view.add(one.id, one.parent_id)
+                self._view.add(one)
             self._show()
             if _rests(parts, plan):
                 return plan
             if not lives and not parts.lifecycle.is_worked_on(plan):
-                progress("the server has gone; the next one goes on with it")
+                self.say("the server has gone; the next one goes on with it")
                 return plan
             time.sleep(_LOOK_SECONDS)
 

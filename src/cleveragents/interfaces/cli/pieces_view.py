@@ -2,73 +2,108 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cleveragents.domain.progress import Progress, ProgressKind
-from cleveragents.interfaces.cli.live_view import LiveView, PlainView
-from cleveragents.interfaces.cli.output import Output
+
+if TYPE_CHECKING:
+    from cleveragents.domain.plan import Plan
+    from cleveragents.interfaces.cli.board import Board
+    from cleveragents.interfaces.cli.live_view import LiveView
 
 __all__ = ["PiecesView"]
 
-_SHORT = 6
+_FAILED = "    it failed: "
+_CALL = "  "
 
 
 class PiecesView:
-    """Shows a plan and those below it. Not thread-safe: who watches tells it."""
+    """Shows plans, and those below them, on a board. Not thread-safe: who watches tells it."""
 
-    def __init__(self, plan_id: str, parent_id: str | None, output: Output | None) -> None:
-        self.plan_id = plan_id
-        self._stream = output is not None and output.format == "stream-json"
-        self._views: dict[str, LiveView] = {}
-        self._thoughts: dict[str, str] = {}
-        self.add(plan_id, parent_id)
+    def __init__(self, board: Board, *plans: Plan) -> None:
+        self._board = board
+        self._shown: dict[str, _Shown] = {}
+        for plan in plans:
+            self.add(plan)
 
     def __iter__(self) -> Iterator[str]:
         """The plans that are shown."""
-        return iter(list(self._views))
+        return iter(list(self._shown))
 
     def __contains__(self, plan_id: object) -> bool:
-        return plan_id in self._views
+        return plan_id in self._shown
 
-    def add(self, plan_id: str, parent_id: str | None) -> None:
+    def add(self, plan: Plan) -> None:
         """One more is shown, from now on."""
-        if plan_id in self._views:
-            return
-        if self._stream:
-            from cleveragents.interfaces.cli.stream_view import StreamView
+        if plan.id not in self._shown:
+            self._shown[plan.id] = _Shown(self._board.view_of(plan))
 
-            self._views[plan_id] = StreamView(plan_id, parent_id=parent_id)
-        else:
-            prefix = "" if plan_id == self.plan_id else f"{plan_id[-_SHORT:]}  "
-            self._views[plan_id] = PlainView(prefix)
-
-    def say(self, message: str) -> None:
-        """About the plan itself."""
-        self._views[self.plan_id].say(message)
+    def say(self, plan_id: str, message: str) -> None:
+        """About one of the plans."""
+        self._shown[plan_id].say(message)
 
     def show(self, plan_id: str, kind: str, text: str) -> None:
         """A piece of what it printed."""
-        view = self._views.get(plan_id)
-        if view is None:
-            return
-        if kind == "model":
-            self._thoughts[plan_id] = self._thoughts.get(plan_id, "") + text
-            return
-        self._end_thought(plan_id)
-        if kind == "progress":
-            for line in text.splitlines():
-                view.say(line)
-        elif kind == "output":
-            view.output(text.encode("utf-8", "surrogateescape"))
+        shown = self._shown.get(plan_id)
+        if shown is not None:
+            shown.piece(kind, text)
 
     def close(self) -> None:
         """Nothing more is shown. A second call changes nothing."""
-        for plan_id, view in self._views.items():
-            self._end_thought(plan_id)
-            view.close()
+        for shown in self._shown.values():
+            shown.end_thought()
+        self._board.close()
 
-    def _end_thought(self, plan_id: str) -> None:
-        """What a model said is shown when it has ended, in a line, as of a plan that runs here."""
-        thought = self._thoughts.pop(plan_id, "")
+
+class _Shown:
+    """One plan of them: who of it is at work, and what a model has said so far."""
+
+    def __init__(self, view: LiveView) -> None:
+        self._view = view
+        self._actor = self._node = ""
+        self._thought = ""
+
+    def say(self, message: str) -> None:
+        self.end_thought()
+        self._view.say(message)
+
+    def piece(self, kind: str, text: str) -> None:
+        if kind == "model":
+            self._think(text)
+            return
+        self.end_thought()
+        if kind == "progress":
+            for line in text.splitlines():
+                self._line(line)
+        elif kind == "output":
+            self._view.output(text.encode("utf-8", "surrogateescape"))
+        elif kind == "node":
+            at = json.loads(text)
+            self._actor, self._node = str(at["actor"]), str(at["node"])
+            self._tell(ProgressKind.NODE)
+
+    def end_thought(self) -> None:
+        """What a model said is told in a line when it has ended, as of a plan that runs here."""
+        thought, self._thought = self._thought, ""
         if thought:
-            self._views[plan_id].seen(Progress(ProgressKind.THOUGHT, "", "", thought))
+            self._tell(ProgressKind.THOUGHT, thought)
+
+    def _think(self, text: str) -> None:
+        if not self._thought:
+            self._tell(ProgressKind.THINKING)
+        self._thought += text
+        self._tell(ProgressKind.PIECE, text)
+
+    def _line(self, line: str) -> None:
+        """What is kept of calls begins as it was shown where the plan runs."""
+        if line.startswith(_FAILED):
+            self._tell(ProgressKind.TOOL_DONE, line.removeprefix(_FAILED), failed=True)
+        elif line.startswith(_CALL) and line[len(_CALL) :].strip():
+            self._tell(ProgressKind.TOOL, line.removeprefix(_CALL))
+        else:
+            self._view.say(line)
+
+    def _tell(self, kind: ProgressKind, text: str = "", *, failed: bool = False) -> None:
+        self._view.seen(Progress(kind, self._actor, self._node, text, failed=failed))

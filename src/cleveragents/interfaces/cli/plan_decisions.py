@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,16 +9,15 @@ import click
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, PlanState, spelt
 from cleveragents.domain.redaction import redact_text
-from cleveragents.domain.remote import remote_of
 from cleveragents.interfaces.cli.budget_options import budget_options
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.plan_account import tell_left_out, told_ignored, told_plan
-from cleveragents.interfaces.cli.plan_view import plan_argument, told_next
+from cleveragents.interfaces.cli.plan_view import plan_argument, to_branch_option, told_next
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.cli.usage import as_usage
-from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.accounts import found_plan, place_of
 from cleveragents.interfaces.desk.calls import spelt_arguments
-from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
+from cleveragents.interfaces.desk.commit_ground import ensure_can_be_asked
 from cleveragents.interfaces.desk.deciding import answered_call, ensure_decidable
 from cleveragents.interfaces.desk.meanings import meaning_of
 from cleveragents.interfaces.desk.reach import ensure_reachable
@@ -46,14 +44,18 @@ __all__ = [
 @click.command("apply")
 @plan_argument
 @click.option("--commit", "message", metavar="MESSAGE", help="Commit what was applied, with this message.")
+@to_branch_option
 @format_option
 @pass_session
-def apply_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
+def apply_plan(
+    session: Session, plan_id: str, message: str | None, to_branch: str | None, output: Output
+) -> None:
     """Bring a plan's result into your files: merged with what they are now, all of it or nothing.
 
     Required checks run first, on the merged result. Where your own edits or another plan's overlap with it,
     nothing is changed, the places are shown and the exit code is 3. Without --commit git's index, branches
-    and stash stay as they are.
+    and stash stay as they are. What was made on a git remote is pushed there, as one commit: to the branch
+    that the plan began with, unless --to-branch names another.
 
     \b
     Example:
@@ -69,12 +71,12 @@ def apply_plan(session: Session, plan_id: str, message: str | None, output: Outp
     if not plan.state.ended:
         ensure_reachable(parts, plan)
     ensure_decidable(plan)
-    if message is not None and remote_of(plan.resource) is None:
-        ensure_can_commit(Path(plan.resource))
+    ensure_can_be_asked(plan, message, to_branch)
     tell_left_out(parts, plan)
     told_ignored(parts, plan)
     try:
-        apply_now(parts, plan, None if message is None else CommitRequest(message))
+        asked = message is not None or to_branch is not None
+        apply_now(parts, plan, CommitRequest(message or "", to_branch) if asked else None)
     finally:
         told_plan(output, parts, parts.plans.get(plan.id))
 
@@ -103,8 +105,7 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
     ensure_undoable(container, plan)
     if not plan.state.ended or plan.state is PlanState.APPLIED:
         ensure_reachable(parts, plan)
-    if message is not None and remote_of(plan.resource) is None:
-        ensure_can_commit(Path(plan.resource))
+    ensure_can_be_asked(plan, message, None)
     commit = None if message is None else CommitRequest(message)
     stays = applied_commit(container, plan)
     try:
@@ -117,7 +118,7 @@ def undo_plan(session: Session, plan_id: str, message: str | None, output: Outpu
         progress(f"  {by_hand}  undoes what fits; the rest is left in *.rej files")
         raise
     if undone.changes:
-        progress(f"taken back from {counted(len(undone.changes), 'file')} of {plan.resource}")
+        progress(f"taken back from {counted(len(undone.changes), 'file')} of {place_of(parts, plan)}")
     else:
         progress("your files do not have it any more; nothing was changed")
     if undone.commit is not None:

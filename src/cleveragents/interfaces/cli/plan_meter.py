@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.application.services.plan_family import below, spend_of
 from cleveragents.domain.budget import Limits, Spend, dollars
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
 
-__all__ = ["PlanMeter", "Reading", "spending_words"]
+__all__ = ["Meter", "PlanMeter", "Reading", "spending_words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,24 @@ class Reading:
     plan: Plan
     spent: Spend
     limits: Limits
+
+
+class Meter(Protocol):
+    """Where one plan and those below it stand, for whoever draws it."""
+
+    @property
+    def last(self) -> Reading:
+        """What was read last."""
+        ...
+
+    @property
+    def below(self) -> Sequence[Reading]:
+        """The same of the plans below it."""
+        ...
+
+    def read(self) -> Reading:
+        """What holds now, as far as that is to be had."""
+        ...
 
 
 class PlanMeter:

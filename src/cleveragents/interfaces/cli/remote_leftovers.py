@@ -1,45 +1,56 @@
-"""Mirrors of git remotes that nobody uses any more.
-
-They are only mentioned: a mirror is never removed while somebody might borrow its objects, and only a person
-knows whether a worker of this state is about to.
-"""
+"""Mirrors of git remotes that nobody uses any more."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleveragents.domain.project import ResourceKind
-from cleveragents.domain.remote import remote_of
-from cleveragents.interfaces.cli.leftovers import Leftover
-from cleveragents.interfaces.cli.plan_leftovers import all_plans
+from cleveragents.interfaces.cli.leftovers import KeptBack, Leftover
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
+    from cleveragents.application.remote_parts import RemoteParts
 
-__all__ = ["unneeded_mirrors"]
+__all__ = ["remove_mirrors", "unneeded_mirrors"]
 
 
 def unneeded_mirrors(container: Container) -> Sequence[Leftover]:
-    """Those of remotes that no plan and no resource names, and that nobody has fetched of late."""
-    mirrors = container.plan_parts.remotes.mirrors
-    if not mirrors.unneeded(()):  # most have no mirror at all, and then no plan needs to be looked at
-        return []
-    return [
+    """Those of remotes that no plan and no resource names, and that nobody has fetched of late; and what
+    somebody who died was making there."""
+    remotes = container.plan_parts.remotes
+    drafts = [
+        Leftover(f"a draft, {path}", partial(_without_draft, path)) for path in remotes.mirrors.drafts()
+    ]
+    mirrors = [
         Leftover(
             f"the mirror {path.name} of a remote that no plan and no resource names",
-            advice=f"while no worker runs here: rm -rf {shlex.quote(str(path.with_suffix('')))}{{,.git}}",
+            partial(_without_mirror, remotes, path),
         )
-        for path in mirrors.unneeded(set(_addresses(container)))
+        for path in _unneeded(remotes)
     ]
+    return [*mirrors, *drafts]
 
 
-def _addresses(container: Container) -> Iterator[str]:
-    for plan in all_plans(container):
-        address = remote_of(plan.resource)
-        if address is not None:
-            yield address.url
-    for resource in container.projects.resources():
-        if resource.kind is not ResourceKind.DIRECTORY:
-            yield resource.location
+def remove_mirrors(remotes: RemoteParts, *, dry_run: bool) -> int:
+    """How many were removed, or would be."""
+    return sum(dry_run or remotes.mirrors.remove(path, remotes.needed) for path in _unneeded(remotes))
+
+
+def _unneeded(remotes: RemoteParts) -> Sequence[Path]:
+    # Most have no mirror at all, and then nobody needs to be asked.
+    return remotes.mirrors.unneeded(remotes.needed()) if remotes.mirrors.unneeded(()) else ()
+
+
+def _without_mirror(remotes: RemoteParts, path: Path) -> str:
+    if not remotes.mirrors.remove(path, remotes.needed):
+        raise KeptBack("somebody uses it now")
+    return f"removed the mirror {path.name}"
+
+
+def _without_draft(path: Path) -> str:
+    from cleveragents.infrastructure.sandbox.paths import remove_all
+
+    remove_all(path)
+    return f"removed {path}"

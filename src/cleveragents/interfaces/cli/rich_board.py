@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cleveragents.domain.plan import Plan
-    from cleveragents.interfaces.cli.plan_meter import PlanMeter, Reading
+    from cleveragents.interfaces.cli.plan_meter import Meter, Reading
 
 __all__ = ["RichBoard"]
 
@@ -46,7 +46,7 @@ class RichBoard:
 
     def __init__(
         self,
-        meters: Sequence[PlanMeter],
+        meters: Sequence[Meter],
         *,
         stream: TextIO | None = None,
         size: Callable[[], Size] | None = None,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from cleveragents.domain.plan import Plan
-    from cleveragents.interfaces.cli.plan_meter import PlanMeter, Reading
+    from cleveragents.interfaces.cli.plan_meter import Meter, Reading
 
 __all__ = ["RichView", "elapsed", "in_lines", "spinner", "styled"]
 
@@ -67,15 +67,17 @@ class RichView:
 
     def __init__(
         self,
-        meter: PlanMeter,
+        meter: Meter,
         *,
         hint: str,
+        last_hint: str = "Ctrl-C again ends it at once",
         stream: TextIO | None = None,
         size: Callable[[], Size] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._meter = meter
         self._hint = hint
+        self._last_hint = last_hint
         self._stream = stream
         self._clock = clock
         self._started = clock()
@@ -118,11 +120,11 @@ class RichView:
         self._flows.pop(key, None)
         who = seen.actor.rpartition("/")[2]
         doing = {
-            ProgressKind.THINKING: f"{who} is thinking ({seen.text})",
+            ProgressKind.NODE: f"{who}: {seen.node}",
+            ProgressKind.THINKING: f"{who} is thinking{f' ({seen.text})' if seen.text else ''}",
             ProgressKind.TOOL: f"{who}: {one_line(seen.text)}",
         }
-        if seen.kind is not ProgressKind.NODE:
-            self._now = replace(self._now, doing=doing.get(seen.kind, ""), tail="")
+        self._now = replace(self._now, doing=doing.get(seen.kind, ""), tail="")
 
     def output(self, chunk: bytes) -> None:
         self._finished.output(chunk)
@@ -156,7 +158,7 @@ class RichView:
         shown = self._now
         heading = " · ".join(filter(None, [reading.plan.phase.value, shown.step, self._progress()]))
         spent = [*spending_words(reading), elapsed(now - self._started)]
-        spent.append("Ctrl-C again ends it at once" if self._stopping else self._hint)
+        spent.append(self._last_hint if self._stopping else self._hint)
         doing = "stopping …" if self._stopping else shown.doing or self._idle(reading.plan)
         answer = [line for line in shown.tail.splitlines() if line.strip()][-_TAIL_LINES:]
         above = [

@@ -1,19 +1,26 @@
-"""`agents actor|action list|show` and `agents model list`, asked of a server."""
+"""`agents actor`, `agents action` and `agents model`, asked of a server.
+
+What is only about a file of the user's, such as whether it is a valid actor, needs none.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
+from cleveragents.domain.actor import is_actor_file
+from cleveragents.errors import ConfigurationError
 from cleveragents.interfaces.cli import action as local_action
 from cleveragents.interfaces.cli import actor as local_actor
 from cleveragents.interfaces.cli import model as local_model
-from cleveragents.interfaces.cli.client.selection import connected
+from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.twins import ClientGroup, client_command
 from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, progress
 from cleveragents.interfaces.cli.session import Session
+from cleveragents.interfaces.cli.yaml_input import yaml_content
 
 __all__ = ["action", "actor", "model"]
 
@@ -41,6 +48,9 @@ def _show_listed(rows: list[dict[str, Any]], output: Output, empty: str) -> None
 
 
 def _show_actor(session: Session, name: str, as_yaml: bool, resource: str | None, output: Output) -> None:
+    if _is_file(name):
+        _done_here(local_actor.show_actor, name=name, as_yaml=as_yaml, output=output)
+        return
     found = connected(session).get(f"/actors/{_titled(name)}", resource=resource)
     text, graph = found.pop("yaml"), found.pop("graph")
     if as_yaml:
@@ -56,6 +66,45 @@ def _show_actor(session: Session, name: str, as_yaml: bool, resource: str | None
             after.setdefault(edge["from"], []).append(edge["to"])
         nodes = [{**node, "next": ", ".join(after.get(node["name"], ()))} for node in graph["nodes"]]
         output.table(nodes, ["name", "type", "next"], empty="")
+
+
+def _draw_actor(session: Session, name: str, as_mermaid: bool, resource: str | None, output: Output) -> None:
+    if _is_file(name):
+        _done_here(local_actor.draw_actor, name=name, as_mermaid=as_mermaid, output=output)
+        return
+    graph = connected(session).get(f"/actors/{_titled(name)}", resource=resource)["graph"]
+    if output.for_programs:
+        output.record(graph)
+    elif as_mermaid:
+        click.echo(graph["mermaid"], nl=False)
+    else:
+        nodes = {node["name"]: node["type"] for node in graph["nodes"]}
+        rows = [
+            {
+                "node": edge["from"],
+                "type": nodes.get(edge["from"], ""),
+                "next": edge["to"],
+                "when": edge["when"],
+            }
+            for edge in graph["edges"]
+        ]
+        output.table(rows, ["node", "type", "next", "when"], empty="it has one node, and ends with it")
+
+
+def _create_action(session: Session, file: Path, replace: bool, output: Output) -> None:
+    content, source = yaml_content(file)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise ConfigurationError(source, "is no text in UTF-8") from None
+    made = connected(session).post("/actions", {"yaml": text, "replace": replace})
+    progress(f"{made['name']} is kept; `{prefix_of(session)} run --action {made['name']} …` runs it")
+    output.record({"name": made["name"], "description": made["description"]})
+
+
+def _delete_action(session: Session, name: str) -> None:
+    connected(session).delete(f"/actions/{_titled(name)}")
+    progress(f"{name} is deleted")
 
 
 def _show_action(session: Session, name: str, resource: str | None, output: Output) -> None:
@@ -76,8 +125,26 @@ def _show_action(session: Session, name: str, resource: str | None, output: Outp
 def _titled(name: str) -> str:
     namespace, slash, rest = name.partition("/")
     if not slash or not namespace or not rest or "/" in rest or "." in name:
-        raise click.UsageError(f"{name!r} is no NAMESPACE/NAME; a server reads no files of yours")
+        raise click.UsageError(f"{name!r} is no NAMESPACE/NAME")
     return name
+
+
+def _is_file(name: str) -> bool:
+    return name == "-" or is_actor_file(name)
+
+
+def _done_here(command: click.Command, **given: Any) -> None:
+    click.get_current_context().invoke(command, **given)
+
+
+def _show_model(session: Session, name: str, output: Output) -> None:
+    provider = name.partition("/")[0]
+    rows = [row for row in connected(session).pages("/models", provider=provider) if row["model"] == name]
+    if not rows:
+        raise click.UsageError(f"the server knows no prices or limits of {name}; it may work all the same")
+    output.record(rows[0])
+    if not output.for_programs:
+        progress("prices are in dollars for a million tokens")
 
 
 def _list_models(session: Session, provider: str | None, output: Output) -> None:
@@ -94,13 +161,25 @@ actor = ClientGroup(
     {
         "list": client_command(local_actor.list_actors, _list_actors, more=(_resource,)),
         "show": client_command(local_actor.show_actor, _show_actor, more=(_resource,)),
+        "graph": client_command(local_actor.draw_actor, _draw_actor, more=(_resource,)),
     },
+    here=("validate", "schema"),
+    refused={"run": "it asks models with the keys of this machine; `agents --server local actor run` does"},
 )
 action = ClientGroup(
     local_action.action,
     {
+        "create": client_command(local_action.create_action, _create_action),
         "list": client_command(local_action.list_actions, _list_actions, more=(_resource,)),
         "show": client_command(local_action.show_action, _show_action, more=(_resource,)),
+        "delete": client_command(local_action.delete_action, _delete_action),
     },
 )
-model = ClientGroup(local_model.model, {"list": client_command(local_model.list_models, _list_models)})
+model = ClientGroup(
+    local_model.model,
+    {
+        "list": client_command(local_model.list_models, _list_models),
+        "show": client_command(local_model.show_model, _show_model),
+    },
+    refused={"test": "it asks with the keys of this machine; `agents --server local model test` does that"},
+)

@@ -70,4 +70,12 @@ def _explain(answer: Account, output: Output) -> None:
     output.table(rows, ["strategy", "status", "found", "ms", "why"], empty="no strategy was asked")
 
 
-context = client_command(local.context, _context, without=("directory", "commit"), more=(_resource,))
+context = client_command(
+    local.context,
+    _context,
+    refused={
+        "directory": "that is a directory of this machine; say --resource NAME, or --server local",
+        "commit": "it looks at a resource as it is now; `agents --server local context --at` looks here",
+    },
+    more=(_resource,),
+)

@@ -66,4 +66,5 @@ def _verify(session: Session, output: Output) -> None:
 events = ClientGroup(
     local.events,
     {"tail": client_command(local.tail, _tail), "verify": client_command(local.verify, _verify)},
+    refused={"adopt": "who attests the log has to be at the machine that keeps it; say it there"},
 )

@@ -46,6 +46,11 @@ class Follower:
             self._numbers[plan_id] = after
             self._joins_anew = True
 
+    @property
+    def position(self) -> int:
+        """Of the last event that came."""
+        return self._position or 0
+
     def number_of(self, plan_id: str) -> int:
         """The last piece of its output that came."""
         return self._numbers.get(plan_id, 0)

@@ -33,4 +33,5 @@ plan = ClientGroup(
         "cancel": f"{_HERE}.plan_ending:cancel_plan",
         "delete": f"{_HERE}.plan_ending:delete_plan",
     },
+    refused={"reread": "the plan's sandbox is on the machine of the server; say it there"},
 )

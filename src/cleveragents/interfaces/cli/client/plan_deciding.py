@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from cleveragents.errors import Cancelled, CheckFailed, PlanFailed
+from cleveragents.errors import Cancelled, CheckFailed, NotAuthenticated, PlanFailed, ServerUnreachable
 from cleveragents.interfaces.cli.client.accounts import (
     Account,
     failed_checks,
     is_done,
+    place_of,
     tell_changes,
     tell_next,
     tell_reason,
+    told_account,
     waited_for,
 )
-from cleveragents.interfaces.cli.client.plan_following import Moment, PlanFollower, moment_now, run_to_rest
+from cleveragents.interfaces.cli.client.plan_following import Moment, PlansFollower, moment_now, run_to_rest
+from cleveragents.interfaces.cli.client.problems import refused_job
 from cleveragents.interfaces.cli.output import Output, counted, progress
 from cleveragents.interfaces.cli.plan_outcome import NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import shown_diff
@@ -29,7 +33,7 @@ from cleveragents.interfaces.desk.wording import on_one_line
 if TYPE_CHECKING:
     from cleveragents.interfaces.cli.client.server_client import ServerClient
 
-__all__ = ["Deciding", "apply_now", "decide", "job_done", "work_on"]
+__all__ = ["Deciding", "apply_now", "decide", "job_done", "told_at_the_end", "work_on"]
 
 _SUB_PLANS = "sub-plans"
 _REVIEW = "review"
@@ -46,6 +50,25 @@ class Deciding:
     yes: bool = False
     only_review: bool = False
     message: str | None = None
+    to_branch: str | None = None
+
+
+@contextmanager
+def told_at_the_end(deciding: Deciding, plan_id: str) -> Iterator[None]:
+    """Whatever comes of the block, where the plan stands is told; how it is followed later, where no server
+    is left to say that."""
+    try:
+        yield
+    except ServerUnreachable:
+        watch = f"{deciding.prefix} plan watch {plan_id}"
+        progress(f"the plan does not need this connection; once the server answers, `{watch}` follows it")
+        raise
+    except NotAuthenticated:
+        raise
+    except BaseException:
+        told_account(deciding.output, deciding.client.get(f"/plans/{plan_id}"))
+        raise
+    told_account(deciding.output, deciding.client.get(f"/plans/{plan_id}"))
 
 
 def work_on(deciding: Deciding, account: Account, *, after: Moment, quiet: bool = False) -> Account:
@@ -84,10 +107,12 @@ def decide(deciding: Deciding, account: Account) -> Account:
 
 
 def apply_now(deciding: Deciding, account: Account) -> Account:
-    """The plan, applied by a worker of the server. `PlanFailed`, having said what stands in the way."""
+    """The plan, applied by a worker of the server. `PlanFailed`, or `ServerSaid` with what stands in the
+    way."""
     client, plan_id = deciding.client, account["id"]
     after = moment_now(client, account)
-    job = client.post(f"/plans/{plan_id}/apply", {"commit": deciding.message})
+    asked = {"commit": deciding.message, "to_branch": deciding.to_branch}
+    job = client.post(f"/plans/{plan_id}/apply", asked)
     account = job_done(deciding, account, job, after=after)
     if account["state"] == "applied":
         _tell_applied(deciding, account)
@@ -96,7 +121,7 @@ def apply_now(deciding: Deciding, account: Account) -> Account:
         _tell_constrained(deciding, account)
     tell_next(account, deciding.prefix, deciding.message)
     problem = client.get(f"/jobs/{job['id']}")["error"] or account["error"]
-    raise PlanFailed(plan_id, problem or "it was not applied")
+    raise refused_job(plan_id, problem, "it was not applied")
 
 
 def _tell_constrained(deciding: Deciding, account: Account) -> NoReturn:
@@ -108,10 +133,12 @@ def _tell_constrained(deciding: Deciding, account: Account) -> NoReturn:
 
 def job_done(deciding: Deciding, account: Account, job: Mapping[str, Any], *, after: Moment) -> Account:
     """The plan, when that job of it has ended."""
-    following = PlanFollower(deciding.client, account, deciding.output, after=after)
+    hint = "Ctrl-C leaves it to the server"
+    following = PlansFollower(deciding.client, [account], deciding.output, after=after, hint=hint)
     try:
         return following.to_end_of(job["id"])
     except KeyboardInterrupt:
+        following.close()
         show = f"{deciding.prefix} plan show {account['id']}"
         progress(f"the server goes on with it; `{show}` says where it stands")
         raise
@@ -122,7 +149,7 @@ def job_done(deciding: Deciding, account: Account, job: Mapping[str, Any], *, af
 def _tell_applied(deciding: Deciding, account: Account) -> None:
     undo = f"`{deciding.prefix} plan undo {account['id']}` takes it back"
     files = counted(len(account["changes"]), "file")
-    progress(f"applied to {files} of {account['resource']}; {undo}")
+    progress(f"applied to {files} of {place_of(account)}; {undo}")
 
 
 def _ensure_checked(account: Account) -> None:

@@ -8,12 +8,19 @@ from typing import Any
 import click
 
 from cleveragents.domain.budget import Limits
-from cleveragents.errors import PlanFailed
 from cleveragents.interfaces.cli import plan_decisions as local
 from cleveragents.interfaces.cli import plan_thinking as local_thinking
-from cleveragents.interfaces.cli.client.accounts import tell_next, told_account
-from cleveragents.interfaces.cli.client.plan_deciding import Deciding, apply_now, decide, job_done, work_on
+from cleveragents.interfaces.cli.client.accounts import place_of, tell_next, told_account
+from cleveragents.interfaces.cli.client.plan_deciding import (
+    Deciding,
+    apply_now,
+    decide,
+    job_done,
+    told_at_the_end,
+    work_on,
+)
 from cleveragents.interfaces.cli.client.plan_following import moment_now
+from cleveragents.interfaces.cli.client.problems import refused_job
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.twins import client_command
 from cleveragents.interfaces.cli.output import Output, counted, progress
@@ -49,24 +56,21 @@ def go_on(deciding: Deciding, plan_id: str, path: str, body: dict[str, Any]) -> 
     account = client.post(f"/plans/{account['id']}/{path}", body)
     if account["parent"] is not None:
         account = client.get(f"/plans/{told}")
-    try:
-        account = work_on(deciding, account, after=after, quiet=True)
-        decide(deciding, account)
-    finally:
-        told_account(deciding.output, client.get(f"/plans/{told}"))
+    with told_at_the_end(deciding, told):
+        decide(deciding, work_on(deciding, account, after=after, quiet=True))
 
 
 def _deciding(session: Session, output: Output, **wanted: Any) -> Deciding:
     return Deciding(connected(session), prefix_of(session), output, **wanted)
 
 
-def _apply_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
-    deciding = _deciding(session, output, message=message)
+def _apply_plan(
+    session: Session, plan_id: str, message: str | None, output: Output, to_branch: str | None = None
+) -> None:
+    deciding = _deciding(session, output, message=message, to_branch=to_branch)
     account = deciding.client.get(f"/plans/{plan_id}")
-    try:
+    with told_at_the_end(deciding, account["id"]):
         apply_now(deciding, account)
-    finally:
-        told_account(output, deciding.client.get(f"/plans/{account['id']}"))
 
 
 def _undo_plan(session: Session, plan_id: str, message: str | None, output: Output) -> None:
@@ -78,9 +82,19 @@ def _undo_plan(session: Session, plan_id: str, message: str | None, output: Outp
     account = job_done(deciding, account, job, after=after)
     if account["state"] != "undone":
         problem = client.get(f"/jobs/{job['id']}")["error"]
-        raise PlanFailed(account["id"], problem or "it was not undone")
-    progress(f"taken back from {counted(files, 'file')} of {account['resource']}")
+        _tell_how_to_undo(problem or "", f"{deciding.prefix} plan diff {account['id']}")
+        raise refused_job(account["id"], problem, "it was not undone")
+    by = "" if account["branch"] is None else ", by one more commit"
+    progress(f"taken back from {counted(files, 'file')} of {place_of(account)}{by}")
     told_account(output, account)
+
+
+def _tell_how_to_undo(problem: str, diff: str) -> None:
+    if "it conflicts with" in problem:
+        progress("take the edits of those places out for a moment, and undo it again; or in its repository:")
+        progress(
+            f"  {diff} | git apply --reverse --reject  undoes what fits, and leaves the rest in *.rej files"
+        )
 
 
 def _reject_plan(session: Session, plan_id: str, output: Output) -> None:

@@ -7,7 +7,7 @@ import click
 from cleveragents.errors import NeedsHuman
 from cleveragents.interfaces.cli import plan_ending as local
 from cleveragents.interfaces.cli.client.accounts import is_running, told_account
-from cleveragents.interfaces.cli.client.plan_following import PlanFollower, moment_now
+from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
 from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.selection import connected
 from cleveragents.interfaces.cli.client.twins import client_command
@@ -32,9 +32,10 @@ def _cancel_plan(session: Session, plan_id: str, reason: str, output: Output) ->
         progress(f"stopping plan {before['id']} and its processes …")
     account = client.post(f"/plans/{before['id']}/cancel", {"reason": reason})
     if is_running(account):
-        following = PlanFollower(client, account, output, after=after)
+        hint = "Ctrl-C leaves it to the server"
+        following = PlansFollower(client, [account], output, after=after, hint=hint)
         try:
-            account = following.to_rest()
+            (account,) = following.to_rest()
         finally:
             following.close()
     if under_way:

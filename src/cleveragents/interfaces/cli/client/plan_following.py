@@ -1,16 +1,22 @@
-"""Follows a plan that a server runs: shows what it says and prints, until nobody works at it any more."""
+"""Follows plans that a server runs: shows what they say and print, until nobody works at them any more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import heapq
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cleveragents.interfaces.cli.board import board_of
 from cleveragents.interfaces.cli.client.accounts import Account, is_running, waited_for
 from cleveragents.interfaces.cli.client.following import Follower, Frame
-from cleveragents.interfaces.cli.output import Output, progress
+from cleveragents.interfaces.cli.client.served_plans import ServedMeter, plan_of
+from cleveragents.interfaces.cli.interruption import STOPPING
+from cleveragents.interfaces.cli.live_view import is_for_terminal
+from cleveragents.interfaces.cli.output import Output, counted, progress
 from cleveragents.interfaces.cli.pieces_view import PiecesView
 from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED
 from cleveragents.interfaces.desk.wording import on_one_line
@@ -18,10 +24,14 @@ from cleveragents.interfaces.desk.wording import on_one_line
 if TYPE_CHECKING:
     from cleveragents.interfaces.cli.client.server_client import ServerClient
 
-__all__ = ["Moment", "PlanFollower", "moment_now", "run_to_rest"]
+__all__ = ["Moment", "PlansFollower", "moment_now", "run_to_rest"]
 
+_RUNNING = ("queued", "processing")
 _OVER = ("succeeded", "failed", "cancelled")
+_JOB_ENDS = tuple(f"job.{state}" for state in _OVER)
 _SUB_PLANS = "sub-plans"
+_LOOK_SECONDS = 1.0
+_AGAIN = "Ctrl-C again leaves it to the server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +47,7 @@ def moment_now(client: ServerClient, account: Account | None = None) -> Moment:
     found = client.get("/events", limit=1)["items"]
     numbers: dict[str, int] = {}
     if account is not None:
-        below = [str(row["id"]) for row in account["sub_plans"] if row["id"] is not None]
-        for plan_id in (account["id"], *below):
+        for plan_id in (account["id"], *_below(client, account)):
             for piece in client.pages(f"/plans/{plan_id}/output"):
                 numbers[plan_id] = piece["number"]
     return Moment(int(found[-1]["position"]) if found else 0, numbers)
@@ -49,129 +58,202 @@ def run_to_rest(
 ) -> Account:
     """The plan, when nobody works at it. Ctrl-C has the server stop it, and that is waited for; a second one
     leaves it to the server. `quiet`: its goal is not said again."""
-    following = PlanFollower(client, account, output, after=after)
+    following = PlansFollower(client, [account], output, after=after)
+    plan_id: str = account["id"]
     try:
         if not quiet:
-            following.say(f"plan {account['id']}: {on_one_line(account['goal'])}")
-        return following.to_rest()
+            following.say(plan_id, f"plan {plan_id}: {on_one_line(account['goal'])}")
+        return following.to_rest()[0]
     except KeyboardInterrupt:
-        return _stopped(client, following, prefix)
+        return following.stopped(prefix)[0]
     finally:
         following.close()
 
 
-def _stopped(client: ServerClient, following: PlanFollower, prefix: str) -> Account:
-    plan_id = following.plan_id
-    progress(f"stopping plan {plan_id} …")
-    try:
-        if is_running(client.get(f"/plans/{plan_id}")):
-            client.post(f"/plans/{plan_id}/cancel", {"reason": "interrupted by the user"})
-        return following.to_rest()
-    except KeyboardInterrupt:
-        progress(f"the server goes on with it; `{prefix} plan show {plan_id}` says where it stands")
-        raise click.exceptions.Exit(INTERRUPTED) from None
-
-
-class PlanFollower:
-    """What is shown of a plan and of those below it. Not thread-safe: who watches asks."""
+class PlansFollower:
+    """What is shown of some plans and of those below them. Not thread-safe: who watches asks."""
 
     def __init__(
         self,
         client: ServerClient,
-        account: Account,
+        accounts: Sequence[Account],
         output: Output,
         *,
         after: Moment,
         standings: bool = False,
+        alone: bool = True,
+        hint: str = "Ctrl-C stops it",
     ) -> None:
-        self.plan_id: str = account["id"]
         self._client = client
         self._follower = Follower(client, after.position)
-        self._numbers = after.numbers
-        self._view = PiecesView(self.plan_id, account["parent"], output)
+        self._after = after
         self._standings = standings
-        self._jobs: set[str] = set()
-        self._listen(self.plan_id, account["parent"])
-        for row in account["sub_plans"]:
-            if row["id"] is not None:
-                self._listen(str(row["id"]), self.plan_id)
+        self._counts_money = is_for_terminal(output)
+        self._accounts: dict[str, Account] = {}
+        self._meters: dict[str, ServedMeter] = {}
+        self._looked_at: dict[str, float] = {}
+        for account in accounts:
+            self._accounts[account["id"]] = account
+            self._meters[account["id"]] = ServedMeter(account)
+        meters = list(self._meters.values())
+        self._board = board_of(meters, output, alone=alone, hint=hint, last_hint=_AGAIN)
+        self._view = PiecesView(self._board)
+        try:
+            for account in accounts:
+                self._listen(account, account["id"])
+                for plan_id in _below(client, account):
+                    self._listen(client.get(f"/plans/{plan_id}"), account["id"])
+        except BaseException:
+            self._board.close()
+            raise
 
-    def say(self, message: str) -> None:
-        """About the plan itself."""
-        self._view.say(message)
+    def say(self, plan_id: str, message: str) -> None:
+        """About one of the plans."""
+        self._view.say(plan_id, message)
 
     def close(self) -> None:
-        """Nothing more is shown."""
+        """Nothing more is shown. A second call changes nothing."""
         self._view.close()
 
-    def to_rest(self) -> Account:
-        """The account, when nobody works at the plan."""
-        return self._until(self._rests)
+    def to_rest(self) -> list[Account]:
+        """The accounts, when nobody works at any of the plans."""
+        left = dict.fromkeys(self._accounts)
+        self._show_kept()
+        if self._standings:
+            for account in self._accounts.values():
+                self.say(account["id"], f"{account['phase']}/{account['state']}")
+        for asked in self._news():
+            for plan_id in [one for one in left if asked is None or one == asked]:
+                if self._rests(self._looked(plan_id)) and self._rests(self._looked(plan_id)):
+                    # guard: looked at twice, because it may have moved between the plan and its job
+                    del left[plan_id]
+            if not left:
+                break
+        self._show_rest()
+        return list(self._accounts.values())
 
     def to_end_of(self, job_id: str) -> Account:
-        """The account, when that job of the plan has ended."""
-        self._jobs.add(job_id)
-        return self._until(lambda account: self._is_over(job_id))
+        """The account of the only plan, when that job of it has ended."""
+        (plan_id,) = self._accounts
+        for _ in self._news():
+            if self._is_over(job_id):
+                break
+        self._show_rest()
+        return self._looked(plan_id)
 
-    def _until(self, over: Callable[[Account], bool]) -> Account:
-        account = self._looked()
-        standing = ""
+    def stopped(self, prefix: str) -> list[Account]:
+        """The accounts, when the server has stopped all of the plans that run; Ctrl-C leaves that to it."""
+        names = list(self._accounts)
+        what = "the plan" if len(names) == 1 else counted(len(names), "plan")
+        try:
+            self._board.say(f"{STOPPING} {what} … ({_AGAIN})")
+            for plan_id in names:
+                if is_running(self._looked(plan_id)) or waited_for(self._accounts[plan_id]) == _SUB_PLANS:
+                    self._client.post(f"/plans/{plan_id}/cancel", {"reason": "interrupted by the user"})
+            return self.to_rest()
+        except KeyboardInterrupt:
+            self.close()
+            for plan_id in names:
+                progress(f"the server goes on with it; `{prefix} plan show {plan_id}` says where it stands")
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+    def _news(self) -> Iterator[str | None]:
+        """Whenever there is reason to look: the plan that something happened to, or None for all of them.
+        What is printed meanwhile is shown."""
+        yield None
         for frame in self._follower.frames():
             if frame.kind == "output":
                 self._show(frame.data)
-            elif self._is_news(frame) or not frame.kind:
-                account = self._looked()
-                if self._standings and _standing(account) != standing:
-                    standing = _standing(account)
-                    self.say(standing)
-                if over(account):
-                    account = self._looked()  # guard: it may have moved between the two looks
-                    if over(account):
-                        break
-        self._show_rest()
-        return account
+            elif not frame.kind:
+                yield None
+            else:
+                yield from self._heard(frame)
 
-    def _looked(self) -> Account:
-        account: Account = self._client.get(f"/plans/{self.plan_id}")
-        if account["job"] is not None:
-            self._jobs.add(account["job"])
-        return account
-
-    def _is_news(self, frame: Frame) -> bool:
+    def _heard(self, frame: Frame) -> Iterator[str]:
+        """The plan that is to be looked at because of an event, if any is."""
         subject = str(frame.data.get("subject"))
         facts = frame.data.get("facts")
-        parent = facts.get("parent") if isinstance(facts, dict) else None
-        if frame.kind == "plan.created" and parent in self._view:
-            self._listen(subject, str(parent))
-        return subject in self._view or subject in self._jobs
+        facts = facts if isinstance(facts, dict) else {}
+        if frame.kind == "plan.created":
+            self._join(subject, facts)
+        elif frame.kind in _JOB_ENDS:
+            of_plan = str(facts.get("kind")).partition(":")[2]
+            if of_plan in self._accounts:
+                yield of_plan
+        root = self._root_of(subject)
+        if root is None:
+            return
+        self._meters[root].hear(frame.kind, subject, facts)
+        if frame.kind == "plan.moved":
+            if self._standings:
+                self.say(subject, f"{facts['phase']}/{facts['state']}")
+            if facts["state"] not in _RUNNING:
+                yield root
+        elif frame.kind == "model_call.ended" and self._counts_money and self._is_due(root):
+            self._looked(root)  # for what it costs, which events do not say
+
+    def _root_of(self, plan_id: str) -> str | None:
+        return next((root for root, meter in self._meters.items() if _knows(meter, plan_id)), None)
+
+    def _is_due(self, plan_id: str) -> bool:
+        return time.monotonic() - self._looked_at.get(plan_id, 0.0) >= _LOOK_SECONDS
+
+    def _join(self, plan_id: str, facts: Mapping[str, Any]) -> None:
+        root = self._root_of(str(facts.get("parent")))
+        if root is not None and plan_id not in self._view:
+            self._listen(self._client.get(f"/plans/{plan_id}"), root)
+
+    def _looked(self, plan_id: str) -> Account:
+        account: Account = self._client.get(f"/plans/{plan_id}")
+        self._accounts[plan_id] = account
+        self._meters[plan_id].take(account)
+        self._looked_at[plan_id] = time.monotonic()
+        return account
 
     def _rests(self, account: Account) -> bool:
         if is_running(account):
             return False
         if waited_for(account) == _SUB_PLANS and account["needs"] is None:
-            return not any(row["state"] in ("queued", "processing") for row in account["sub_plans"])
+            return not any(row["state"] in _RUNNING for row in account["sub_plans"])
         # A worker that is done with it may still be about to apply it.
         return account["job"] is None or self._is_over(account["job"])
 
     def _is_over(self, job_id: str) -> bool:
         return self._client.get(f"/jobs/{job_id}")["state"] in _OVER
 
-    def _listen(self, plan_id: str, parent: str | None) -> None:
-        self._view.add(plan_id, parent)
-        self._follower.listen_to(plan_id, self._numbers.get(plan_id, 0))
+    def _listen(self, account: Account, root: str) -> None:
+        self._meters[root].take(account)
+        self._view.add(plan_of(account))
+        self._follower.listen_to(account["id"], self._after.numbers.get(account["id"], 0))
 
     def _show(self, piece: Account) -> None:
         self._view.show(str(piece["plan_id"]), str(piece["kind"]), str(piece["text"]))
 
+    def _show_kept(self) -> None:
+        """What they have printed since then, each piece in its time."""
+        ways = [
+            self._client.pages(f"/plans/{plan_id}/output", after=self._follower.number_of(plan_id))
+            for plan_id in self._view
+        ]
+        for piece in heapq.merge(*ways, key=lambda piece: str(piece["time"])):
+            if self._follower.is_new(piece):
+                self._show(piece)
+
     def _show_rest(self) -> None:
-        """What was printed last may be kept a moment later than the plan came to rest."""
-        for plan_id in self._view:
-            for piece in self._client.pages(
-                f"/plans/{plan_id}/output", after=self._follower.number_of(plan_id)
-            ):
-                if self._follower.is_new(piece):
-                    self._show(piece)
+        """What was printed last may be kept a moment later than the plan came to rest; and it may have come
+        to rest before all was heard of it."""
+        for event in self._client.pages("/events", after=self._follower.position, type="plan.created"):
+            self._join(str(event["subject"]), event["facts"])
+        self._show_kept()
 
 
-def _standing(account: Account) -> str:
-    return f"{account['phase']}/{account['state']}"
+def _below(client: ServerClient, account: Account) -> list[str]:
+    """The plans below it, each after its parent."""
+    if not any(row["id"] for row in account["sub_plans"]):
+        return []
+    rows = client.pages(f"/plans/{account['id']}/decisions")
+    return [str(row["id"]) for row in rows if row["kind"] == "sub-plan" and row["id"]]
+
+
+def _knows(meter: ServedMeter, plan_id: str) -> bool:
+    return any(one.plan.id == plan_id for one in (meter.last, *meter.below))

@@ -22,7 +22,7 @@ from cleveragents.interfaces.cli.client.accounts import (
     tell_reason,
     told_account,
 )
-from cleveragents.interfaces.cli.client.plan_following import PlanFollower, moment_now
+from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.twins import client_command
 from cleveragents.interfaces.cli.narrow import steps_in_lines
@@ -78,11 +78,13 @@ def _watch_plan(session: Session, plan_id: str, output: Output) -> None:
     client, prefix = connected(session), prefix_of(session)
     after = moment_now(client)
     account = client.get(f"/plans/{plan_id}")
-    following = PlanFollower(client, account, output, after=after, standings=True)
+    hint = "Ctrl-C ends the watching, not the plan"
+    following = PlansFollower(client, [account], output, after=after, standings=True, hint=hint)
     try:
-        following.say(f"plan {account['id']}: {on_one_line(account['goal'])}")
-        account = following.to_rest()
+        following.say(account["id"], f"plan {account['id']}: {on_one_line(account['goal'])}")
+        (account,) = following.to_rest()
     except KeyboardInterrupt:
+        following.close()
         progress(f"the plan goes on; `{prefix} plan cancel {account['id']}` stops it")
         raise
     finally:
@@ -111,6 +113,7 @@ def _heading(account: Account) -> dict[str, Any]:
         "error": first_line(account["error"]) if account["state"] != "applied" else None,
         "part of": account["parent"],
         "works on": f"{works_on}, which is out of reach" if account["out_of_reach"] else works_on,
+        "pushed to" if account["state"] in ("applied", "undone") else "pushes to": account["branch"],
         "resource": account["resource_name"],
         "project": account["project"],
         "profile": account["request"].get("profile"),

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleveragents import errors
-from cleveragents.errors import CleverAgentsError, NotAuthenticated
+from cleveragents.errors import CleverAgentsError, NotAuthenticated, PlanFailed
+from cleveragents.interfaces.cli.client.cli_words import in_words_of_the_cli, refused_fields
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["BUSY", "ServerSaid", "problem_of", "said_code"]
+__all__ = ["BUSY", "ServerSaid", "problem_of", "refused_job", "said_code"]
 
 BUSY = (429, 502, 503, 504)
 """What HTTP says of a server that may answer in a moment."""
 
 _EXIT_CODES = {404: 2, 409: 75, 422: 2, **dict.fromkeys(BUSY, 75)}
+
+
+_REFUSALS = ("it was not applied: ", "the undo was refused")
+"""So jobs say that something stands in the way."""
 
 
 class ServerSaid(click.ClickException):
@@ -53,9 +58,19 @@ def problem_of(response: httpx.Response, url: str) -> CleverAgentsError | Server
     status, code = response.status_code, str(said.get("code", ""))
     if status == 401:
         return NotAuthenticated(f"`agents login {url}` asks for one and keeps it")
-    detail = str(said.get("detail") or f"the server at {url} answered {status} {response.reason_phrase}")
+    detail = refused_fields(said.get("errors")) or said.get("detail")
+    if not detail:
+        detail = f"the server at {url} answered {status} {response.reason_phrase}"
     kind = _KINDS.get(_exit_code(status, code), ServerSaid)
-    return kind(detail, code=code, status=status)
+    return kind(in_words_of_the_cli(str(detail)), code=code, status=status)
+
+
+def refused_job(plan_id: str, said: str | None, otherwise: str) -> CleverAgentsError | ServerSaid:
+    """The error for a job of a plan that did not do it: what stands in the way needs somebody, whatever else
+    went wrong is a failure."""
+    if said is not None and any(words in said for words in _REFUSALS):
+        return _NeedsSomebody(said, code="refused", status=409)
+    return PlanFailed(plan_id, (said or otherwise).removeprefix(f"plan {plan_id}: "))
 
 
 def said_code(response: httpx.Response) -> str:

@@ -66,6 +66,8 @@ def _remove_resource(session: Session, name: str) -> None:
     progress(f"{name} is removed; nothing in its repository was changed")
 
 
+_NO_CHECK = {"no_check": "a server looks at what it is to work on; leave it out"}
+
 project = ClientGroup(
     local_project.project,
     {
@@ -77,7 +79,7 @@ project = ClientGroup(
 resource = ClientGroup(
     local_resource.resource,
     {
-        "add": client_command(local_resource.add_resource, _add_resource, without=["no_check"]),
+        "add": client_command(local_resource.add_resource, _add_resource, refused=_NO_CHECK),
         "list": client_command(local_resource.list_resources, _list_resources),
         "remove": client_command(local_resource.remove_resource, _remove_resource),
     },

@@ -11,9 +11,9 @@ from cleveragents.domain.action_arguments import Argument, ArgumentType, parsed
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.interfaces.cli import run as local
-from cleveragents.interfaces.cli.client.accounts import Account, told_account
+from cleveragents.interfaces.cli.client.accounts import Account
 from cleveragents.interfaces.cli.client.places import resource_here
-from cleveragents.interfaces.cli.client.plan_deciding import Deciding, decide, work_on
+from cleveragents.interfaces.cli.client.plan_deciding import Deciding, decide, told_at_the_end, work_on
 from cleveragents.interfaces.cli.client.plan_decisions import given_limits
 from cleveragents.interfaces.cli.client.plan_following import Moment, moment_now
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
@@ -29,6 +29,12 @@ __all__ = ["run"]
 _NOT_HERE = ("start", "include", "file", "going_on", "here")
 _resource = click.Option(
     ["--resource"], metavar="NAME", help="What it works on; else the one that is the repository you are in."
+)
+
+_to_branch = click.Option(
+    ["--to-branch"],
+    metavar="NAME",
+    help="Of a git remote: the result is pushed to this new branch; {plan} in it stands for the plan's id.",
 )
 
 
@@ -50,6 +56,7 @@ def _run(
     parallel: int | None,
     background: bool,
     resource: str | None,
+    to_branch: str | None,
     output: Output,
 ) -> None:
     if yes and only_review:
@@ -66,6 +73,7 @@ def _run(
         "limits": given_limits(limits),
         "max_parallel": parallel,
         # What is to be committed is applied when the message is told, and not before.
+        "to_branch": to_branch,
         "apply": "review" if only_review or message is not None else "auto" if yes else None,
     }
     deciding = Deciding(client, prefix_of(session), output, yes, only_review, message)
@@ -78,10 +86,8 @@ def _run(
 
 
 def _run_here(deciding: Deciding, account: Account, after: Moment) -> None:
-    try:
+    with told_at_the_end(deciding, account["id"]):
         decide(deciding, work_on(deciding, account, after=after))
-    finally:
-        told_account(deciding.output, deciding.client.get(f"/plans/{account['id']}"))
 
 
 def _tell_started(deciding: Deciding, account: Account) -> None:
@@ -127,4 +133,4 @@ def _wanted(
     return {"action": action, "arguments": arguments, "goal": goal}
 
 
-run = client_command(local.run, _run, without=_NOT_HERE, more=(_resource,))
+run = client_command(local.run, _run, without=_NOT_HERE, more=(_resource, _to_branch))

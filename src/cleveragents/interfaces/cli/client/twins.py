@@ -1,15 +1,24 @@
-"""Commands that ask a server, made from those that work here: the same names, arguments and help."""
+"""Commands that ask a server, made from those that work here: the same names, arguments and help.
+
+What cannot go through a server is refused with a reason, and never done here instead: who asked meant the
+server's plans.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from cleveragents.interfaces.cli.session import pass_session
 
 __all__ = ["ClientGroup", "client_command"]
+
+_NOT_SAID = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
 def client_command(
@@ -17,11 +26,18 @@ def client_command(
     callback: Callable[..., None],
     *,
     without: Sequence[str] = (),
+    refused: Mapping[str, str] | None = None,
     more: Sequence[click.Parameter] = (),
 ) -> click.Command:
-    """A command like `local`, less the parameters named in `without`, which `callback` carries out; that gets
-    the session first, and everything else by name."""
-    params = [param for param in local.params if param.name not in without]
+    """A command like `local` which `callback` carries out; that gets the session first, and everything else
+    by name. It does not have the parameters named in `without`; whoever says one that is `refused` is told
+    why."""
+    reasons = refused or {}
+    params = [
+        _refusing(param, reasons[str(param.name)]) if param.name in reasons else param
+        for param in local.params
+        if param.name not in without
+    ]
     return click.Command(
         local.name,
         params=[*params, *more],
@@ -32,18 +48,47 @@ def client_command(
     )
 
 
-class ClientGroup(click.Group):
-    """The commands of a group that a server can carry out, named as `module:attribute` or there already."""
+def _refusing(param: click.Parameter, reason: str) -> click.Parameter:
+    """The same, not shown and not passed on."""
+    refusing = copy.copy(param)
+    refusing.expose_value = False
+    refusing.required = False
+    if isinstance(refusing, click.Option):
+        refusing.hidden = True
 
-    def __init__(self, local: click.Group, known: Mapping[str, str | click.Command]) -> None:
+    def refuse(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        if ctx.get_parameter_source(str(param.name)) not in _NOT_SAID:  # guard: not left out in silence
+            raise click.UsageError(f"{param.opts[0]} cannot go through a server: {reason}", ctx)
+
+    refusing.callback = refuse
+    return refusing
+
+
+class ClientGroup(click.Group):
+    """The commands of a group that a server can carry out, named as `module:attribute` or there already;
+    those that need none (`here`) stay as they are, and those that are `refused` have a reason."""
+
+    def __init__(
+        self,
+        local: click.Group,
+        known: Mapping[str, str | click.Command],
+        *,
+        here: Collection[str] = (),
+        refused: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(local.name, help=local.help)
         self._local = local
         self._known = known
+        self._here = here
+        self._refused = refused or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in self._local.list_commands(ctx) if name in self._known]
+        served = {*self._known, *self._here}
+        return [name for name in self._local.list_commands(ctx) if name in served]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._here:
+            return self._local.get_command(ctx, cmd_name)
         found = self._known.get(cmd_name)
         if not isinstance(found, str):
             return found
@@ -55,8 +100,8 @@ class ClientGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = str(args[0])
-        if name not in self._known and name in self._local.list_commands(ctx):  # guard: not done here instead
-            said = f"agents {self.name} {name} works on this machine only"
-            raise click.UsageError(f"{said}; leave --server out, or say --server local", ctx)
+        reason = self._refused.get(str(args[0]))
+        if reason is not None:  # guard: not done here instead
+            said = f"agents {self.name} {args[0]} cannot go through a server"
+            raise click.UsageError(f"{said}: {reason}", ctx)
         return super().resolve_command(ctx, args)
