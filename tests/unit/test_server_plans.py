@@ -76,6 +76,15 @@ def test_a_plan_is_made_reviewed_applied_and_undone(server: PlanServer) -> None:
     server.done(server.post(f"{where}/undo", status=202))
     assert server.get(where)["state"] == "undone"
     assert not (server.repository / "new.txt").exists()
+
+    other = server.rested(server.command("true", apply="review"))
+    jobs = server.get("/jobs", plan=plan["id"], order="newest")["items"]
+    assert [one["kind"] for one in jobs] == [f"{what}:{plan['id']}" for what in ("undo", "apply", "plan")]
+    events = server.get("/events", plan=plan["id"], after=0, limit=1000)["items"]
+    assert {one["subject"] for one in events} == {plan["id"], *(one["id"] for one in jobs)}
+    assert [one["position"] for one in events] == sorted(one["position"] for one in events)
+    assert server.get("/events", plan=plan["id"], type="plan.created")["items"] == events[:1]
+    assert {one["kind"] for one in server.get("/jobs", plan=other["id"])["items"]} == {f"plan:{other['id']}"}
     assert server.bench.operator.delete(f"/api{where}").status_code == 204
     gone = server.bench.viewer.get(f"/api{where}")
     assert (gone.status_code, gone.json()["code"]) == (404, "unknown-plan")
@@ -147,6 +156,32 @@ def test_a_call_that_asks_is_approved_or_denied(server: PlanServer) -> None:
     assert server.post(f"{where}/reject")["state"] == "rejected"
 
 
+def test_an_answer_that_names_no_call_is_to_the_first_that_asks_and_to_no_other(server: PlanServer) -> None:
+    writes = (answer(call("write", path=f"leave-{number}.txt", content="x")) for number in (1, 2))
+    model = server.script(
+        strategizes(steps({"title": "write", "instructions": "so", "decisions": [1]})),
+        executes(*writes, says("done")),
+        reviews(accept()),
+    )
+    plan = server.rested(server.make(goal="write twice", model=model, profile="manual", limits={"steps": 4}))
+    where = f"/plans/{plan['id']}"
+    assert plan["needs"] == "approval", plan["error"]
+    server.post(f"{where}/approve")
+    second = server.rested(plan)
+    asking = [one["number"] for one in second["calls"] if one["state"] == "asked"]
+    assert (second["needs"], len(asking)) == ("approval", 1)
+    late = server.post(f"{where}/approve", status=409)
+    assert f"call {asking[0]} asks now" in late["detail"]
+    # What it may spend is raised while it waits for something else, and that does not answer for anybody.
+    assert "budget" in second["can"]
+    assert server.post(f"{where}/budget", {"steps": 40})["limits"]["steps"] == 40
+    assert server.get(where)["needs"] == "approval"
+    server.post(f"{where}/approve", {"call": asking[0]})
+    assert server.rested(plan)["files_changed"] == 2
+    server.post(f"{where}/reject")
+    assert "spends nothing more" in server.post(f"{where}/budget", {"steps": 50}, 409)["detail"]
+
+
 def test_a_question_is_answered(server: PlanServer) -> None:
     place = server.repository / ".cleveragents" / "actors" / "asking.yaml"
     place.parent.mkdir(parents=True)
@@ -175,7 +210,8 @@ def test_a_plan_that_has_spent_its_budget_goes_on_with_a_larger_one(server: Plan
     where = f"/plans/{plan['id']}"
     assert (plan["state"], plan["needs"]) == ("waiting", "budget")
     assert {"budget", "resume"} <= set(plan["can"])
-    assert server.post(f"{where}/budget", {"steps": 1}, 422)["code"] == "request-refused"
+    for body in ({"steps": 1}, {}):
+        assert server.post(f"{where}/budget", body, 422)["code"] == "request-refused"
     assert server.post(f"{where}/budget", {"steps": 20})["limits"]["steps"] == 20
     assert server.rested(plan)["state"] == "complete"
 

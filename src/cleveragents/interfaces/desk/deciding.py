@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from cleveragents.application.services.plan_lanes import queue_of
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, PlanState
-from cleveragents.errors import PlanError
+from cleveragents.errors import PlanError, RequestRefused
 from cleveragents.interfaces.desk.accounts import found_plan
-from cleveragents.interfaces.desk.meanings import what_it_waits_for
+from cleveragents.interfaces.desk.meanings import waited, what_it_waits_for
 from cleveragents.interfaces.desk.model_choice import ensure_model_fits
 from cleveragents.interfaces.desk.reach import ensure_reachable
-from cleveragents.interfaces.desk.spending import raise_limits
+from cleveragents.interfaces.desk.spending import allow, raise_limits
+from cleveragents.interfaces.desk.standing import is_resumable
 from cleveragents.interfaces.desk.wording import on_one_line
 
 if TYPE_CHECKING:
@@ -21,7 +22,15 @@ if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
     from cleveragents.domain.tool import ToolCall
 
-__all__ = ["answered_call", "ensure_decidable", "ensure_shared", "rejected", "replied", "resumed"]
+__all__ = [
+    "allowed_more",
+    "answered_call",
+    "ensure_decidable",
+    "ensure_shared",
+    "rejected",
+    "replied",
+    "resumed",
+]
 
 
 def answered_call(
@@ -34,8 +43,8 @@ def answered_call(
     by: str | None = None,
 ) -> tuple[Plan, ToolCall]:
     """The plan, queued with the answer to the call that asks and to no other; and that call. With `number`,
-    only if that is the call; if `shared`, only if workers go on with it. `PlanError`, `NeedsHuman`,
-    `StalePlan`."""
+    only if that is the call; if `shared`, only if workers go on with it, and without a number only if it is
+    the first that asks. `PlanError`, `NeedsHuman`, `StalePlan`."""
     plan = found_plan(parts, plan_id)
     if shared:
         ensure_shared(parts, plan)
@@ -44,8 +53,19 @@ def answered_call(
     call = parts.lifecycle.asking(plan)
     if call is None:  # guard: what asks only now was seen by nobody
         raise PlanError(plan.id, "nothing in it waits for an answer")
+    if number is None and shared:
+        _ensure_first(parts, plan, call)
     number = call.number if number is None else number
     return parts.lifecycle.answer(plan, granted, number, by=by), call
+
+
+def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
+    """`PlanError` where an answer that names no call may be to one that was answered before: of two people
+    who say yes to what they see, the second would say it to what comes next, which nobody has seen."""
+    before = [one.number for one in parts.history.calls(plan.id) if one.approval is not None]
+    if before:  # guard: an answer is to what was seen
+        asks = f"call {before[-1]} was answered before, and call {call.number} asks now"
+        raise PlanError(plan.id, f"{asks}: look at it, and answer it by its number (`call`)")
 
 
 def replied(parts: PlanParts, plan_id: str, text: str) -> Plan:
@@ -69,6 +89,25 @@ def resumed(parts: PlanParts, plan_id: str, *, model: str | None, limits: Limits
     if limits != Limits():
         raise_limits(parts, plan, limits, model)
     return parts.lifecycle.resume(plan, model=model)
+
+
+def allowed_more(parts: PlanParts, plan_id: str, limits: Limits) -> Plan:
+    """The plan, which may spend so much in all from now on. One that had stopped goes on; one that runs, or
+    that waits for something else, finds it with its next call of a model. `RequestRefused`, `PriceUnknown`,
+    `PlanError`, `StalePlan`."""
+    if limits == Limits():
+        raise RequestRefused("say how much it may spend in all: usd, tokens, steps or seconds")
+    parts.apply.settle()
+    plan = parts.lifecycle.reconciled(found_plan(parts, plan_id))
+    if plan.state.ended:
+        raise PlanError(plan.id, f"it is {plan.state.value}, and spends nothing more")
+    if is_resumable(parts, plan):
+        return resumed(parts, plan.id, model=None, limits=limits)
+    allow(parts, plan, limits)
+    plan = parts.plans.get(plan.id)
+    # It may have come to its old limits while the new ones were looked at.
+    stopped = plan.state is PlanState.WAITING and waited(plan) == "budget"
+    return parts.lifecycle.resume(plan) if stopped else plan
 
 
 def rejected(parts: PlanParts, plan_id: str) -> Plan:

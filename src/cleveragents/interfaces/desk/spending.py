@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.strategy import Casting
 
 __all__ = [
+    "allow",
     "budget_of",
     "casting_of",
     "limits_in_usd",
@@ -52,16 +53,21 @@ def limits_of(usd: float | None, tokens: int | None, steps: int | None, seconds:
 def raise_limits(parts: PlanParts, plan: Plan, limits: Limits, model: str | None = None) -> None:
     """More for a plan that is about to be resumed, with that model if one is named: before it is queued, or
     whoever takes it finds the old limits. Of one that cannot be resumed nothing is changed: `resume` says
-    why.
+    why. As `allow`; `NeedsHuman` for edits by hand that were not taken in."""
+    plan = parts.lifecycle.reconciled(plan)
+    if _is_resumable(parts, plan):  # guard: a command that fails has changed nothing
+        allow(parts, plan, limits, model)
 
-    `PriceUnknown`, `SpendingUncounted` where it cannot be counted; `NeedsHuman` for edits by hand that were
-    not taken in. A limit is a total: one below what the plan may spend already is refused.
+
+def allow(parts: PlanParts, plan: Plan, limits: Limits, model: str | None = None) -> None:
+    """So much in all for the plan and all that share its budget, from the next call of a model on; its time
+    from its next step on.
+
+    `PriceUnknown`, `SpendingUncounted` where it cannot be counted. A limit is a total: one below what the
+    plan may spend already is refused.
     """
     from cleveragents.application.services.cast_models import ensure_counted
 
-    plan = parts.lifecycle.reconciled(plan)
-    if not _is_resumable(parts, plan):  # guard: a command that fails has changed nothing
-        return
     castings = _castings(parts, plan)
     if not castings and plan.request.get("limits") is None:
         raise RequestRefused(f"--max-… is for plans with actors, and plan {plan.id} has none")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.json_value import JsonValue
     from cleveragents.domain.plan import Plan
 
-__all__ = ["NEEDS", "can_of", "needs_of", "urgency"]
+__all__ = ["NEEDS", "can_of", "is_resumable", "needs_of", "urgency"]
 
 NEEDS = ("approval", "question", "budget", "conflict", "error", "review")
 """What a plan may need, the most urgent first."""
@@ -82,10 +82,10 @@ def _steps_of_running(parts: PlanParts, plan: Plan) -> set[str]:
     begun = plan.state.running or plan.state in (PlanState.WAITING, PlanState.ERRORED)
     if begun and plan.phase is not Phase.APPLY:
         found.add("cancel")
-    if _is_resumable(parts, plan):
+    if is_resumable(parts, plan):
         found.add("resume")
-        if plan.request.get("limits") is not None:
-            found.add("budget")
+    if begun and plan.phase is not Phase.APPLY and plan.request.get("limits") is not None:
+        found.add("budget")
     if plan.state is PlanState.WAITING and parts.lifecycle.asking(plan) is not None:
         found |= {"approve", "deny"}
     elif plan.state is PlanState.WAITING and waited(plan) == "question":
@@ -114,7 +114,7 @@ def _steps_of_resting(parts: PlanParts, plan: Plan) -> set[str]:
     return found
 
 
-def _is_resumable(parts: PlanParts, plan: Plan) -> bool:
+def is_resumable(parts: PlanParts, plan: Plan) -> bool:
     """Whether a resume is what it lacks: not of one that waits for a worker, or has all it was to do."""
     if is_to_be_run(plan):
         job = parts.lifecycle.queueing.job_of(plan)

@@ -62,7 +62,13 @@ class Resuming(Strict):
 class Answering(Strict):
     """Which call is meant."""
 
-    call: int | None = Field(default=None, ge=1, le=10**9, description="only if that call asks", examples=[3])
+    call: int | None = Field(
+        default=None,
+        ge=1,
+        le=10**9,
+        description="only if that call asks; needed once another call of the plan was answered",
+        examples=[3],
+    )
 
 
 class Replying(Strict):
@@ -165,12 +171,13 @@ def reject_plan(plan_id: PlanId, here: Here, who: Operator) -> PlanAccount:
 
 @router.post("/plans/{plan_id}/budget", operation_id="raisePlanBudget")
 def raise_plan_budget(plan_id: PlanId, body: NewLimits, here: Here, who: Operator) -> BudgetAccount:
-    """Allows a plan that cannot go on so much in all, and goes on with it.
+    """Allows a plan, and all that shares its budget, so much in all. One that had stopped goes on; one that
+    runs finds it with its next call of a model, and more time with its next step.
 
     A limit is a total: one below what the plan may spend already is refused. What is left out stays.
     """
     with TURNS.of(_id(here, plan_id)):
-        plan = deciding.resumed(here.parts, plan_id, model=None, limits=_limits(body))
+        plan = deciding.allowed_more(here.parts, plan_id, _limits(body))
         return account_as(BudgetAccount, budget_of(here.parts, plan))
 
 
