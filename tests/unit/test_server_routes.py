@@ -90,6 +90,10 @@ def test_jobs_come_in_pieces_each_once_and_masked(bench: ServerBench) -> None:
         after = f"&after={piece['next']}"
     assert [job["id"] for job in seen if job["kind"] == "demo"] == jobs
     assert SECRET not in str(seen)
+    newest = got(bench.viewer, "/jobs?limit=2&order=newest")
+    assert [job["id"] for job in newest["items"]] == jobs[:-3:-1]
+    following = got(bench.viewer, f"/jobs?limit=2&order=newest&after={newest['next']}")
+    assert [job["id"] for job in following["items"]] == jobs[-3:-5:-1]
     one = got(bench.viewer, f"/jobs/{jobs[0]}")
     assert (one["state"], one["attempt"], one["payload"]["n"]) == ("queued", 0, 0)
     assert got(bench.viewer, "/jobs?state=running&state=failed")["items"] == []

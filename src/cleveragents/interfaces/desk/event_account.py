@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -95,6 +95,7 @@ def event_rows(
     limit: int,
     type_name: str | None = None,
     subject: str | None = None,
+    subjects: Collection[str] | None = None,
 ) -> Sequence[LogRow]:
     """The first `limit` events after a position or, without one, the last; in their order either way."""
     from sqlalchemy import select
@@ -107,6 +108,8 @@ def event_rows(
         query = query.where(events.c.event_type == type_name)
     if subject is not None:
         query = query.where(events.c.subject == subject)
+    if subjects is not None:
+        query = query.where(events.c.subject.in_(subjects))
     if after is not None:
         query = query.where(events.c.position > after).order_by(events.c.position)
     else:

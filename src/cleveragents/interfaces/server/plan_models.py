@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import Path
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from cleveragents.domain.plan import Phase, PlanState
@@ -16,6 +16,7 @@ __all__ = [
     "Change",
     "Limits",
     "Needs",
+    "OfPlan",
     "PlanAccount",
     "PlanId",
     "PlanRow",
@@ -32,6 +33,15 @@ PlanId = Annotated[
         max_length=64,
         pattern=r"^[0-9A-Za-z]+$",
         description="the id of a plan, or as much of its beginning or end as is unambiguous",
+        examples=[EXAMPLE_PLAN],
+    ),
+]
+OfPlan = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        pattern=r"^[0-9A-Za-z]+$",
+        description="only those of the plan with this id, the whole of it; sub-plans have their own",
         examples=[EXAMPLE_PLAN],
     ),
 ]

@@ -13,10 +13,12 @@ from starlette.concurrency import run_in_threadpool
 from cleveragents.errors import AuditLogBroken
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
 from cleveragents.interfaces.desk.event_account import event_rows, fields_of_row
+from cleveragents.interfaces.desk.job_listing import job_ids_of
 from cleveragents.interfaces.server.access import Viewer, is_still_known
 from cleveragents.interfaces.server.hub import EventHub
 from cleveragents.interfaces.server.listing import Limit
 from cleveragents.interfaces.server.log_follower import LogSource
+from cleveragents.interfaces.server.plan_models import OfPlan
 from cleveragents.interfaces.server.service import Here, Service
 from cleveragents.interfaces.server.stream import EventStream
 
@@ -90,15 +92,20 @@ def list_events(
         str | None, Query(alias="type", max_length=100, description="such as job.succeeded")
     ] = None,
     subject: Annotated[str | None, Query(max_length=100)] = None,
+    plan: OfPlan = None,
 ) -> EventListing:
-    """The first events after a position, or the latest where none is named; in their order either way."""
+    """The first events after a position, or the latest where none is named; in their order either way.
+
+    Those of a `plan` are its own, and those of the jobs that ran, applied or undid it.
+    """
     database = here.container.database
     with suppress(AuditLogBroken):  # what is there may be looked at; `verification` says what is wrong
         here.container.audit.sequence_pending()
     wanted = {"type_name": type_name, "subject": subject}
     if any(value is not None and "\0" in value for value in wanted.values()):
         return EventListing(items=[], next=None)  # no database keeps such a text
-    rows = event_rows(database, after=after, limit=limit + 1, **wanted)
+    about = None if plan is None else (plan, *job_ids_of(database, plan))
+    rows = event_rows(database, after=after, limit=limit + 1, subjects=about, **wanted)
     if after is None:
         rows, more = rows[-limit:], False
     else:

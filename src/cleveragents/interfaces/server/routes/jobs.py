@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field, JsonValue
 
 from cleveragents.domain.job import JobState
 from cleveragents.interfaces.desk.job_account import cancelled, job_account
+from cleveragents.interfaces.desk.job_listing import listed_jobs
 from cleveragents.interfaces.server.access import Operator, Viewer
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.listing import Limit, Listing
+from cleveragents.interfaces.server.plan_models import OfPlan
 from cleveragents.interfaces.server.service import Here
 
 __all__ = ["router"]
@@ -61,10 +63,23 @@ class JobCancel(BaseModel):
 
 @router.get("/jobs", operation_id="listJobs")
 def list_jobs(
-    here: Here, who: Viewer, state: States = None, limit: Limit = 100, after: AfterJob = None
+    here: Here,
+    who: Viewer,
+    state: States = None,
+    plan: OfPlan = None,
+    order: Annotated[Literal["oldest", "newest"], Query(description="which come first")] = "oldest",
+    limit: Limit = 100,
+    after: AfterJob = None,
 ) -> Listing[JobAccount]:
-    """Lists jobs, oldest first."""
-    found = here.container.jobs.list(states=state or (), limit=limit + 1, after=after)
+    """Lists jobs, the oldest first unless the newest are asked for."""
+    found = listed_jobs(
+        here.container.database,
+        states=state or (),
+        plan_id=plan,
+        limit=limit + 1,
+        after=after,
+        newest_first=order == "newest",
+    )
     piece = found[:limit]
     items = [account_as(JobAccount, job_account(job)) for job in piece]
     return Listing[JobAccount](items=items, next=piece[-1].id if len(found) > limit else None)

@@ -23,24 +23,13 @@ export function usePlan(id) {
   known.current = familyOf(id, plan);
   const job = plan && plan.job;
   const readEvents = useCallback(
-    (subject) =>
-      eventsOf(subject).then(
+    () =>
+      eventsOf(id).then(
         (past) => setEvents((now) => joined(past, now)),
         () => {}, // what is missing is there after the next reset; the account says how the plan stands
       ),
-    [],
+    [id],
   );
-
-  // Who worked on it before, and who applied or undid it or failed to, is said by jobs that the plan does not name
-  // any more; they are looked for among the latest. Of each all is read: half of it would say that it goes on.
-  const readJobs = () =>
-    get("/events", { type: "job.claimed", limit: 500 }).then(
-      ({ items }) => {
-        const mine = items.filter((event) => concerns(event, id, null)).map((event) => event.subject);
-        new Set(mine).forEach((subject) => readEvents(subject));
-      },
-      () => {},
-    );
 
   useEffect(() => {
     setPlan(null);
@@ -51,20 +40,16 @@ export function usePlan(id) {
       .catch(() => {})
       .then(() => {
         reader.now();
-        readEvents(id);
-        readJobs();
+        readEvents();
       });
     return reader.stop;
   }, [id]);
-  useEffect(() => {
-    if (job) readEvents(job);
-  }, [job]);
 
   useEvents(
     (event) => event.type === "reset" || plansOf(event).some((one) => known.current.has(one)),
     (event) => {
       if (event.type === "reset") {
-        [id, job].filter(Boolean).forEach(readEvents);
+        readEvents();
       } else if (concerns(event, id, job)) {
         setEvents((now) => joined(now, [event]));
       }
@@ -88,12 +73,12 @@ function concerns(event, id, job) {
   return event.type.startsWith("job.") && (event.subject === job || event.facts?.kind?.split(":")[1] === id);
 }
 
-// From the first: without `after` the log gives its latest.
-async function eventsOf(subject) {
+// Its own and those of its jobs, from the first: without `after` the log gives its latest.
+async function eventsOf(plan) {
   const found = [];
   let after = 0;
   while (after !== null && found.length < MOST_EVENTS) {
-    const page = await get("/events", { subject, after, limit: 1000 });
+    const page = await get("/events", { plan, after, limit: 1000 });
     found.push(...page.items);
     after = page.next;
   }

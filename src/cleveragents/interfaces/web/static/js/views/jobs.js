@@ -10,7 +10,6 @@ import { useEvents } from "../stream.js";
 const PAGE = 100;
 const UNDER_WAY = ["queued", "running"];
 const OVER = ["succeeded", "failed", "cancelled"];
-const FEW = 10;
 const SHOWN = 50;
 
 export function Jobs() {
@@ -60,8 +59,12 @@ const WORKER_COLUMNS = [
 
 function JobList() {
   const load = useLoad(async (signal) => {
-    const [open, over] = await Promise.all([all("/jobs", { state: UNDER_WAY }, { signal }), latest({ state: OVER }, signal)]);
-    return { open: open.reverse(), over };
+    const order = "newest";
+    const [open, over] = await Promise.all([
+      all("/jobs", { state: UNDER_WAY, order }, { signal }),
+      get("/jobs", { state: OVER, order, limit: SHOWN }, { signal }),
+    ]);
+    return { open, over: over.items };
   });
   useEvents((event) => event.type === "reset" || event.type.startsWith("job."), load.reload);
   const { may } = useSession();
@@ -82,26 +85,6 @@ function JobList() {
       </section>
     `}
   <//>`;
-}
-
-/** The latest jobs, the newest first: lists begin with the oldest, but ids begin with the time. */
-async function latest(query, signal) {
-  for (const hours of [1, 24, 24 * 365]) {
-    const found = await all("/jobs", { ...query, after: idAt(Date.now() - hours * 3600e3) }, { signal, most: 1000 });
-    if (found.length >= FEW || hours > 24) return found.reverse().slice(0, SHOWN);
-  }
-  return [];
-}
-
-/** The smallest id that something can have that was made then. */
-function idAt(time) {
-  let rest = Math.max(0, time);
-  let digits = "";
-  for (let place = 0; place < 10; place += 1) {
-    digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"[rest % 32 | 0] + digits;
-    rest = Math.floor(rest / 32);
-  }
-  return digits + "0".repeat(16);
 }
 
 const JOB_COLUMNS = [
