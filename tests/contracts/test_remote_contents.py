@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from datetime import UTC, datetime
 
+import pytest
+from sqlalchemy import Connection, insert, select
+
+from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.change import ChangeEntry, ChangeKind
 from cleveragents.domain.file_state import GITLINK, REGULAR
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.errors import UnknownPlan
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.service_tables import contents as kept
+from cleveragents.infrastructure.persistence.service_tables import remote_bases
 from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
-from cleveragents.infrastructure.remote.contents import KeepingChangesets, SqlContents
+from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
+from cleveragents.infrastructure.remote.contents import Keeper, KeepingChangesets, SqlContents
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Store:
@@ -29,61 +41,130 @@ def contents(database: Database) -> SqlContents:
     return SqlContents(database)
 
 
+@pytest.fixture
+def plans(database: Database) -> SqlPlanStore:
+    return SqlPlanStore(database, UlidSource())
+
+
+@pytest.fixture
+def plan(plans: SqlPlanStore) -> Plan:
+    return plans.create(NewPlan("a goal", "tests/steps", "git+file:///shop.git#main"), now=NOW)
+
+
+def keeping_for(database: Database, plan: Plan, store: Store, contents: SqlContents) -> KeepingChangesets:
+    inner = SqlChangesetStore(database, UlidSource())
+    return KeepingChangesets(inner, contents, lambda changeset_id: Keeper(store, plan.id))
+
+
 def entry(path: str, after: str | None, mode: int = REGULAR) -> ChangeEntry:
     kind = ChangeKind.DELETE if after is None else ChangeKind.CREATE
     before = "before" if after is None else None
     return ChangeEntry(kind, path, before_hash=before, after_hash=after, mode=None if after is None else mode)
 
 
-def test_what_is_kept_is_read_again_byte_by_byte(contents: SqlContents) -> None:
+def test_what_is_kept_is_read_again_byte_by_byte(contents: SqlContents, plan: Plan) -> None:
     found = {"a": b"", "b": bytes(range(256)) * 1000}
-    contents.keep(found)
-    contents.keep({})
-    assert contents.read(["a", "b", "c"]) == found
-    assert contents.lacking(["a", "b", "c"]) == {"c"}
+    contents.keep(plan.id, found)
+    contents.keep(plan.id, {})
+    assert contents.read(plan.id, ["a", "b", "c"]) == found
+    assert contents.lacking(plan.id, ["a", "b", "c"]) == {"c"}
 
 
-def test_what_is_kept_already_stays(contents: SqlContents) -> None:
-    contents.keep({"a": b"first"})
-    contents.keep({"a": b"second", "b": b"new"})
-    assert contents.read(["a", "b"]) == {"a": b"first", "b": b"new"}
+def test_what_is_kept_already_stays(contents: SqlContents, plan: Plan) -> None:
+    contents.keep(plan.id, {"a": b"first"})
+    contents.keep(plan.id, {"a": b"second", "b": b"new"})
+    assert contents.read(plan.id, ["a", "b"]) == {"a": b"first", "b": b"new"}
 
 
-def test_many_names_are_asked_for_in_portions(contents: SqlContents) -> None:
+def test_many_names_are_asked_for_in_portions(contents: SqlContents, plan: Plan) -> None:
     found = {f"{number:03}": str(number).encode() for number in range(250)}
-    contents.keep(found)
-    assert contents.read(list(found)) == found
-    assert contents.lacking([*found, "none"]) == {"none"}
+    contents.keep(plan.id, found)
+    assert contents.read(plan.id, list(found)) == found
+    assert contents.lacking(plan.id, [*found, "none"]) == {"none"}
 
 
 def test_contents_are_there_before_the_record_that_names_them(
-    database: Database, contents: SqlContents
+    database: Database, contents: SqlContents, plan: Plan
 ) -> None:
-    inner, store = SqlChangesetStore(database, UlidSource()), Store(a=b"1", b=b"2")
-    keeping = KeepingChangesets(inner, contents, lambda changeset_id: store)
-    changeset = keeping.start("plan-1")
+    store = Store(a=b"1", b=b"2")
+    keeping = keeping_for(database, plan, store, contents)
+    changeset = keeping.start(plan.id)
     keeping.record(changeset, entry("x", "a"), key="one")
     keeping.record_all(changeset, [entry("y", "b"), entry("z", None), entry("module", "commit", GITLINK)])
-    assert contents.read(["a", "b"]) == {"a": b"1", "b": b"2"}
+    assert contents.read(plan.id, ["a", "b"]) == {"a": b"1", "b": b"2"}
     assert store.asked == ["a", "b"]
     keeping.record(changeset, entry("again", "a"))
     assert store.asked == ["a", "b"]
     assert [change.entry.path for change in keeping.entries(changeset)] == ["x", "y", "z", "module", "again"]
-    assert keeping.close(changeset) == keeping.get(changeset) == keeping.of_plan("plan-1")[0]
+    assert keeping.close(changeset) == keeping.get(changeset) == keeping.of_plan(plan.id)[0]
 
 
-def test_what_cannot_be_kept_is_not_recorded(database: Database, contents: SqlContents) -> None:
-    inner = SqlChangesetStore(database, UlidSource())
-    keeping = KeepingChangesets(inner, contents, lambda changeset_id: Store())
-    changeset = keeping.start("plan-1")
+def test_what_cannot_be_kept_is_not_recorded(database: Database, contents: SqlContents, plan: Plan) -> None:
+    keeping = keeping_for(database, plan, Store(), contents)
+    changeset = keeping.start(plan.id)
     with pytest.raises(KeyError):
         keeping.record_all(changeset, [entry("x", "a")])
     assert keeping.entries(changeset) == []
 
 
-def test_contents_of_a_plan_on_a_directory_stay_there(database: Database, contents: SqlContents) -> None:
+def test_contents_of_a_plan_on_a_directory_stay_there(
+    database: Database, contents: SqlContents, plan: Plan
+) -> None:
     inner = SqlChangesetStore(database, UlidSource())
     keeping = KeepingChangesets(inner, contents, lambda changeset_id: None)
-    changeset = keeping.start("plan-1")
-    keeping.record(changeset, entry("x", "a"))
-    assert contents.lacking(["a"]) == {"a"}
+    keeping.record(keeping.start(plan.id), entry("x", "a"))
+    assert contents.lacking(plan.id, ["a"]) == {"a"}
+
+
+class ForAll(SqlContents):
+    """The naive twin: what any plan has kept need not be kept again."""
+
+    def lacking(self, root_id: str, names: object) -> set[str]:
+        with self.database.read() as connection:
+            return set(names) - set(connection.execute(select(kept.c.digest)).scalars())  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(("kind", "lost"), [(SqlContents, False), (ForAll, True)])
+def test_nobody_loses_contents_because_another_plan_is_deleted(
+    database: Database, plans: SqlPlanStore, plan: Plan, kind: type[SqlContents], lost: bool
+) -> None:
+    """It is deleted after they were looked for, and before the record that names them."""
+    contents = kind(database)
+    other = plans.create(NewPlan("another", "tests/steps", plan.resource), now=NOW)
+    contents.keep(other.id, {"a": b"1"})
+    ended = plans.move(other, (Phase.ACTION, PlanState.CANCELLED), now=NOW)
+
+    class Deleting(SqlChangesetStore):
+        def record(self, *arguments: object, **more: object) -> object:
+            plans.delete(ended, now=NOW)
+            return super().record(*arguments, **more)  # type: ignore[arg-type]
+
+    keeping = keeping_for(database, plan, Store(a=b"1"), contents)
+    keeping = replace(keeping, inner=Deleting(database, UlidSource()))
+    keeping.record(keeping.start(plan.id), entry("x", "a"))
+    assert contents.read(plan.id, ["a"]) == ({} if lost else {"a": b"1"})
+
+
+def test_what_was_kept_for_a_plan_goes_with_it_and_does_not_come_back(
+    database: Database, contents: SqlContents, plans: SqlPlanStore, plan: Plan
+) -> None:
+    def based(connection: Connection) -> None:
+        connection.execute(insert(remote_bases), {"plan_id": plan.id, "base": "0" * 40})
+
+    database.write(based)
+    contents.keep(plan.id, {"a": b"1"})
+    plans.delete(plans.move(plan, (Phase.ACTION, PlanState.CANCELLED), now=NOW), now=NOW)
+    with pytest.raises(UnknownPlan):
+        contents.keep(plan.id, {"a": b"1"})
+    with database.read() as connection:
+        assert [connection.execute(select(table)).first() for table in (kept, remote_bases)] == [None, None]
+
+
+def test_only_what_is_kept_for_a_plan_that_has_ended_is_forgotten(
+    contents: SqlContents, plans: SqlPlanStore, plan: Plan
+) -> None:
+    contents.keep(plan.id, {"a": b"1", "b": b"2"})
+    assert contents.forget(plan.id) == 0
+    plans.move(plan, (Phase.ACTION, PlanState.CANCELLED), now=NOW)
+    assert (contents.forget(plan.id, dry_run=True), contents.trees()) == (2, [plan.id])
+    assert (contents.forget(plan.id), contents.trees()) == (2, [])

@@ -20,7 +20,8 @@ from cleveragents.domain.project import ResourceKind
 from cleveragents.errors import CleverAgentsError
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.cli.checks import Check, disk_space
-from cleveragents.interfaces.cli.remote_leftovers import unneeded_mirrors
+from cleveragents.interfaces.cli.leftovers import KeptBack
+from cleveragents.interfaces.cli.remote_leftovers import remove_mirrors, unneeded_mirrors
 from cleveragents.interfaces.cli.service_checks import engine, models, server, service_findings, telemetry
 from cleveragents.interfaces.cli.state_checks import state_findings
 from cleveragents.interfaces.demo.story import demo_settings
@@ -199,7 +200,7 @@ def test_a_disk_that_is_full_before_the_quota_is_told_of(tmp_path: Path) -> None
     assert (verdict, "sandbox.quota_bytes" in words) == ("warn", True)
 
 
-def test_mirrors_that_no_plan_and_no_resource_names_are_mentioned(closing: ExitStack, tmp_path: Path) -> None:
+def test_mirrors_that_no_plan_and_no_resource_names_are_removed(closing: ExitStack, tmp_path: Path) -> None:
     container = container_of(closing, tmp_path)
     assert unneeded_mirrors(container) == []
     mirrors = container.plan_parts.remotes.mirrors
@@ -208,8 +209,11 @@ def test_mirrors_that_no_plan_and_no_resource_names_are_mentioned(closing: ExitS
         mirrors.fetch(remote.address)
     assert unneeded_mirrors(container) == []  # somebody may be about to use them
     for path in (tmp_path / "state" / "mirrors").glob("*.git"):
-        os.utime(path / "objects", (LONG_AGO, LONG_AGO))
-    assert len(unneeded_mirrors(container)) == 3
+        os.utime(path.with_suffix(".lock"), (LONG_AGO, LONG_AGO))
+    draft = tmp_path / "state" / "mirrors" / "a.git.1.new"
+    draft.mkdir()
+    os.utime(draft, (LONG_AGO, LONG_AGO))
+    assert len(unneeded_mirrors(container)) == 4
     now = container.clock.now()
     container.projects.add("paint", now=now)
     url = remotes[0].address.url
@@ -217,9 +221,16 @@ def test_mirrors_that_no_plan_and_no_resource_names_are_mentioned(closing: ExitS
     container.projects.add_resource("here", "paint", ResourceKind.DIRECTORY, str(remotes[2].clone), now=now)
     for resource in (remotes[1].resource, str(remotes[2].clone)):
         container.plan_parts.plans.create(NewPlan("g", "builtin/command", resource), now=now)
-    [left] = unneeded_mirrors(container)
-    assert left.mend is None
-    assert "rm -rf" in str(left.advice)
+    left, of_the_dead = unneeded_mirrors(container)
+    assert remove_mirrors(container.plan_parts.remotes, dry_run=True) == 1
+    plan = container.plan_parts.plans.create(NewPlan("g", "builtin/command", remotes[2].resource), now=now)
+    with pytest.raises(KeptBack, match="somebody uses it now"):  # it did not, when it was looked at
+        left.mend()
+    container.plan_parts.plans.delete(plan, now=now)
+    assert left.mend().startswith("removed the mirror")
+    assert of_the_dead.mend() == f"removed {draft}"
+    assert unneeded_mirrors(container) == []
+    assert mirrors.fetched(remotes[2].address) == remotes[2].tip()
 
 
 def test_all_three_are_asked_at_once_in_their_order(closing: ExitStack, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from sqlalchemy import Connection
 
     from cleveragents.application.plan_foundations import Foundations
@@ -116,17 +118,33 @@ class RemoteParts:
 
     def changesets(self, sandbox: Sandbox | None = None) -> KeepingChangesets:
         """Changesets that keep contents of plans on remotes, which are in that sandbox, or in the plan's."""
-        from cleveragents.infrastructure.remote.contents import KeepingChangesets
+        from cleveragents.domain.remote import remote_of
+        from cleveragents.infrastructure.remote.contents import Keeper, KeepingChangesets
 
-        def sandbox_of(changeset_id: str) -> Sandbox | None:
-            from cleveragents.domain.remote import remote_of
+        plans = self._parts.plans
+        known = None if sandbox is None else Keeper(sandbox, plans.get(sandbox.plan_id).root)
 
-            if sandbox is not None:
-                return sandbox
-            plan = self._parts.plans.get(self._container.changesets.get(changeset_id).plan_id)
-            return None if remote_of(plan.resource) is None else self.sandboxes.open(plan.id)
+        def keeper_of(changeset_id: str) -> Keeper | None:
+            if known is not None:
+                return known
+            plan = plans.get(self._container.changesets.get(changeset_id).plan_id)
+            return (
+                None if remote_of(plan.resource) is None else Keeper(self.sandboxes.open(plan.id), plan.root)
+            )
 
-        return KeepingChangesets(self._container.changesets, self.contents, sandbox_of)
+        return KeepingChangesets(self._container.changesets, self.contents, keeper_of)
+
+    def forget_contents(self, older_than: timedelta, *, dry_run: bool = False) -> int:
+        """Of plans on remotes that ended so long ago, and whose sandboxes are gone; says how many."""
+        cutoff = self._container.clock.now() - older_than
+        past = [root for root in self.contents.trees() if self._parts.cleanup.is_past(root, cutoff)]
+        return sum(self.contents.forget(root, dry_run=dry_run) for root in past)
+
+    def needed(self) -> set[str]:
+        """The addresses of remotes that a plan or a resource names."""
+        from cleveragents.infrastructure.remote.bases import needed_remotes
+
+        return needed_remotes(self._container.database)
 
     @property
     def applier(self) -> AnyApplier:

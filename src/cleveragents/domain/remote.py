@@ -12,6 +12,7 @@ from cleveragents.domain.plan import Plan
 from cleveragents.domain.project import Resource, ResourceKind, ensure_branch, ensure_remote
 
 __all__ = [
+    "SCHEME",
     "TO_BRANCH",
     "RemoteAddress",
     "branch_of",
@@ -24,7 +25,9 @@ __all__ = [
 TO_BRANCH = "to_branch"
 """Where a plan's request says which new branch its result is pushed to."""
 
-_SCHEME = "git+"
+SCHEME = "git+"
+"""How a plan's resource begins that is a remote."""
+
 _HEADS = "refs/heads/"
 _PLAN = "{plan}"
 
@@ -50,14 +53,14 @@ class RemoteAddress:
         return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
 
     def __str__(self) -> str:
-        return f"{_SCHEME}{self.url}#{self.branch}"
+        return f"{SCHEME}{self.url}#{self.branch}"
 
 
 def remote_of(resource: str) -> RemoteAddress | None:
     """What a plan's resource names, if it is a remote; None for a directory. `InvalidName`."""
-    if not resource.startswith(_SCHEME):
+    if not resource.startswith(SCHEME):
         return None
-    url, _, branch = resource.removeprefix(_SCHEME).rpartition("#")
+    url, _, branch = resource.removeprefix(SCHEME).rpartition("#")
     ensure_remote(url)
     ensure_branch(branch)
     return RemoteAddress(url, branch)

@@ -119,6 +119,7 @@ audit_home = Table(
 contents = Table(
     "contents",
     METADATA,
+    Column("root_id", id_type(), primary_key=True),
     Column("digest", id_type(), primary_key=True),
     Column("content", LargeBinary, nullable=False),
 )

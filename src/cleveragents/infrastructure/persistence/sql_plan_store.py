@@ -33,7 +33,7 @@ from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.plan_rows import encoded, plan_of, plan_row
-from cleveragents.infrastructure.persistence.service_tables import plan_output
+from cleveragents.infrastructure.persistence.service_tables import contents, plan_output, remote_bases
 from cleveragents.infrastructure.persistence.tables import (
     applies,
     change_entries,
@@ -249,9 +249,11 @@ class SqlPlanStore:
             corrections,
             model_calls,
             plan_output,
+            remote_bases,
         ):
             connection.execute(delete(table).where(table.c.plan_id == held.id))
-        connection.execute(delete(budgets).where(budgets.c.root_id == held.id))
+        for of_tree in (budgets, contents):
+            connection.execute(delete(of_tree).where(of_tree.c.root_id == held.id))
         for table in (graph_checkpoints, graph_values, graph_writes):
             # A plan's graphs have threads below its id, and `0` is what follows `/`.
             ours = table.c.thread_id >= f"{held.id}/", table.c.thread_id < f"{held.id}0"

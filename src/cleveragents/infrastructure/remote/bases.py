@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, insert, select
 
 from cleveragents.domain.plan import Plan
-from cleveragents.domain.remote import RemoteAddress, remote_of
+from cleveragents.domain.project import ResourceKind
+from cleveragents.domain.remote import SCHEME, RemoteAddress, remote_of
 from cleveragents.infrastructure.persistence.database import Database
-from cleveragents.infrastructure.persistence.service_tables import remote_bases
+from cleveragents.infrastructure.persistence.service_tables import remote_bases, resources
 from cleveragents.infrastructure.persistence.tables import plans
+from cleveragents.infrastructure.remote.contents import ensure_kept
 from cleveragents.infrastructure.remote.mirror import Mirrors
 
-__all__ = ["ResourceDirectories"]
+__all__ = ["ResourceDirectories", "needed_remotes"]
 
 _BASE = select(remote_bases.c.base)
+# Kept as JSON.
+_OF_PLANS = select(plans.c.resource).distinct().where(plans.c.resource.startswith(f'"{SCHEME}'))
+_OF_RESOURCES = select(resources.c.location).where(resources.c.kind == ResourceKind.REMOTE.value)
+
+
+def needed_remotes(database: Database) -> set[str]:
+    """The addresses that a plan, whatever has become of it, or a resource names."""
+    with database.read() as connection:
+        named = (remote_of(json.loads(text)) for text in connection.execute(_OF_PLANS).scalars())
+        of_plans = {address.url for address in named if address is not None}
+        return of_plans | set(connection.execute(_OF_RESOURCES).scalars())
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,7 @@ class ResourceDirectories:
         )
 
     def base(self, root_id: str, address: RemoteAddress) -> str:
-        """The commit with which the plan of that id began, and all its sub-plans."""
+        """The commit with which the plan of that id began, and all its sub-plans. `UnknownPlan`."""
         known = self._known(root_id)
         if known is not None:
             return known
@@ -52,7 +66,7 @@ class ResourceDirectories:
 
         def unit(connection: Connection) -> str:
             # Whoever else looks for it at this moment waits here, and then finds it.
-            connection.execute(select(plans.c.number).where(plans.c.id == root_id).with_for_update())
+            ensure_kept(connection, root_id)  # guard: nobody would ever take it away
             found: str | None = connection.execute(_BASE.where(remote_bases.c.plan_id == root_id)).scalar()
             if found is None:  # guard: there is one base for all machines
                 connection.execute(insert(remote_bases), {"plan_id": root_id, "base": tip})

@@ -2,6 +2,9 @@
 
 A sandbox keeps the contents of what its plan changed, and goes with its machine. For a plan on a remote each
 is in the database, too, before the record that names it is: whoever has the records has the files.
+
+Every tree of plans has its own, though another may have the same: so they go with their plan, and nobody who
+has kept one, and is about to record it, can lose it because somebody else's plan is forgotten.
 """
 
 from __future__ import annotations
@@ -10,63 +13,112 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, delete, func, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.domain.change import ChangeEntry, Changeset, RecordedChange
 from cleveragents.domain.file_state import GITLINK
+from cleveragents.domain.plan import PlanState
+from cleveragents.errors import UnknownPlan
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.service_tables import contents
+from cleveragents.infrastructure.persistence.tables import plans, sandboxes
+from cleveragents.infrastructure.sandbox.sandbox_rows import READY
 
-__all__ = ["KeepingChangesets", "SqlContents"]
+__all__ = ["Keeper", "KeepingChangesets", "SqlContents", "ensure_kept"]
 
 _PORTION = 100
 _LEVEL = 1
+_STATE = select(plans.c.state)
+_SANDBOXES = (
+    select(sandboxes.c.plan_id)
+    .join(plans, plans.c.id == sandboxes.c.plan_id)
+    .where(sandboxes.c.state == READY)
+    .limit(1)
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SqlContents:
-    """Contents by the names that git has for them. Stateless but for the database."""
+    """Contents of trees of plans, by the names that git has for them. Stateless but for the database."""
 
     database: Database
 
-    def lacking(self, names: Collection[str]) -> set[str]:
-        """Those of the names that are not kept."""
+    def lacking(self, root_id: str, names: Collection[str]) -> set[str]:
+        """Those of the names that are not kept for the tree."""
         wanted = set(names)
         for portion in _portions(sorted(wanted)):
-            query = select(contents.c.digest).where(contents.c.digest.in_(portion))
+            query = select(contents.c.digest).where(*_of(root_id, portion))
             with self.database.read() as connection:
                 wanted -= set(connection.execute(query).scalars())
         return wanted
 
-    def keep(self, found: Mapping[str, bytes]) -> None:
-        """Keeps them; what is kept already stays."""
+    def keep(self, root_id: str, found: Mapping[str, bytes]) -> None:
+        """Keeps them; what is kept already stays. `UnknownPlan` once the tree was deleted."""
         rows = [
-            {"digest": name, "content": zlib.compress(data, _LEVEL)} for name, data in sorted(found.items())
+            {"root_id": root_id, "digest": name, "content": zlib.compress(data, _LEVEL)}
+            for name, data in sorted(found.items())
         ]
-        if rows:
-            self.database.write(lambda connection: _insert(connection, rows))
 
-    def read(self, names: Collection[str]) -> dict[str, bytes]:
-        """Those that are kept."""
+        def unit(connection: Connection) -> None:
+            ensure_kept(connection, root_id)  # guard: nobody would ever take them away
+            _insert(connection, rows)
+
+        if rows:
+            self.database.write(unit)
+
+    def trees(self) -> list[str]:
+        """Whose contents are kept, by the plan at the top."""
+        with self.database.read() as connection:
+            return list(connection.execute(select(contents.c.root_id).distinct()).scalars())
+
+    def forget(self, root_id: str, *, dry_run: bool = False) -> int:
+        """Of a tree that has ended, and none of whose sandboxes is left anywhere; says how many that are.
+        Whoever can still look at it, or undo it, has one of them."""
+        of_tree = contents.c.root_id == root_id
+        counted = select(func.count()).select_from(contents).where(of_tree)
+
+        def unit(connection: Connection) -> int:
+            state = connection.execute(_STATE.where(plans.c.id == root_id)).scalar()
+            needed = state is not None and not PlanState(state).ended
+            # guard: an undo on another machine makes a sandbox of them
+            if needed or connection.execute(_SANDBOXES.where(_in_tree(root_id))).first():
+                return 0
+            found: int = connection.execute(counted).scalar_one()
+            if not dry_run:
+                connection.execute(delete(contents).where(of_tree))
+            return found
+
+        return self.database.write(unit)
+
+    def read(self, root_id: str, names: Collection[str]) -> dict[str, bytes]:
+        """Those that are kept for the tree."""
         found: dict[str, bytes] = {}
         for portion in _portions(sorted(set(names))):
-            query = select(contents.c.digest, contents.c.content).where(contents.c.digest.in_(portion))
+            query = select(contents.c.digest, contents.c.content).where(*_of(root_id, portion))
             with self.database.read() as connection:
                 found.update({row[0]: zlib.decompress(row[1]) for row in connection.execute(query)})
         return found
 
 
 @dataclass(frozen=True, slots=True)
+class Keeper:
+    """Where the contents of a plan are that are to be kept, and for which tree."""
+
+    sandbox: Sandbox
+    root_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeepingChangesets:
-    """`ChangesetStore` on another one that keeps contents first. `sandbox_of` finds where a changeset's
+    """`ChangesetStore` on another one that keeps contents first. `keeper_of` finds where a changeset's
     are; None for a plan whose contents are its machine's own matter."""
 
     inner: ChangesetStore
     contents: SqlContents
-    sandbox_of: Callable[[str], Sandbox | None]
+    keeper_of: Callable[[str], Keeper | None]
 
     def start(self, plan_id: str) -> str:
         return self.inner.start(plan_id)
@@ -94,13 +146,30 @@ class KeepingChangesets:
         return self.inner.of_plan(plan_id, after=after)
 
     def _keep(self, changeset_id: str, entries: Sequence[ChangeEntry]) -> None:
-        sandbox = self.sandbox_of(changeset_id)
-        if sandbox is None:
+        keeper = self.keeper_of(changeset_id)
+        if keeper is None:
             return
         named = {one.after_hash for one in entries if one.after_hash is not None and one.mode != GITLINK}
         # One at a time: a plan may change more than fits into memory.
-        for name in sorted(self.contents.lacking(named)):
-            self.contents.keep({name: sandbox.content(name)})  # guard: before the record, not after
+        for name in sorted(self.contents.lacking(keeper.root_id, named)):
+            found = {name: keeper.sandbox.content(name)}
+            self.contents.keep(keeper.root_id, found)  # guard: before the record, not after
+
+
+def ensure_kept(connection: Connection, root_id: str) -> None:
+    """`UnknownPlan` once it was deleted. Whoever is about to delete it waits for the transaction, and so does
+    whoever else comes here."""
+    held = select(plans.c.number).where(plans.c.id == root_id).with_for_update()
+    if connection.execute(held).first() is None:
+        raise UnknownPlan(root_id)
+
+
+def _in_tree(root_id: str) -> ColumnElement[bool]:
+    return or_(plans.c.root_id == root_id, plans.c.id == root_id)
+
+
+def _of(root_id: str, names: Sequence[str]) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return contents.c.root_id == root_id, contents.c.digest.in_(names)
 
 
 def _insert(connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:

@@ -2,7 +2,8 @@
 
 A remote is asked with the user's own git configuration, which says how to log in there; the address is in no
 file of ours, and nothing that is said about it names who logs in. A mirror is only ever added to: it is never
-pruned of objects, because sandboxes borrow them. Nothing here writes to the remote but `push`, which moves a
+pruned of objects, because sandboxes borrow them; it goes as a whole, when no plan and no resource names its
+remote any more. Nothing here writes to the remote but `push`, which moves a
 ref from where it was seen to be, or not at all.
 """
 
@@ -13,7 +14,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -157,16 +158,33 @@ class Mirrors:
 
     def unused(self, used: Collection[Path]) -> list[Path]:
         """Checkouts that none of these is, and that nobody has asked for of late."""
-        since = time.time() - _UNUSED_SECONDS
         found = sorted(path for path in self.directory.glob("*/*") if _COMMIT.fullmatch(path.name))
-        return [path for path in found if path not in used and path.stat().st_mtime < since]
+        return [path for path in found if path not in used and _is_old(path)]
 
     def unneeded(self, urls: Collection[str]) -> list[Path]:
         """Mirrors of remotes that have none of these addresses, and that nobody has fetched of late."""
-        since = time.time() - _UNUSED_SECONDS
         needed = {self._place_of(url) for url in urls}
         found = [path for path in sorted(self.directory.glob("*.git")) if path not in needed]
-        return [path for path in found if (path / "objects").stat().st_mtime < since]
+        return [path for path in found if _is_old(path.with_suffix(".lock"))]
+
+    def remove(self, mirror: Path, needed: Callable[[], Collection[str]]) -> bool:
+        """Removes a mirror and its checkouts, unless somebody fetches, or it is needed by now: whoever is
+        about to use it has a plan or a resource that says so, from before it fetches."""
+        with self._lock(mirror) as descriptor:
+            # guard: asked again while nobody can fetch
+            if not _try(descriptor) or mirror not in self.unneeded(needed()):
+                return False
+            gone = mirror.with_name(f"{mirror.name}.{secrets.token_hex(8)}.new")
+            mirror.rename(gone)  # whole, or not at all: whoever comes now makes another
+            for path in (gone, mirror.with_suffix("")):
+                if path.exists():
+                    remove_all(path)
+        return True
+
+    def drafts(self) -> list[Path]:
+        """What somebody was making, or removing, when they died."""
+        found = [*self.directory.glob("*.new"), *self.directory.glob("*/*.new")]
+        return sorted(path for path in found if _is_old(path))
 
     def push(
         self, address: RemoteAddress, source: PrivateRepository, commit: str, ref: str, expected: str
@@ -242,16 +260,24 @@ class Mirrors:
     @contextmanager
     def _held(self, address: RemoteAddress) -> Iterator[None]:
         """Nobody else of this state directory fetches. `RemoteUnreachable` if somebody does for too long."""
-        file = self._place(address).with_suffix(".lock")
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with self._lock(self._place(address)) as descriptor:
             give_up = time.monotonic() + self.seconds
             while not _try(descriptor):
                 if time.monotonic() >= give_up:
                     raise RemoteUnreachable(address.shown, "another fetch of it does not end")
                 time.sleep(_POLL_SECONDS)
+            os.utime(descriptor)  # guard: what is used is not taken for unused
             yield
+
+    @contextmanager
+    def _lock(self, mirror: Path) -> Iterator[int]:
+        """The file that stands for the mirror, and says when it was last fetched. It is never removed: two
+        might hold two files of one name."""
+        file = mirror.with_suffix(".lock")
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            yield descriptor
         finally:
             os.close(descriptor)
 
@@ -271,6 +297,13 @@ def _free_refs(mirror: Path, before: float) -> None:
         with suppress(FileNotFoundError):
             if lock.stat().st_mtime < before:  # guard: one that outlived its caller may still run
                 lock.unlink()
+
+
+def _is_old(path: Path) -> bool:
+    """Whether nobody has used it of late; one that is not there is nobody's."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_mtime < time.time() - _UNUSED_SECONDS
+    return True
 
 
 def _try(descriptor: int) -> bool:

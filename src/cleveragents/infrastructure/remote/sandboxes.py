@@ -170,9 +170,10 @@ class RemoteSandboxes(SandboxRegistry):
         objects = LooseObjects(place.engine / "objects", facts.object_format, facts.durable)
         named = {one.after_hash for one in changes if one.after_hash is not None and one.mode != GITLINK}
         wanted = sorted(name for name in named if not objects.has(name))
+        root_id = self._take_over.plan(sandbox.plan_id).root if wanted else ""
         for start in range(0, len(wanted), _AT_ONCE):
             portion = wanted[start : start + _AT_ONCE]
-            found = self._take_over.contents.read(portion)
+            found = self._take_over.contents.read(root_id, portion)
             for name in portion:
                 if name not in found or objects.keep(found[name]) != name:
                     raise SandboxRefused(str(place.directory), f"content {name} is not in the database")

@@ -28,9 +28,10 @@ def upgrade() -> None:
     op.create_index("ix_events_subject_position", "events", ["subject", "position"], unique=False)
     op.create_table(
         "contents",
+        sa.Column("root_id", _ID, nullable=False),
         sa.Column("digest", _ID, nullable=False),
         sa.Column("content", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("digest", name="pk_contents"),
+        sa.PrimaryKeyConstraint("root_id", "digest", name="pk_contents"),
     )
     op.create_table(
         "remote_bases",
