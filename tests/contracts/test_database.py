@@ -16,7 +16,8 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, insert, select, text
+from sqlalchemy import Connection, bindparam, delete, insert, select, text
+from sqlalchemy.exc import IntegrityError
 
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import (
@@ -33,6 +34,7 @@ from cleveragents.infrastructure.persistence import schema
 from cleveragents.infrastructure.persistence.actor_tables import decisions
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
+from cleveragents.infrastructure.persistence.prepared_statement import prepared
 from cleveragents.infrastructure.persistence.service_tables import workers
 from cleveragents.infrastructure.persistence.tables import METADATA, changesets, outbox
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
@@ -135,6 +137,24 @@ def test_an_error_nobody_foresaw_is_ours_and_quotes_no_data(database: Database) 
         database.write(keep("secret-id"))
     assert "INSERT" not in str(caught.value)
     assert "report it" in str(caught.value)
+
+
+def test_a_prepared_statement_finds_changes_and_fails_as_any_other_does(database: Database) -> None:
+    row = {"id": "secret-name", "plan_id": "plan", "closed": False}
+    adding = prepared(insert(changesets).values({name: bindparam(name) for name in row}), database.dialect)
+    named = bindparam("name")
+    looking = prepared(select(changesets).where(changesets.c.id == named), database.dialect)
+    deleting = prepared(delete(changesets).where(changesets.c.id == named), database.dialect)
+    database.write(lambda connection: adding.run_each(connection, [row, {**row, "id": "other"}]))
+    with pytest.raises(DatabaseFailed) as caught:
+        database.write(lambda connection: adding.run(connection, row))
+    assert isinstance(caught.value.__cause__, IntegrityError)
+    assert "secret-name" not in str(caught.value)
+    with database.read() as connection:
+        (found,) = looking.run(connection, {"name": "other"}).every()
+        assert (found["id"], looking.run(connection, {"name": "none"}).first()) == ("other", None)
+    gone = [database.write(lambda connection: deleting.run(connection, {"name": "other"})) for _ in range(2)]
+    assert [rows.rowcount for rows in gone] == [1, 0]
 
 
 def test_listeners_hear_of_events_after_their_commit_until_taken_off(database: Database) -> None:

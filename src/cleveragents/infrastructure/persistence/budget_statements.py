@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, bindparam, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from cleveragents.infrastructure.persistence.actor_tables import budgets, model_calls
 from cleveragents.infrastructure.persistence.prepared_statement import PreparedStatement
@@ -45,22 +45,22 @@ class BudgetStatements:
             dialect,
         )
 
-    def look(self, connection: Connection, root_id: str) -> RowMapping | None:
+    def look(self, connection: Connection, root_id: str) -> Mapping[str, Any] | None:
         """The budget's row."""
-        return self._look.run(connection, {"root": root_id}).mappings().first()
+        return self._look.run(connection, {"root": root_id}).first()
 
-    def hold(self, connection: Connection, root_id: str) -> RowMapping | None:
+    def hold(self, connection: Connection, root_id: str) -> Mapping[str, Any] | None:
         """The budget's row, nobody else's to spend from until the transaction is over."""
-        return self._hold.run(connection, {"root": root_id}).mappings().first()
+        return self._hold.run(connection, {"root": root_id}).first()
 
     def keep(self, connection: Connection, root_id: str, counted: Mapping[str, int]) -> None:
         """What is spent and reserved of it now."""
         self._keep.run(connection, {"root": root_id, **counted})
 
-    def open_under(self, connection: Connection, plan_id: str, key: str) -> list[RowMapping]:
+    def open_under(self, connection: Connection, plan_id: str, key: str) -> list[Mapping[str, Any]]:
         """The plan's calls of that name that nobody has ended."""
         wanted = {"plan": plan_id, "open": "reserved", "name": key}
-        return list(self._again.run(connection, wanted).mappings())
+        return self._again.run(connection, wanted).every()
 
     def begin(self, connection: Connection, call: Mapping[str, object]) -> None:
         """Adds a call."""

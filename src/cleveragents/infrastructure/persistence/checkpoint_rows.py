@@ -98,7 +98,7 @@ def filled(connection: Connection, rows: Sequence[Row[Any]], location: str) -> l
     found: dict[tuple[str, str, str], StoredCheckpoint] = {}
     for (thread_id, namespace), here in places.items():
         place = {"thread_id": thread_id, "namespace": namespace}
-        versions = {row.checkpoint_id: versions_of(row) for row in here}
+        versions = {row.checkpoint_id: versions_of(row.versions) for row in here}
         values = _values(connection, place, versions.values())
         writes = _writes(connection, place, list(versions))
         for row in here:
@@ -112,9 +112,9 @@ def filled(connection: Connection, rows: Sequence[Row[Any]], location: str) -> l
     return [found[row.thread_id, row.namespace, row.checkpoint_id] for row in rows]
 
 
-def versions_of(row: Row[Any]) -> dict[str, str]:
-    """Of which version each of its values is."""
-    versions: dict[str, str] = json.loads(row.versions)
+def versions_of(kept: str) -> dict[str, str]:
+    """Of which version each value of a checkpoint is, as it is kept."""
+    versions: dict[str, str] = json.loads(kept)
     return versions
 
 

@@ -7,7 +7,7 @@ before its checkpoint, so it is always kept; without its checkpoint nobody ever 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -182,7 +182,7 @@ class SqlCheckpointStore:
             if values:
                 self._put_values.run_each(connection, values)
             if checkpoint.supersedes and before is not None:
-                self._thinning.run(connection, checkpoint, versions_of(before))
+                self._thinning.run(connection, checkpoint, versions_of(before["versions"]))
 
         return put
 
@@ -193,7 +193,7 @@ class SqlCheckpointStore:
         if running is None:  # guard: whoever lost the job writes nothing more
             raise StaleFence(fence.job_id, fence.token)
 
-    def _parent(self, connection: Connection, checkpoint: StoredCheckpoint) -> Row[Any] | None:
+    def _parent(self, connection: Connection, checkpoint: StoredCheckpoint) -> Mapping[str, Any] | None:
         if checkpoint.parent_id is None:
             return None
         place = {

@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import (
     ClauseElement,
     Connection,
-    CursorResult,
     Update,
     bindparam,
     delete,
@@ -41,7 +40,7 @@ from cleveragents.infrastructure.persistence.plan_rows import (
     review_of,
     review_row,
 )
-from cleveragents.infrastructure.persistence.prepared_statement import prepared
+from cleveragents.infrastructure.persistence.prepared_statement import Rows, prepared
 from cleveragents.infrastructure.persistence.tables import check_runs, plans, reviews, tool_calls
 
 __all__ = ["SqlCallStore", "SqlCheckStore", "SqlReviewStore"]
@@ -97,7 +96,7 @@ class SqlCallStore:
         def unit(connection: Connection) -> ToolCall:
             ensure_owned(connection, self._fence)
             _hold(connection, plan_id)
-            number = int(_run(connection, _LAST, {"plan": plan_id}).scalar_one() or 0) + 1
+            number = int(_run(connection, _LAST, {"plan": plan_id}).value() or 0) + 1
             row = call_row(ToolCall(plan_id, number, call_id, tool, arguments, state, now, step=step))
             call = call_of(row)
             _run(connection, _ADD, row)
@@ -180,7 +179,7 @@ class SqlCallStore:
             return []
         with self._database.read() as connection:
             found = _run(connection, _OF_STEP, {"plan": plan_id, "name": step})
-            return [call_of(row) for row in found.mappings()]
+            return [call_of(row) for row in found.every()]
 
     def _event(
         self, kind: EventType, call: ToolCall, now: datetime, more: Mapping[str, JsonValue] | None = None
@@ -257,9 +256,7 @@ class SqlReviewStore:
         return sorted(found, key=lambda review: (review.subject, review.kind.value))
 
 
-def _run(
-    connection: Connection, statement: ClauseElement, parameters: Mapping[str, object]
-) -> CursorResult[Any]:
+def _run(connection: Connection, statement: ClauseElement, parameters: Mapping[str, object]) -> Rows:
     return prepared(statement, connection.dialect.name).run(connection, parameters)
 
 
@@ -287,7 +284,7 @@ def _of_number(plan_id: str, number: int) -> Update:
 
 
 def _one(connection: Connection, plan_id: str, number: int) -> ToolCall:
-    row = _run(connection, _ONE, {"plan": plan_id, "which": number}).mappings().first()
+    row = _run(connection, _ONE, {"plan": plan_id, "which": number}).first()
     if row is None:
         raise PlanError(plan_id, f"has no call {number}; `agents plan log {plan_id}` shows them")
     return call_of(row)
