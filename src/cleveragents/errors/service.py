@@ -150,7 +150,7 @@ class TooManyRequests(Unavailable):
 class ServerUnreachable(Unavailable):
     """No server answers where one should be."""
 
-    message = "no server answers at {url}: {problem}; start one with `agents serve`, or leave --server out"
+    message = "no server answers at {url}: {problem}; look whether it runs, or work here with --server local"
     url: str
     problem: str
 

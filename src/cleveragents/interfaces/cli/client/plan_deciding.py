@@ -59,11 +59,10 @@ def told_at_the_end(deciding: Deciding, plan_id: str) -> Iterator[None]:
     is left to say that."""
     try:
         yield
-    except ServerUnreachable:
+    except (NotAuthenticated, ServerUnreachable) as lost:
+        again = "the server answers" if isinstance(lost, ServerUnreachable) else "you are logged in again"
         watch = f"{deciding.prefix} plan watch {plan_id}"
-        progress(f"the plan does not need this connection; once the server answers, `{watch}` follows it")
-        raise
-    except NotAuthenticated:
+        progress(f"the plan does not need this connection; once {again}, `{watch}` follows it")
         raise
     except BaseException:
         told_account(deciding.output, deciding.client.get(f"/plans/{plan_id}"))

@@ -98,13 +98,14 @@ class PlansFollower:
         meters = list(self._meters.values())
         self._board = board_of(meters, output, alone=alone, hint=hint, last_hint=_AGAIN)
         self._view = PiecesView(self._board)
+        client.tell = self._board.say
         try:
             for account in accounts:
                 self._listen(account, account["id"])
                 for plan_id in _below(client, account):
                     self._listen(client.get(f"/plans/{plan_id}"), account["id"])
         except BaseException:
-            self._board.close()
+            self.close()
             raise
 
     def say(self, plan_id: str, message: str) -> None:
@@ -114,6 +115,7 @@ class PlansFollower:
     def close(self) -> None:
         """Nothing more is shown. A second call changes nothing."""
         self._view.close()
+        self._client.tell = progress
 
     def to_rest(self) -> list[Account]:
         """The accounts, when nobody works at any of the plans."""

@@ -6,8 +6,9 @@ knows it. So a connection that is cut off in the middle makes nothing twice and 
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +18,7 @@ import click
 
 from cleveragents.errors import CleverAgentsError, ServerUnreachable
 from cleveragents.interfaces.cli.client.problems import BUSY, ServerSaid, problem_of, said_code
+from cleveragents.interfaces.cli.output import progress
 
 if TYPE_CHECKING:
     import httpx
@@ -26,11 +28,13 @@ __all__ = ["ServerClient"]
 PATIENCE_SECONDS = 30.0
 _SHORTEST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
+_SILENT_SECONDS = 1.0
 _ANSWER_SECONDS = 120.0
 _STREAM_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _PAGE = 1000
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 
 class ServerClient:
@@ -44,6 +48,8 @@ class ServerClient:
         import httpx
 
         self.url = url
+        self.tell: Callable[[str], None] = progress
+        """Whom to say that the server is waited for; who draws on the terminal says where."""
         self._patience = patience_seconds
         self._answered = False
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -110,10 +116,14 @@ class ServerClient:
 
     def trying(self) -> Iterator[None]:
         """Comes back after a pause, until patience is at its end; then the caller raises what it has."""
-        ends = time.monotonic() + self._patience
+        began = time.monotonic()
         pause = _SHORTEST_PAUSE
+        told = False
         yield
-        while time.monotonic() < ends:
+        while (waited := time.monotonic() - began) < self._patience:
+            if waited >= _SILENT_SECONDS and not told:
+                told = True
+                self.tell(f"{self.url} does not answer; waiting for it, {self._patience:.0f} s at most …")
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
             yield
@@ -125,7 +135,7 @@ class ServerClient:
 
     def unreachable(self, problem: Exception) -> ServerUnreachable:
         """The error for a connection that cannot be made, or is cut."""
-        return ServerUnreachable(self.url, str(problem) or type(problem).__name__)
+        return ServerUnreachable(self.url, _in_words(problem))
 
     def close(self) -> None:
         self._http.close()
@@ -164,6 +174,13 @@ class ServerClient:
                 break
         assert failed is not None
         raise failed from None
+
+
+def _in_words(problem: Exception) -> str:
+    said = str(problem) or type(problem).__name__
+    if "WRONG_VERSION_NUMBER" in said:
+        return "it is reached by http://, not by https://"
+    return _NUMBER.sub("", said)
 
 
 def _ensure_api(response: httpx.Response, url: str) -> httpx.Response:
