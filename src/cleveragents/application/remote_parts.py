@@ -66,7 +66,12 @@ class RemoteParts:
 
         container = self._container
         take_over = TakeOver(
-            self._parts.plans.get, self.directories, self.contents, container.changesets, self._calls
+            self._parts.plans.get,
+            self.directories,
+            self.contents,
+            container.changesets,
+            self._calls,
+            self._parts.trust,
         )
         return RemoteSandboxes(
             container.database,

@@ -156,6 +156,19 @@ class Mirrors:
                 remove_all(draft)
         return place
 
+    def name_of(self, checkout: Path) -> str | None:
+        """Of a checkout: a name of its remote, the same on every machine, that is no path. None for another
+        directory."""
+        remote = checkout.parent
+        if remote.parent != Path(os.path.realpath(self.directory)) or not _COMMIT.fullmatch(checkout.name):
+            return None
+        return f"remote:{remote.name}"
+
+    def known(self, address: RemoteAddress) -> Path | None:
+        """A checkout of the branch as it was when it was last fetched here; None if it never was."""
+        tip = self.value_of(address, address.ref) if self._place(address).is_dir() else None
+        return None if tip is None else self.checkout(address, tip)
+
     def unused(self, used: Collection[Path]) -> list[Path]:
         """Checkouts that none of these is, and that nobody has asked for of late."""
         found = sorted(path for path in self.directory.glob("*/*") if _COMMIT.fullmatch(path.name))

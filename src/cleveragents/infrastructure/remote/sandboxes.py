@@ -18,13 +18,14 @@ from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy, StartTree
-from cleveragents.application.services.plan_history import RETRY, PlanHistory, bring_to
+from cleveragents.application.ports.trust import TrustStore
+from cleveragents.application.services.plan_history import RETRY, PlanHistory, bring_to, named
 from cleveragents.domain.file_state import GITLINK, differences_of
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Plan
 from cleveragents.domain.strategy import SETUP
 from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import SandboxBusy, SandboxMissing, SandboxRefused
+from cleveragents.errors import ConfigurationError, SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.loose_objects import LooseObjects
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
@@ -35,6 +36,7 @@ from cleveragents.infrastructure.sandbox.locking import locked
 from cleveragents.infrastructure.sandbox.paths import remove_all
 from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
 from cleveragents.infrastructure.sandbox.sandbox_rows import READY, SandboxRow
+from cleveragents.infrastructure.trust.repository_files import configured_paths
 
 __all__ = ["RemoteSandboxes", "TakeOver"]
 
@@ -55,6 +57,7 @@ class TakeOver:
     contents: SqlContents
     changesets: ChangesetStore
     calls: _CallsOf
+    trust: TrustStore
 
     @property
     def history(self) -> PlanHistory:
@@ -76,12 +79,28 @@ class RemoteSandboxes(SandboxRegistry):
 
     def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
         sandbox = super().create(request, progress=progress)
+        if request.remote is not None and request.start is None and progress is not None:
+            self._tell_ignored(request, progress)
         if request.fence is not None and self._take_over.history.changes(request.plan_id):
             # Its sandbox was removed, or lost with a machine that was about to make it anew.
             with sandbox.writing(timeout_seconds=_BUSY_SECONDS):
                 self._brought_up_to_date(sandbox, self._place(request.plan_id))
                 self._take_calls_back(request.plan_id, request.fence)
         return sandbox
+
+    def _tell_ignored(self, request: SandboxRequest, progress: Callable[[str], None]) -> None:
+        """Once for a tree of plans."""
+        ignored = [path for path in configured_paths(request.resource) if not self._counts(request, path)]
+        if ignored:
+            name = self._take_over.plan(request.plan_id).request.get("resource_name") or "NAME"
+            remedy = f"`agents trust --resource {name}` shows and trusts it"
+            progress(f"what the repository brings along is ignored: {named(ignored)}; {remedy}")
+
+    def _counts(self, request: SandboxRequest, path: str) -> bool:
+        with suppress(ConfigurationError):  # it leads out of the repository, and never does
+            found = self._take_over.trust.look(request.resource, path)
+            return found is not None and found.trusted
+        return False
 
     def is_copy(self, plan_id: str) -> bool:
         """Whether the plan's sandbox is another machine's, and what is here was made to look at it."""

@@ -23,6 +23,7 @@ __all__ = [
     "action_paths",
     "actor_paths",
     "brought_paths",
+    "configured_paths",
     "read_inside",
     "repository_root",
 ]
@@ -66,13 +67,17 @@ def actor_paths(root: Path) -> list[str]:
     return [path for path in _listed(root, ACTORS_DIRECTORY) if path.endswith(".yaml")]
 
 
+def configured_paths(root: Path) -> list[str]:
+    """Those of the files that need trust that are found without a walk through the repository."""
+    single = [path for path in _SINGLE_FILES if os.path.lexists(root / path)]
+    return [*single, *action_paths(root), *actor_paths(root)]
+
+
 def brought_paths(
     root: Path, *, directories_limit: int = _DIRECTORIES_LIMIT
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """Every file that would need trust, and what was not looked at, with the reason."""
-    paths = [path for path in _SINGLE_FILES if os.path.lexists(root / path)]
-    paths += action_paths(root)
-    paths += actor_paths(root)
+    paths = configured_paths(root)
     paths += _prompts(root)
     paths += _checks(root)
     skills, given_up = _skills(root, directories_limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -38,12 +38,23 @@ _GIVE = {
 
 
 class SqlTrustStore:
-    """`TrustStore` on a `Database`. Stateless but for the database, so any thread may share it."""
+    """`TrustStore` on a `Database`. Stateless but for the database, so any thread may share it.
 
-    def __init__(self, database: Database, identifiers: IdentifierSource, clock: Clock | None = None) -> None:
+    `remote_of` says of a directory of ours which remote it is a checkout of: what is trusted there is trusted
+    in all checkouts of that remote, on every machine, as long as its content is the same.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        identifiers: IdentifierSource,
+        clock: Clock | None = None,
+        remote_of: Callable[[Path], str | None] = lambda root: None,
+    ) -> None:
         self._database = database
         self._identifiers = identifiers
         self._clock = clock or SystemClock()
+        self._remote_of = remote_of
 
     def look(self, root: Path, relative: str) -> BroughtFile | None:
         content = read_inside(root, relative)
@@ -67,7 +78,7 @@ class SqlTrustStore:
     def give(self, root: Path, files: Sequence[BroughtFile]) -> Sequence[str]:
         now = self._clock.now()
         rows = [
-            {"path": _key(root, file.path), "digest": file.digest, "trusted_at": microseconds(now)}
+            {"path": self._key(root, file.path), "digest": file.digest, "trusted_at": microseconds(now)}
             for file in files
         ]
         event_id = self._identifiers.new()
@@ -80,7 +91,7 @@ class SqlTrustStore:
                     fresh.append(file.path)
             if fresh:  # guard: what was trusted already is no news
                 facts = _facts(file for file in files if file.path in fresh)
-                subject = _kept(os.path.realpath(root))
+                subject = _kept(self._place(root))
                 append_to_outbox(
                     connection, DomainEvent(EventType.TRUST_GIVEN, subject, event_id, now, facts)
                 )
@@ -95,7 +106,7 @@ class SqlTrustStore:
 
     def revoke(self, path: Path) -> Sequence[str]:
         # A file that is gone can be revoked, too; a link is meant by its own name and by where it leads.
-        wanted = (Path(os.path.realpath(path)), Path(os.path.realpath(path.parent)) / path.name)
+        wanted = (Path(self._place(path)), Path(os.path.realpath(path.parent)) / path.name)
         now, event_id = self._clock.now(), self._identifiers.new()
 
         def unit(connection: Connection) -> list[str]:
@@ -111,8 +122,15 @@ class SqlTrustStore:
 
         return self._database.write(unit)
 
+    def _place(self, root: Path) -> str:
+        real = os.path.realpath(root)
+        return self._remote_of(Path(real)) or real
+
+    def _key(self, root: Path, relative: str) -> str:
+        return _kept(f"{self._place(root).rstrip('/')}/{relative}")
+
     def _judged(self, root: Path, read: Sequence[tuple[str, bytes]]) -> Sequence[BroughtFile]:
-        keys = [_key(root, path) for path, _ in read]
+        keys = [self._key(root, path) for path, _ in read]
         with self._database.read() as connection:
             known = {(row.path, row.digest) for row in connection.execute(_KNOWN, {"paths": keys})}
         judged: list[BroughtFile] = []
@@ -124,10 +142,6 @@ class SqlTrustStore:
 
 def _facts(files: Iterable[BroughtFile]) -> dict[str, JsonValue]:
     return {"files": [{"path": _kept(file.path), "digest": file.digest} for file in files]}
-
-
-def _key(root: Path, relative: str) -> str:
-    return _kept(f"{os.path.realpath(root).rstrip('/')}/{relative}")
 
 
 def _kept(path: str) -> str:

@@ -22,26 +22,41 @@ __all__ = ["trust"]
 
 @click.command()
 @click.argument("path", default=".", type=click.Path(path_type=Path))
+@click.option("--resource", metavar="NAME", help="What that resource brings along, instead of PATH.")
 @click.option("--yes", is_flag=True, help="Trust it without asking; for scripts.")
 @click.option("--list", "listing", is_flag=True, help="Show all that is trusted, anywhere.")
 @click.option("--revoke", is_flag=True, help="Trust nothing at or below PATH any more.")
 @format_option
 @pass_session
-def trust(session: Session, path: Path, yes: bool, listing: bool, revoke: bool, output: Output) -> None:
+def trust(
+    session: Session,
+    path: Path,
+    resource: str | None,
+    yes: bool,
+    listing: bool,
+    revoke: bool,
+    output: Output,
+) -> None:
     """Trust what the repository at PATH brings along.
 
     A repository's .cleveragents.toml, .mcp.json, actions, checks and skills run nothing and loosen nothing
     until you trust them. You are shown what they would run. Trust is given to their content as it is now:
     when a file changes, you are asked again. PATH may also be a single file.
 
+    With --resource it is what a resource of the server brings along; of a git remote, its branch as it is
+    now. What is trusted there counts for plans on that remote, on every machine that shares the database.
+
     \b
     Example:
       agents trust
+      agents trust --resource shop-far
       agents trust --list
       agents trust --revoke ~/src/project
     """
     if listing and revoke:
         raise click.UsageError("--list shows, --revoke takes away; say one of them")
+    if resource is not None:
+        path = _place_of(session, resource)
     if listing:
         _show_all(_store(session), output)
     elif revoke:
@@ -51,6 +66,13 @@ def trust(session: Session, path: Path, yes: bool, listing: bool, revoke: bool, 
             progress(f"no longer trusted: {counted(len(gone), 'file')}")
     else:
         _trust(_store(session), path, yes, output)
+
+
+def _place_of(session: Session, resource: str) -> Path:
+    from cleveragents.interfaces.desk.project_account import place_of
+
+    container = session.container()
+    return place_of(container, container.projects.resource(resource))
 
 
 def _store(session: Session) -> TrustStore:

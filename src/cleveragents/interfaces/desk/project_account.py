@@ -99,6 +99,17 @@ def directory_of(container: Container, resource: Resource) -> Path:
     return path
 
 
+def known_place_of(container: Container, resource: Resource) -> Path | None:
+    """The same without asking a remote: its branch as it was last fetched here; None if it never was.
+    `SandboxRefused`."""
+    from cleveragents.domain.remote import remote_of, resource_of
+
+    address = remote_of(resource_of(resource))
+    if address is None:
+        return directory_of(container, resource)
+    return container.plan_parts.remotes.mirrors.known(address)
+
+
 def place_of(container: Container, resource: Resource) -> Path:
     """A directory of this machine with its files: of a remote, a checkout of its branch as it is now.
     `RemoteUnreachable`, `SandboxRefused`."""

@@ -11,8 +11,9 @@ from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.remote import TO_BRANCH, resource_of
+from cleveragents.errors import NotTrusted
 from cleveragents.interfaces.desk.commit_ground import ensure_new_branch
-from cleveragents.interfaces.desk.project_account import directory_of
+from cleveragents.interfaces.desk.project_account import directory_of, known_place_of
 from cleveragents.interfaces.desk.requests import Wanted, requested_plan
 
 if TYPE_CHECKING:
@@ -49,15 +50,17 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
     if asked.to_branch is not None:
         ensure_new_branch(asked.to_branch, remote=resource.kind is ResourceKind.REMOTE)
     if resource.kind is ResourceKind.REMOTE:
-        # What the repository brings along is read by who has a mirror of it; here is none.
-        nowhere = Path(container.state_directory, "nowhere")
-        new = replace(
-            requested_plan(parts, asked.wanted, nowhere, remote=True), resource=resource_of(resource)
-        )
+        # What the repository brings along is known as it was last fetched here, if ever.
+        known = known_place_of(container, resource) or Path(container.state_directory, "nowhere")
+        try:
+            new = requested_plan(parts, asked.wanted, known, remote=True)
+        except NotTrusted as refused:
+            raise replace(refused, path=f"--resource {resource.name}") from refused
+        new = replace(new, resource=resource_of(resource))
     else:
         new = requested_plan(parts, asked.wanted, directory_of(container, resource))
-    known = thaw(new.request)
-    assert isinstance(known, dict)
+    request = thaw(new.request)
+    assert isinstance(request, dict)
     more = {
         "queue": home_queue(resource.home),
         "project": resource.project,
@@ -66,6 +69,6 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
         **({} if asked.apply is None else {"apply": asked.apply}),
         **({} if asked.to_branch is None else {TO_BRANCH: asked.to_branch}),
     }
-    request = freeze({**known, **more})
-    assert isinstance(request, Mapping)
-    return replace(new, request=request)
+    whole = freeze({**request, **more})
+    assert isinstance(whole, Mapping)
+    return replace(new, request=whole)

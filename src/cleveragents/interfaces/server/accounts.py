@@ -45,12 +45,10 @@ def account_as(model: type[Model], account: Mapping[str, JsonValue]) -> Model:
 
 
 def root_named(here: Service, resource: str | None) -> Path | None:
-    """Where the files of the resource of that name are; none for a remote, whose files are elsewhere.
+    """Where the files of the resource of that name are; none for a remote that was never fetched here.
     `UnknownResource`, `SandboxRefused`."""
-    from cleveragents.domain.project import ResourceKind
-    from cleveragents.interfaces.desk.project_account import directory_of
+    from cleveragents.interfaces.desk.project_account import known_place_of
 
     if resource is None:
         return None
-    found = here.container.projects.resource(resource)
-    return None if found.kind is ResourceKind.REMOTE else directory_of(here.container, found)
+    return known_place_of(here.container, here.container.projects.resource(resource))
