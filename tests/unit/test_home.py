@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -18,7 +20,7 @@ def test_a_state_directory_is_named_once_and_for_good(tmp_path: Path) -> None:
     assert len(first) == 26
     assert home_id(state) == first
     assert home_id(tmp_path / "another") != first
-    assert [path.name for path in state.iterdir()] == ["home"]
+    assert sorted(path.name for path in state.iterdir()) == ["home", "home.place"]
     assert (state / "home").stat().st_mode & 0o777 == 0o600
 
 
@@ -34,7 +36,52 @@ def test_all_who_name_a_directory_at_once_find_one_name(tmp_path: Path) -> None:
         with ThreadPoolExecutor(4) as threads:
             found = {future.result() for future in [threads.submit(name) for _ in range(4)]}
         assert len(found) == 1
-        assert [path.name for path in state.iterdir()] == ["home"]
+        assert sorted(path.name for path in state.iterdir()) == ["home", "home.place"]
+
+
+def test_a_directory_keeps_its_name_when_it_moves(tmp_path: Path) -> None:
+    """Renamed; to another disk; or put back from a copy of one's own, where it was."""
+    state, moved = tmp_path / "state", tmp_path / "moved"
+    name = home_id(state)
+    state.rename(moved)
+    assert home_id(moved) == name
+    shutil.copytree(moved, state)
+    shutil.rmtree(moved)
+    assert home_id(state) == name
+    shutil.copytree(state, tmp_path / "copy")
+    shutil.rmtree(state)
+    (tmp_path / "copy").rename(state)
+    assert home_id(state) == name
+
+
+def test_a_copy_is_refused_while_the_other_is_there_and_may_get_a_name_of_its_own(tmp_path: Path) -> None:
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    name = home_id(state)
+    shutil.copytree(state, copy)
+    with pytest.raises(ConfigurationError, match=f"is a copy of {state}; delete {copy}/home"):
+        home_id(copy)
+    assert home_id(state) == name
+    (copy / "home").unlink()
+    own = home_id(copy)
+    assert own not in ("", name)
+    assert (home_id(state), home_id(copy)) == (name, own)
+
+
+def test_a_copy_on_another_machine_is_refused_until_somebody_says_which_keeps_the_name(
+    tmp_path: Path,
+) -> None:
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    name = home_id(state)
+    shutil.copytree(state, copy)
+    shutil.rmtree(state)
+    place = copy / "home.place"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"machine": "another"}))
+    with pytest.raises(ConfigurationError, match=f"of another machine; if .* delete {place}; else delete"):
+        home_id(copy)
+    place.unlink()
+    assert home_id(copy) == name
+    place.write_text("nothing that makes sense")
+    assert home_id(copy) == name
 
 
 @pytest.mark.parametrize("content", ["", "not a name", "01ARZ3NDEKTSV4RRFFQ69G5FAV and more"])

@@ -3,14 +3,22 @@
 Several machines, or several state directories of one, may share a database. Whatever refers from there to
 files on a disk says whose disk is meant, by this name. It is no secret, and no machine's: who moves the
 directory moves its name along.
+
+Who copies it copies the name, too, and then two would take the same sandboxes and plans for their own. So
+beside the name is written down which directory has it. Where that is another one, which may still be used,
+nothing is done before somebody has said which of the two keeps the name.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 from cleveragents.errors import ConfigurationError
@@ -18,20 +26,94 @@ from cleveragents.infrastructure.identifiers import UlidSource
 
 __all__ = ["home_id"]
 
+_MACHINE = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 
 
 def home_id(state_directory: Path) -> str:
-    """The directory's name, given to it at first use. `ConfigurationError` if it holds none and cannot."""
+    """The directory's name, given to it at first use. `ConfigurationError` if it holds none and cannot, or if
+    another directory has the same."""
     file = state_directory / "home"
     try:
-        with suppress(FileNotFoundError):
-            return _read(file)
-        state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _give_name(file)
-        return _read(file)
+        name = _known_or_new(file)
+        here = _Place.of(state_directory, name)
+        place = file.with_name("home.place")
+        found = _Place.read(place)
+        if found != here:
+            if found is not None and found.name == name:
+                _ensure_alone(file, here, found)  # guard: nobody's plans have two owners
+            here.write(place)
+        return name
     except OSError as error:
         raise ConfigurationError(str(file), f"{error.strerror}; it names this state directory") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Which directory has a name: where it is, as what its file system knows it, and on which machine."""
+
+    name: str
+    path: str
+    inode: int
+    machine: str
+
+    @classmethod
+    def of(cls, directory: Path, name: str) -> _Place:
+        return cls(name, os.path.realpath(directory), directory.stat().st_ino, _machine())
+
+    @classmethod
+    def read(cls, file: Path) -> _Place | None:
+        """None where none is written down, or nothing that makes sense."""
+        with suppress(FileNotFoundError, ValueError, TypeError):
+            return cls(**json.loads(file.read_text(encoding="utf-8")))
+        return None
+
+    def write(self, file: Path) -> None:
+        """Whole, or not at all: where it cannot be, the next one tries."""
+        draft = file.with_name(f"{file.name}.{secrets.token_hex(8)}.new")
+        try:
+            draft.write_text(f"{json.dumps(asdict(self))}\n", encoding="utf-8")
+            draft.replace(file)
+        except OSError:
+            draft.unlink(missing_ok=True)
+
+
+def _ensure_alone(file: Path, here: _Place, there: _Place) -> None:
+    """`ConfigurationError` if this is a copy of a directory that is, or may be, still in use."""
+    if here.inode == there.inode:
+        return  # the same one, moved, or seen from another place or container
+    anew = f"delete {file}: it gets a name of its own, and leaves to the other what is there"
+    if here.machine != there.machine:
+        kept = f"if that one is used no more, delete {file.with_name('home.place')}"
+        problem = f"this state directory is a copy of {there.path} of another machine; {kept}; else {anew}"
+        raise ConfigurationError(str(file), problem)
+    if here.path != there.path and _is_still(there):
+        raise ConfigurationError(str(file), f"this state directory is a copy of {there.path}; {anew}")
+
+
+def _is_still(there: _Place) -> bool:
+    """Whether the directory is where it was, and has the name."""
+    with suppress(OSError, ConfigurationError):
+        directory = Path(there.path)
+        return directory.stat().st_ino == there.inode and _read(directory / "home") == there.name
+    return False
+
+
+@cache
+def _machine() -> str:
+    """A name of this machine, from which nobody learns its own; empty where it has none."""
+    for file in _MACHINE:
+        with suppress(OSError):
+            return sha256(b"cleveragents" + file.read_bytes().strip()).hexdigest()[:16]
+    return ""
+
+
+def _known_or_new(file: Path) -> str:
+    with suppress(FileNotFoundError):
+        return _read(file)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _give_name(file)
+    return _read(file)
 
 
 def _read(file: Path) -> str:
