@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import stat
@@ -98,6 +99,30 @@ def test_a_checkout_that_was_asked_for_just_now_is_not_unused(remote: Remote, mi
     assert mirrors.unused([place]) == []
     mirrors.checkout(remote.address, commit)
     assert mirrors.unused([]) == []
+
+
+def test_a_mirror_is_removed_when_nobody_needs_it_and_nobody_is_about_to(
+    remote: Remote, mirrors: Mirrors
+) -> None:
+    url = remote.address.url
+    commit = mirrors.fetched(remote.address)
+    checkout = mirrors.checkout(remote.address, commit)
+    assert mirrors.known(remote.address) == checkout
+    [lock] = mirrors.directory.glob("*.lock")
+    os.utime(lock, (0, 0))
+    [mirror] = mirrors.unneeded(())
+    assert mirrors.unneeded([url]) == []
+    assert not mirrors.remove(mirror, lambda: [url])  # a plan came after it was looked at
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not mirrors.remove(mirror, list)  # somebody fetches
+    mirrors.fetch(remote.address)
+    assert not mirrors.remove(mirror, list)  # somebody has fetched
+    os.utime(lock, (0, 0))
+    assert mirrors.remove(mirror, list)
+    assert not checkout.exists()
+    assert mirrors.known(remote.address) is None
+    assert mirrors.fetched(remote.address) == commit
 
 
 def test_a_push_moves_the_branch_from_where_it_was_seen_and_from_nowhere_else(
