@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cleveragents.application.ports.faults import FaultPoints
+from cleveragents.application.ports.jobs import Turn
 from cleveragents.application.ports.processes import JobProcess, JobProgram
 from cleveragents.application.services.async_worker import AsyncWorker
 from cleveragents.application.services.job_handlers import HandlerFunction, JobHandler
@@ -103,6 +104,9 @@ class Moody(InMemoryJobStore):
 
     def finish(self, job_id: str, *args: object, **more: object) -> Job:
         return self._moodily(lambda: super(Moody, self).finish(job_id, *args, **more))
+
+    def finish_and_claim(self, *args: object, **more: object) -> Turn:
+        return self._moodily(lambda: super(Moody, self).finish_and_claim(*args, **more))
 
     def heartbeats(self, *args: object, **more: object) -> object:
         return self._moodily(lambda: super(Moody, self).heartbeats(*args, **more))

@@ -32,6 +32,7 @@ WORKER = [
     f"{UNIT}async_worker_recovery.py",
     f"{UNIT}async_worker_drain.py",
     f"{UNIT}async_worker_running.py",
+    f"{UNIT}async_worker_turns.py",
     f"{RACES}worker.py",
 ]
 PIPELINE = [
@@ -367,6 +368,7 @@ TESTS: dict[str, list[str]] = {
         f"{CONTRACTS}temporal_engine.py",
     ],
     "infrastructure/persistence/sql_job_store.py": [f"{CONTRACTS}job_lanes.py"],
+    "infrastructure/persistence/job_turns.py": [f"{CONTRACTS}job_turns.py"],
     "infrastructure/persistence/job_locks.py": [f"{CONTRACTS}job_lanes.py", f"{CONTRACTS}job_bounds.py"],
     "application/services/shared_jobs.py": [
         f"{UNIT}shared_jobs.py",

@@ -41,7 +41,13 @@ from tests.races.naive_plan_store import (
 from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
 from tests.races.naive_tree import LookThenSpawnPlanStore
 from tests.races.naive_wake_up import LookThenWaitQueue, MovedLaterQueue
-from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
+from tests.races.naive_worker import (
+    LockOnlyAttempt,
+    SlotGivenAwayTable,
+    UncountedTable,
+    UnfencedStore,
+    WallClockRecovery,
+)
 
 __all__ = ["NAIVE", "REPORTED"]
 
@@ -65,6 +71,7 @@ NAIVE: tuple[type, ...] = (
     UnfencedStore,
     WallClockRecovery,
     LockOnlyAttempt,
+    SlotGivenAwayTable,
     UncountedTable,
     LookThenReserveBudgetStore,
     SettledLaterBudgetStore,

@@ -13,7 +13,7 @@ from cleveragents.domain.job import Job, JobState
 from cleveragents.domain.job_moves import finished, reclaimed
 from cleveragents.testing.job_store import InMemoryJobStore
 
-__all__ = ["LockOnlyAttempt", "UncountedTable", "UnfencedStore", "WallClockRecovery"]
+__all__ = ["LockOnlyAttempt", "SlotGivenAwayTable", "UncountedTable", "UnfencedStore", "WallClockRecovery"]
 
 
 class UnfencedStore(InMemoryJobStore):
@@ -77,6 +77,16 @@ class UncountedTable(AttemptTable):
         return
 
     def admit(self, attempt: Attempt) -> bool:
+        with self._changed:
+            self._attempts.add(attempt)
+            return not self._abandoning
+
+
+class SlotGivenAwayTable(AttemptTable):
+    """Lets an attempt leave its slot, and takes one for what follows it."""
+
+    def follow(self, ended: Attempt, attempt: Attempt) -> bool:
+        self.leave(ended)
         with self._changed:
             self._attempts.add(attempt)
             return not self._abandoning

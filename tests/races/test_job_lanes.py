@@ -11,7 +11,7 @@ from functools import cache
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleveragents.application.ports.jobs import JobStore
+from cleveragents.application.ports.jobs import Claim, JobStore
 from cleveragents.domain.job import JobState, Lane, NewJob, Outcome, WorkerIdentity
 from cleveragents.errors import QueueFull
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
@@ -23,6 +23,7 @@ from tests.races.one_connection import content_of, in_memory_database
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WORKERS = [WorkerIdentity(name, "here", pid, 1) for pid, name in enumerate(("ann", "bob"), start=1)]
+DONE = Outcome(JobState.SUCCEEDED)
 LANES = (Lane("project:a", 1), Lane("provider", 5))
 
 
@@ -81,7 +82,7 @@ def test_a_store_that_counts_what_its_own_process_runs_is_caught() -> None:
 
 
 ACTS = st.tuples(
-    st.sampled_from(["submit", "submit", "submit", "claim", "claim", "claim", "claim", "end"]),
+    st.sampled_from(["submit", "submit", "submit", "claim", "claim", "claim", "end", "turn"]),
     st.sampled_from(["a", "a:1", "b:1", "b"]),
     st.integers(0, 2),
     st.none() | st.integers(1, 3),
@@ -132,5 +133,9 @@ def _done(
     if not running:
         return None
     job = running[number % len(running)]
+    if act == "turn":
+        claim = Claim(WORKERS[0], frozenset({"a", kind}), (queue,) if queue else ())
+        following = store.finish_and_claim(job.id, job.fence, DONE, claim, now=NOW).following
+        return None if following is None else (following.id, following.fence)
     state = JobState.QUEUED if at_most == 1 else JobState.SUCCEEDED
     return store.finish(job.id, job.fence, Outcome(state), now=NOW).state

@@ -29,7 +29,13 @@ from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
-from tests.races.naive_worker import LockOnlyAttempt, UncountedTable, UnfencedStore, WallClockRecovery
+from tests.races.naive_worker import (
+    LockOnlyAttempt,
+    SlotGivenAwayTable,
+    UncountedTable,
+    UnfencedStore,
+    WallClockRecovery,
+)
 
 OPTIONS = WorkerOptions(concurrency=1, lease_seconds=15, heartbeat_seconds=5)
 EFFORT = 15
@@ -384,7 +390,59 @@ def claim_against_drain(kind: type[AttemptTable]) -> Scenario[Slots]:
     )
 
 
-@pytest.mark.parametrize("scenario", [claim_against_claim, claim_against_drain])
+def going_on(kind: type[AttemptTable]) -> Slots:
+    """The one slot is taken by an attempt that is about to end."""
+    slots = Slots(kind(OPTIONS))
+    slots.table.reserve()
+    slots.table.admit(attempt_at(JOB))
+    return slots
+
+
+def go_on(state: Slots) -> None:
+    [ended] = state.table.running()
+    if not state.table.may_go_on():
+        state.table.leave(ended)
+        return
+    attempt = attempt_at(JOB)
+    state.table.follow(ended, attempt)
+    state.most.append(max(state.table.statistics().running, 1 + len(state.idle)))
+    state.table.leave(attempt)
+
+
+def turn_against_claim(kind: type[AttemptTable]) -> Scenario[Slots]:
+    """A slot that is passed on is not free for anybody else in between."""
+    return Scenario(
+        f"a turn against a claim, {kind.__name__}",
+        lambda: going_on(kind),
+        [go_on, Slots.work],
+        Slots.outcome,
+        allowed=lambda outcome: outcome[0] == 1,
+        reachable=frozenset({(1, (), False)}),
+    )
+
+
+def turn_against_drain(kind: type[AttemptTable]) -> Scenario[Slots]:
+    return Scenario(
+        f"a turn against a drain, {kind.__name__}",
+        lambda: going_on(kind),
+        [go_on, Slots.drain],
+        Slots.outcome,
+        allowed=lambda outcome: outcome[0] < 2 and not outcome[2],
+        reachable=frozenset({(0, (), False), (1, (), False), (1, (True,), False)}),
+    )
+
+
+TURNS = [turn_against_claim, turn_against_drain]
+
+
+@pytest.mark.parametrize("scenario", TURNS)
+def test_a_table_that_gives_a_slot_away_between_two_attempts_is_caught(
+    scenario: Callable[..., Scenario[Any]],
+) -> None:
+    assert_caught(scenario(SlotGivenAwayTable), effort=BRIEF)
+
+
+@pytest.mark.parametrize("scenario", [claim_against_claim, claim_against_drain, *TURNS])
 def test_a_worker_takes_no_more_than_it_may(scenario: Callable[..., Scenario[Any]]) -> None:
     assert_holds(scenario(AttemptTable), effort=EFFORT)
 

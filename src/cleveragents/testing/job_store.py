@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.application.ports.jobs import Heartbeat
+from cleveragents.application.ports.jobs import Claim, Heartbeat, Turn
 from cleveragents.domain.event import DomainEvent
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.job_moves import (
@@ -79,20 +79,9 @@ class InMemoryJobStore:
         self, worker: WorkerIdentity, kinds: Collection[str], *, now: datetime, queues: Collection[str] = ()
     ) -> Job | None:
         with self._lock:
-            # Jobs are kept in the order of their submission, and max() takes the first of equals.
-            at_work = [job for job in self._jobs.values() if job.state is JobState.RUNNING]
-            running = Counter(job.kind for job in at_work)
-            taken = Counter(lane.name for job in at_work for lane in job.lanes)
-            ready = [
-                job
-                for job in self._jobs.values()
-                if _is_ready(job, kinds, queues, now)
-                and (job.at_most is None or running[job.kind] < job.at_most)
-                and all(taken[lane.name] < lane.at_most for lane in job.lanes)
-            ]
-            if not ready:
+            move = self._next(Claim(worker, frozenset(kinds), tuple(queues)), now)
+            if move is None:
                 return None
-            move = claimed(max(ready, key=lambda job: job.priority), worker, now)
             event = self._keep(move, now)
         return self._tell(move, event)
 
@@ -116,6 +105,21 @@ class InMemoryJobStore:
             event = self._keep(move, now)
         return self._tell(move, event)
 
+    def finish_and_claim(
+        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
+    ) -> Turn:
+        with self._lock:
+            job = self._find(job_id)
+            ensure_owned(job, fence)
+            end = finished(job, outcome, now)
+            told = [(end, self._keep(end, now))]
+            following = self._next(claim, now)
+            if following is not None:
+                told.append((following, self._keep(following, now)))
+        for move, event in told:
+            self._tell(move, event)
+        return Turn(end.job, None if following is None else following.job)
+
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
         with self._lock:
             job = self._find(job_id)
@@ -137,6 +141,20 @@ class InMemoryJobStore:
         """The running jobs among these, each if it is still that fence's."""
         found = [self._jobs[job_id] for job_id in held if job_id in self._jobs]
         return [job for job in found if job.state is JobState.RUNNING and job.fence == held[job.id]]
+
+    def _next(self, claim: Claim, now: datetime) -> Move | None:
+        # Jobs are kept in the order of their submission, and max() takes the first of equals.
+        at_work = [job for job in self._jobs.values() if job.state is JobState.RUNNING]
+        running = Counter(job.kind for job in at_work)
+        taken = Counter(lane.name for job in at_work for lane in job.lanes)
+        ready = [
+            job
+            for job in self._jobs.values()
+            if _is_ready(job, claim.kinds, claim.queues, now)
+            and (job.at_most is None or running[job.kind] < job.at_most)
+            and all(taken[lane.name] < lane.at_most for lane in job.lanes)
+        ]
+        return claimed(max(ready, key=lambda job: job.priority), claim.worker, now) if ready else None
 
     def _of_key(self, key: str | None) -> Job | None:
         return next((job for job in self._jobs.values() if key is not None and job.key == key), None)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
 
-__all__ = ["Heartbeat", "JobStore", "Outcome"]
+__all__ = ["Claim", "Heartbeat", "JobStore", "Outcome", "Turn"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,23 @@ class Heartbeat:
 
     beat: int
     cancel_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who wants a job, and which: as for `JobStore.claim`."""
+
+    worker: WorkerIdentity
+    kinds: frozenset[str]
+    queues: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An attempt that ended, and the job that its worker goes on with, if there was one."""
+
+    ended: Job
+    following: Job | None
 
 
 class JobStore(Protocol):
@@ -76,6 +93,16 @@ class JobStore(Protocol):
 
         A QUEUED outcome puts the job back for another attempt, unless none is left (then it is
         failed) or a cancel was requested (then it is cancelled).
+        """
+        ...
+
+    def finish_and_claim(
+        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
+    ) -> Turn:
+        """`finish` and then `claim`, in one step: the place that the one leaves is free for the other.
+
+        Where `finish` would raise, this does, and nothing is claimed. It may follow that there is no job
+        though one could be claimed: whoever has room for it then asks by `claim`.
         """
         ...
 

@@ -9,9 +9,9 @@ from typing import Self
 
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
-from cleveragents.application.ports.jobs import JobStore
+from cleveragents.application.ports.jobs import Claim, JobStore
 from cleveragents.application.ports.processes import ProcessSupervisor
-from cleveragents.application.services.attempt_run import AttemptRunner
+from cleveragents.application.services.attempt_run import AttemptRunner, Following
 from cleveragents.application.services.attempt_table import AttemptTable
 from cleveragents.application.services.cancellation import CancellationView, Registration
 from cleveragents.application.services.job_attempt import Attempt, marker_of
@@ -196,8 +196,18 @@ class AsyncWorker:
         self._beats = self._service("heartbeats", self._beat)
         self._watch = self._service("watch", lambda: self._keeper.watch(self._escalate))
         self._sweeps = self._service("recovery", self._sweep)
+        claim = Claim(self._identity, frozenset(self._handlers), options.queues)
+        following = Following(claim, self._attempt)
         self._runner = AttemptRunner(
-            store, clock, supervisor, self._table, self._handlers, options, faults, self._claims.wake
+            store,
+            clock,
+            supervisor,
+            self._table,
+            self._handlers,
+            options,
+            faults,
+            following,
+            self._claims.wake,
         )
 
     def start(self) -> None:
@@ -298,7 +308,7 @@ class AsyncWorker:
         if attempt is None:
             return False
         try:
-            self._spawn(f"job-{attempt.job.id}", lambda: self._runner.run(attempt))
+            self._spawn(f"job-{attempt.job.id}", lambda: self._runner.run(attempt, goes_on=True))
         except BaseException:
             self._table.leave(attempt)
             raise

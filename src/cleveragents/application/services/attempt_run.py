@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints
-from cleveragents.application.ports.jobs import JobStore
+from cleveragents.application.ports.jobs import Claim, JobStore, Turn
 from cleveragents.application.ports.processes import JobProgram, ProcessSupervisor, Raised, Returned
 from cleveragents.application.services.attempt_table import AttemptTable
 from cleveragents.application.services.job_attempt import Attempt, marker_of
@@ -21,7 +21,7 @@ from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import Job, JobState, Outcome
 from cleveragents.errors import CleverAgentsError, StaleFence, UnknownJob, UnknownJobKind
 
-__all__ = ["AttemptRunner"]
+__all__ = ["AttemptRunner", "Following"]
 
 _WAIT_SECONDS = 1.0
 _STORE_PAUSE_SECONDS = 0.1
@@ -31,6 +31,14 @@ _COUNTED = {
     JobState.CANCELLED: "cancelled",
     JobState.QUEUED: "retried",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What a thread goes on with: what it claims, and the attempt at a job that was claimed then."""
+
+    claim: Claim
+    attempt_at: Callable[[Job, float], Attempt]
 
 
 @dataclass(frozen=True)
@@ -47,12 +55,20 @@ class AttemptRunner:
     handlers: Mapping[str, JobHandler]
     options: WorkerOptions
     faults: FaultPoints
+    following: Following
     on_slot_free: Callable[[], None] = lambda: None
     jitter: Callable[[], float] = field(default_factory=lambda: secrets.SystemRandom().random)
 
-    def run(self, attempt: Attempt) -> None:
-        """Calls the handler and reports how it ended. Never raises: it is a thread's whole life."""
+    def run(self, attempt: Attempt, *, goes_on: bool = False) -> None:
+        """Calls the handler and reports how it ended. One that `goes_on` then does the same for the job that
+        came with the report, until none does. Never raises: it is a thread's whole life."""
+        under_way: Attempt | None = attempt
+        while under_way is not None:
+            under_way = self._run(under_way, goes_on)
+
+    def _run(self, attempt: Attempt, goes_on: bool) -> Attempt | None:
         job = attempt.job
+        following: Attempt | None = None
         try:
             with speaking_of(job):
                 self._end_older(attempt)
@@ -60,15 +76,20 @@ class AttemptRunner:
                 verdict = self._call(attempt)
                 self.faults.reach("job.run.after")
                 self._end_processes(attempt, self.options.leftover_grace_seconds)
-                self._conclude(attempt, verdict)
+                following = self._conclude(attempt, verdict, goes_on)
         except BaseException:
-            # The job stays ours and silent; a peer, or this worker, takes it up when the lease is over.
+            # The job stays ours and silent; a peer, or this worker, takes it up when the lease is over. So
+            # does one that may have been claimed.
             logger = worker_log(job)
             logger.exception("job.attempt_broke", fence=job.fence)
         finally:
             attempt.ended.set()
-            self.table.leave(attempt)
-            self.on_slot_free()
+            if following is None:
+                self.table.leave(attempt)
+                self.on_slot_free()
+        if following is not None and not self.table.follow(attempt, following):  # guard: it shuts down
+            following.stop(StopCause.DRAIN, "the worker shuts down", self.clock.monotonic())
+        return following
 
     def escalate(self, attempt: Attempt) -> None:
         """Ends the attempt's processes by force, and then leaves behind a thread that still does not stop.
@@ -127,17 +148,20 @@ class AttemptRunner:
             attempt.detach()
             process.close()
 
-    def _conclude(self, attempt: Attempt, verdict: Returned | Raised) -> None:
+    def _conclude(self, attempt: Attempt, verdict: Returned | Raised, goes_on: bool) -> Attempt | None:
+        """Reports how it ended; the attempt that follows, if there is one."""
         settled = attempt.settle()
         if settled is None:  # guard: it was reported while the handler still ran
-            return
+            return None
         stop = settled[0]
         backoff = backoff_seconds(attempt.job.attempt, self.options, self.jitter())
         outcome = outcome_of(attempt.job, verdict, stop, self.clock.now(), backoff)
         if outcome is None:
             self._lost(attempt, stop.reason if stop is not None else "")
-        else:
-            self._write(attempt, outcome)
+            return None
+        claimed_at = self.clock.monotonic()
+        job = self._write(attempt, outcome, goes_on and self.table.may_go_on())
+        return None if job is None else self.following.attempt_at(job, claimed_at)
 
     def _strand(self, attempt: Attempt) -> None:
         settled = attempt.settle()
@@ -158,33 +182,45 @@ class AttemptRunner:
             logger.warning("job.straggler", fence=attempt.job.fence, reason=stop.reason)
             self.on_slot_free()
 
-    def _write(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _write(self, attempt: Attempt, outcome: Outcome, goes_on: bool = False) -> Job | None:
+        """Keeps the outcome, if the job is still ours; the job that was claimed along with that."""
         job = attempt.job
         self.faults.reach("job.finish.before")
         try:
-            after = self._finish(attempt, outcome)
+            turn = self._finish(attempt, outcome, goes_on)
         except CleverAgentsError as error:
             self._lost(attempt, str(error))
-            return
+            return None
         self.faults.reach("job.finish.after")
+        after = turn.ended
         self.table.count(_COUNTED[after.state])
         worker_log(job).info("job.finished", state=after.state.value, attempt=job.attempt)
+        if turn.following is not None:
+            self.faults.reach("job.claim.after")
+        return turn.following
 
-    def _finish(self, attempt: Attempt, outcome: Outcome) -> Job:
+    def _finish(self, attempt: Attempt, outcome: Outcome, goes_on: bool) -> Turn:
         """Writes the outcome, again and again while the store cannot and the job is still ours.
 
         Whatever the trouble is: the work is done, and to throw its result away is worse than to try in vain.
+        Only the first try claims: what it may have claimed without saying so falls silent and is reclaimed.
         """
+        job = attempt.job
         tried_before = False
         while True:
             try:
-                return self._finish_once(attempt.job, outcome, tried_before)
+                if goes_on and not tried_before:
+                    claim = self.following.claim
+                    return self.store.finish_and_claim(
+                        job.id, job.fence, outcome, claim, now=self.clock.now()
+                    )
+                return Turn(self._finish_once(job, outcome, tried_before), None)
             except (StaleFence, UnknownJob):
                 raise
             except CleverAgentsError as error:
                 if self.clock.monotonic() >= attempt.lease_until:  # guard: it is not ours to write any more
                     raise
-                worker_log(attempt.job).warning("job.finish_failed", problem=str(error))
+                worker_log(job).warning("job.finish_failed", problem=str(error))
                 tried_before = True
                 threading.Event().wait(_STORE_PAUSE_SECONDS)
 

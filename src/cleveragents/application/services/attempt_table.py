@@ -46,6 +46,13 @@ class AttemptTable:
             self._claiming += 1
             return True
 
+    def may_go_on(self) -> bool:
+        """Whether an attempt that ends may leave its slot to another; until it does, the slot is its own."""
+        with self._changed:
+            if not self._accepting:  # guard: a draining worker claims nothing
+                return False
+            return len(self._stragglers) < self._options.straggler_limit
+
     def release(self) -> None:
         """The claim came back with nothing."""
         with self._changed:
@@ -58,6 +65,15 @@ class AttemptTable:
             self._claiming -= 1
             self._attempts.add(attempt)
             self._counts["claimed"] += 1
+            return not self._abandoning
+
+    def follow(self, ended: Attempt, attempt: Attempt) -> bool:
+        """As `admit`, into the slot of an attempt that is over: at no moment it is free."""
+        with self._changed:
+            self._attempts.discard(ended)
+            self._attempts.add(attempt)
+            self._counts["claimed"] += 1
+            self._changed.notify_all()
             return not self._abandoning
 
     def leave(self, attempt: Attempt) -> None:

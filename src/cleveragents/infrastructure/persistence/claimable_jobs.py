@@ -8,7 +8,7 @@ neither a full kind nor a full lane holds up anybody else, however many of its j
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Integer,
     RowMapping,
     Select,
     Text,
@@ -33,7 +34,15 @@ from cleveragents.infrastructure.persistence.job_rows import lanes_in
 from cleveragents.infrastructure.persistence.service_tables import job_lanes
 from cleveragents.infrastructure.persistence.tables import jobs
 
-__all__ = ["Overtaken", "Wanted", "any_claimable", "has_places", "most_urgent"]
+__all__ = [
+    "Overtaken",
+    "Wanted",
+    "any_claimable",
+    "has_places",
+    "is_plain",
+    "most_urgent",
+    "most_urgent_few",
+]
 
 # The literals let the planner see that the partial indexes answer this.
 _QUEUED = jobs.c.state == literal_column("'queued'")
@@ -104,9 +113,21 @@ def most_urgent(connection: Connection, wanted: Wanted) -> RowMapping | None:
     `Overtaken` when a place was lost while waiting for whoever claims jobs of the same kind or lanes.
     """
     row = _found(connection, wanted, held=True)
-    if row is not None and (row["at_most"] is not None or row["lanes"] is not None):
+    if row is not None and not is_plain(row):
         _ensure_kept(connection, row)
     return row
+
+
+def most_urgent_few(connection: Connection, wanted: Wanted, most: int) -> Sequence[RowMapping]:
+    """So many at most, held, by urgency; no place is counted. Whoever claims them stops at the first that is
+    not plain: locks of lanes are taken for one job in a transaction, or two would wait in a circle."""
+    few = _few(connection.dialect.name, bool(wanted.queues), most)
+    return connection.execute(few, wanted.parameters).mappings().all()
+
+
+def is_plain(row: RowMapping) -> bool:
+    """Whether the job takes up no place that is counted."""
+    return row["at_most"] is None and row["lanes"] is None
 
 
 def has_places(connection: Connection, row: RowMapping) -> bool:
@@ -187,6 +208,13 @@ def _looks(dialect: str, shared: bool, past_full_lanes: bool) -> _Looks:
         any=select(jobs.c.kind, jobs.c.at_most, jobs.c.lanes).where(*due).limit(1),
         most_urgent=ordered.with_for_update(skip_locked=True, of=jobs),
     )
+
+
+@cache
+def _few(dialect: str, shared: bool, most: int) -> Select[Any]:
+    # A literal, because a planner that does not know how few they are would rather sort all that wait.
+    number = literal_column(str(most), Integer)
+    return _looks(dialect, shared, past_full_lanes=False).most_urgent.limit(number)
 
 
 def _has_places() -> ColumnElement[bool]:

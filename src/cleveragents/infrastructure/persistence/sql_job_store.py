@@ -25,8 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.application.ports.jobs import Heartbeat
-from cleveragents.domain.event import DomainEvent
+from cleveragents.application.ports.jobs import Claim, Heartbeat, Turn
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.job_moves import (
     Move,
@@ -49,13 +48,13 @@ from cleveragents.infrastructure.persistence.claimable_jobs import (
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_locks import hold_in_order
 from cleveragents.infrastructure.persistence.job_rows import (
-    MUTABLE,
-    changed_of,
     job_of,
     lane_rows_of,
     microseconds,
     row_of,
 )
+from cleveragents.infrastructure.persistence.job_turns import JobTurns, Wish
+from cleveragents.infrastructure.persistence.kept_moves import event_of, keep_moves
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.infrastructure.persistence.service_tables import job_lanes
 from cleveragents.infrastructure.persistence.tables import jobs
@@ -65,9 +64,6 @@ __all__ = ["SqlJobStore"]
 _BY_ID = select(jobs).where(jobs.c.id == bindparam("job_id"))
 _HELD_BY_ID = _BY_ID.with_for_update()
 _BY_KEY = select(jobs).where(jobs.c.key == bindparam("job_key"))
-_MOVE = (
-    update(jobs).where(jobs.c.id == bindparam("job_id")).values({name: bindparam(name) for name in MUTABLE})
-)
 _WAITING_IN_QUEUE = (
     select(jobs.c.number)
     .where(jobs.c.state == literal_column("'queued'"), jobs.c.queue == bindparam("queue"))
@@ -89,6 +85,7 @@ class SqlJobStore:
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
+        self._turns = JobTurns(database, identifiers)
         self._submit = _SUBMIT[database.dialect]
         self._found = False
 
@@ -104,7 +101,8 @@ class SqlJobStore:
                     _ensure_room(connection, new.queue, queue_bound)
                 if lanes:
                     connection.execute(insert(job_lanes), lanes)
-                return self._tell(connection, move, now)
+                append_to_outbox(connection, event_of(move, self._identifiers))
+                return move.job
             first = job_of(connection.execute(_BY_KEY, {"job_key": new.key}).mappings().one())
             ensure_same(first, new)
             return first
@@ -139,7 +137,7 @@ class SqlJobStore:
             row = most_urgent(connection, wanted)
             if row is None:
                 return None
-            return self._keep(connection, claimed(job_of(row), worker, now), now)
+            return self._keep(connection, claimed(job_of(row), worker, now))
 
         # Idle workers ask all day long, and SQLite has one write lock for everybody: they look first.
         if not self._found and not self._any_claimable(wanted):
@@ -164,10 +162,10 @@ class SqlJobStore:
                 raise UnknownJob(job_id)
             job = job_of(row)
             if job.state is JobState.RUNNING and may_take(job):
-                job = self._keep(connection, reclaimed(job, "its worker fell silent", now), now)
+                job = self._keep(connection, reclaimed(job, "its worker fell silent", now))
             if job.state is not JobState.QUEUED or job.not_before > now or not has_places(connection, row):
                 return None
-            return self._keep(connection, claimed(job, worker, now), now)
+            return self._keep(connection, claimed(job, worker, now))
 
         while True:
             try:
@@ -198,37 +196,39 @@ class SqlJobStore:
             ensure_owned(job, fence)
             return finished(job, outcome, now)
 
-        return self._move(job_id, decide, now)
+        return self._move(job_id, decide)
+
+    def finish_and_claim(
+        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
+    ) -> Turn:
+        turn = self._turns.run(Wish(job_id, fence, outcome, claim, now))
+        self._found = turn.following is not None
+        return turn
 
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
-        return self._move(job_id, lambda job: requested_cancel(job, reason, now), now)
+        return self._move(job_id, lambda job: requested_cancel(job, reason, now))
 
     def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
         def decide(job: Job) -> Move:
             ensure_owned(job, fence, beat)
             return reclaimed(job, error, now)
 
-        return self._move(job_id, decide, now)
+        return self._move(job_id, decide)
 
     def _any_claimable(self, wanted: Wanted) -> bool:
         with self._database.read() as connection:
             return any_claimable(connection, wanted)
 
-    def _move(self, job_id: str, decide: Callable[[Job], Move | None], now: datetime) -> Job:
+    def _move(self, job_id: str, decide: Callable[[Job], Move | None]) -> Job:
         def unit(connection: Connection) -> Job:
             job = _held(connection, job_id)
             move = decide(job)
-            return job if move is None else self._keep(connection, move, now)
+            return job if move is None else self._keep(connection, move)
 
         return self._database.write(unit)
 
-    def _keep(self, connection: Connection, move: Move, now: datetime) -> Job:
-        _update(connection, move.job)
-        return self._tell(connection, move, now)
-
-    def _tell(self, connection: Connection, move: Move, now: datetime) -> Job:
-        event = DomainEvent(move.event_type, move.job.id, self._identifiers.new(), now, move.facts)
-        append_to_outbox(connection, event)
+    def _keep(self, connection: Connection, move: Move) -> Job:
+        keep_moves(connection, [move], self._identifiers)
         return move.job
 
 
@@ -243,10 +243,6 @@ def _is_held(held: Mapping[str, int]) -> ColumnElement[bool]:
     """The running jobs among these, each if it is still that fence's."""
     pairs = tuple_(jobs.c.id, jobs.c.fence).in_(list(held.items()))
     return and_(jobs.c.state == JobState.RUNNING.value, pairs)
-
-
-def _update(connection: Connection, job: Job) -> None:
-    connection.execute(_MOVE, {"job_id": job.id, **changed_of(job)})
 
 
 def _take_turns(connection: Connection, queue: str) -> None:
