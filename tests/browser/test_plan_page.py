@@ -147,7 +147,11 @@ def test_a_plan_in_conflict_is_shown_with_its_reason(
     press(page, "Apply", "Apply")
     needs = page.get_by_role("region", name="What this plan needs from you")
     expect(needs).to_contain_text("It was not applied")
-    expect(needs).to_contain_text("prices.sh")
+    expect(needs.get_by_role("list", name="Files in the way")).to_contain_text("prices.sh")
+    needs.get_by_text("Both sides", exact=True).click()
+    expect(needs.get_by_role("group", name="What both sides made of it")).to_contain_text("prices.sh")
+    needs.get_by_role("button", name="Leave prices.sh out").click()
+    expect(needs).to_contain_text("left out; it stays as it is")
     bench.agrees(page, plan_id)
     assert "119" not in (bench.sample.text("prices.sh") or "")
 

@@ -132,6 +132,7 @@ def test_a_decision_is_corrected_after_looking_at_what_that_undoes(server: PlanS
     server.post(f"{where}/correct", {"decision": 1, "guidance": "think again"})
     again = server.rested(plan)
     assert [one["guidance"] for one in again["corrections"]] == ["think again"]
+    assert (again["needs"], "resume" in again["can"]) == ("review", False)
     states = [one["state"] for one in server.get(f"{where}/decisions")["items"]]
     assert "superseded" in states
     assert server.post(f"{where}/correct", {"decision": 1}, 422)["code"] == "request-refused"
@@ -239,11 +240,15 @@ def test_a_conflict_shows_in_the_plan_and_nothing_is_touched(server: PlanServer)
     refused = server.get(f"/plans/{plan['id']}")
     assert (job["state"], refused["state"], refused["needs"]) == ("failed", "constrained", "conflict")
     assert "folder/c.txt" in refused["error"]
+    assert refused["in_the_way"]["paths"] == ["folder/c.txt"]
+    assert "folder/c.txt" in refused["in_the_way"]["details"]
+    assert refused["waiting_for"] is None
     assert (server.repository / "folder" / "c.txt").read_text() == "somebody's\n"
     assert {"apply", "reject", "review"} <= set(refused["can"])
     # Once nothing stands in the way it is applied, by a second job for the same plan.
     (server.repository / "folder" / "c.txt").write_text("gamma\n")
     assert server.done(server.post(f"/plans/{plan['id']}/apply", status=202))["state"] == "succeeded"
+    assert server.get(f"/plans/{plan['id']}")["in_the_way"] is None
 
 
 def test_a_rollback_takes_calls_back_and_a_resume_makes_them_again(server: PlanServer) -> None:
@@ -252,7 +257,8 @@ def test_a_rollback_takes_calls_back_and_a_resume_makes_them_again(server: PlanS
     assert (back["files_changed"], back["calls"][0]["state"]) == (0, "reverted")
     assert "resume" in back["can"]
     server.post(f"/plans/{plan['id']}/resume")
-    assert server.rested(plan)["files_changed"] == 1
+    gone_on = server.rested(plan)
+    assert (gone_on["files_changed"], "resume" in gone_on["can"]) == (1, False)
     assert (
         server.post(f"/plans/{plan['id']}/rollback", {"checkpoint": 99}, 404)["code"] == "unknown-checkpoint"
     )

@@ -32,6 +32,7 @@ from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.policy import Capability, Verdict
+from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import (
@@ -54,9 +55,14 @@ from cleveragents.errors import (
     Unavailable,
 )
 
-__all__ = ["PlanApply"]
+__all__ = ["IN_THE_WAY", "PlanApply"]
+
+IN_THE_WAY = "in_the_way"
+"""Under which a plan that was not applied keeps which files conflict, and how."""
 
 _MOST = 10_000
+_MOST_NAMED = 100
+_MOST_DETAILS = 8_000
 _BUSY_SECONDS = 30.0
 _MERGED_TREE = "merged_tree"
 _HOME = "home"
@@ -317,7 +323,7 @@ class PlanApply:
             return
         # It was applied, and only the tidying up failed; or it is another's by now.
         with suppress(StalePlan, StaleFence):
-            self._move(plan, state, PlanFacts(error=text), fence)
+            self._move(plan, state, PlanFacts(error=text, waiting_for=_in_the_way(error)), fence)
 
     def _check(
         self,
@@ -367,3 +373,12 @@ def _ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict], wanted:
     if conflicts:
         details = "\n".join(map(str, conflicts))
         raise ApplyConflict(plan_id, tuple(conflict.path for conflict in conflicts), details, wanted)
+
+
+def _in_the_way(error: BaseException) -> JsonValue:
+    """What somebody needs to know who was not there when it was tried."""
+    if not isinstance(error, ApplyConflict):
+        return None
+    # Masked before it is cut: half a secret would not be known for one.
+    details = redact_text(error.details)[:_MOST_DETAILS]  # guard: it quotes files
+    return freeze({IN_THE_WAY: {"paths": list(error.paths[:_MOST_NAMED]), "details": details}})

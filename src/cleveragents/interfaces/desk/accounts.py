@@ -52,7 +52,7 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "resource": _shown_resource(plan),
         "created": timestamp(plan.created_at),
         "updated": timestamp(plan.updated_at),
-        "waiting_for": plan.waiting_for,
+        "waiting_for": None if plan.state is PlanState.CONSTRAINED else plan.waiting_for,
         "error": None if plan.error is None else redact_text(plan.error),
         "request": freeze(redact(plan.request)),
         "job": plan.job_id,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_apply import IN_THE_WAY
 from cleveragents.application.services.plan_lanes import queue_of
+from cleveragents.domain.plan import PlanState
 from cleveragents.interfaces.desk.accounts import account_of, fields_of
 from cleveragents.interfaces.desk.listing import row_of
 from cleveragents.interfaces.desk.meanings import meaning_of
@@ -56,7 +58,7 @@ def overview_of(parts: PlanParts, plan: Plan) -> Row:
         known = fields_of(plan) | _EMPTY | _standing(parts, plan)
         # On another machine it may be there, and wait for somebody who runs it.
         steps = [list(step) for step in missing_worker(parts, plan)]
-        return known | {"can": (), "next_steps": steps, "out_of_reach": plan.resource}
+        return known | {"can": (), "next_steps": steps, "out_of_reach": plan.resource, "in_the_way": None}
     return (
         account_of(parts, plan)
         | _standing(parts, plan)
@@ -64,8 +66,15 @@ def overview_of(parts: PlanParts, plan: Plan) -> Row:
             "can": _possible(parts, plan),
             "next_steps": [list(step) for step in steps_from(parts, plan)],
             "out_of_reach": None,
+            "in_the_way": _in_the_way(plan),
         }
     )
+
+
+def _in_the_way(plan: Plan) -> JsonValue:
+    """Which files kept it from being applied, and how."""
+    kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return kept.get(IN_THE_WAY) if plan.state is PlanState.CONSTRAINED else None
 
 
 def _possible(parts: PlanParts, plan: Plan) -> list[str]:

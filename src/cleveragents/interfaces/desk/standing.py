@@ -127,7 +127,9 @@ def is_resumable(parts: PlanParts, plan: Plan) -> bool:
     if plan.state is PlanState.WAITING:
         return parts.lifecycle.asking(plan) is None and waited(plan) != "question"
     if plan.standing == DONE and not is_merged(parts, plan):
-        return any(call.state is CallState.REVERTED for call in parts.history.calls(plan.id))
+        # What a rollback took back is made again. A correction takes back, too, and goes on by itself.
+        made = [call for call in parts.history.calls(plan.id) if call.step is not None]
+        return bool(made) and made[-1].state is CallState.REVERTED
     return plan.state is PlanState.ERRORED
 
 

@@ -222,6 +222,13 @@ class Call(BaseModel):
     result: JsonValue
 
 
+class InTheWay(BaseModel):
+    """Why a plan was not applied: what it changed was changed otherwise meanwhile."""
+
+    paths: list[str] = Field(description="the files that conflict, or the first of them")
+    details: str = Field(description="each place with both sides, masked, and cut where it is long")
+
+
 class PlanAccount(_Plan):
     """Everything that is known of a plan but what its calls printed."""
 
@@ -246,6 +253,11 @@ class PlanAccount(_Plan):
     corrections: list[CorrectionRow]
     calls: list[CallInShort]
     out_of_reach: str | None = Field(description="what it works on, if that is not there any more")
+    in_the_way: InTheWay | None = Field(
+        description="what kept it from being applied; leave those files out with a review, or settle them "
+        "where they are, and apply it again",
+        examples=[None],
+    )
     branch: str | None = Field(
         description="of a remote: where its result is pushed to, or was", examples=["main"]
     )

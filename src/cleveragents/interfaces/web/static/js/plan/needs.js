@@ -6,6 +6,7 @@ import { counted } from "../format.js";
 import { HINTS } from "./actions.js";
 import { RaiseForm } from "./budget.js";
 import { ConflictRows } from "./family.js";
+import { InTheWay } from "./in_the_way.js";
 import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
 
@@ -133,8 +134,9 @@ function Failed({ plan, may, open }) {
     </ul>`;
 }
 
-function Constrained({ plan, may, open }) {
+function Constrained({ plan, asking, may, open }) {
   return html`<p class="p-said">${plan.error}</p>
+    <${InTheWay} ...${{ plan, asking, may }} />
     <p>${remoteOf(plan) ? `Nothing was pushed to ${placeInWords(plan)}.` : "Your files are as they were."} Leave out the files
       that stand in the way, or settle it there, and apply it again.</p>
     <div class="p-row">
