@@ -16,6 +16,11 @@ from cleveragents.errors import EngineUnavailable
 __all__ = ["settle_sdk", "temporal_program", "temporal_server"]
 
 _SECONDS = 60.0
+# A queue is in four partitions otherwise, and priorities hold in each of them.
+_ONE_LINE = [
+    *("--dynamic-config-value", "matching.numTaskqueueReadPartitions=1"),
+    *("--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"),
+]
 
 
 def temporal_program() -> str | None:
@@ -42,7 +47,7 @@ def temporal_server() -> Iterator[str]:
     words = ["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"]
     ports = ["--port", str(port), "--http-port", str(web), "--metrics-port", str(metrics)]
     quiet = subprocess.DEVNULL
-    server = subprocess.Popen([program, *words, *ports], stdin=quiet, stdout=quiet, stderr=quiet)
+    server = subprocess.Popen([program, *words, *ports, *_ONE_LINE], stdin=quiet, stdout=quiet, stderr=quiet)
     try:
         _wait_until_it_answers(address, server)
         yield address

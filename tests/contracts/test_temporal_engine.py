@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
+from temporalio.client import Client, WorkflowHistory
+from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from cleveragents.application.container import Container
+from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.job_engine import WorkerRequest
 from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.domain.job import JobState, Lane, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import HANDED_ON, JobState, Lane, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job_moves import submitted
 from cleveragents.errors import ConfigurationError, EngineUnavailable, UnknownJob
 from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
+from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection, priority_key
 from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
 from cleveragents.infrastructure.jobs.temporal.worker import is_later
+from cleveragents.infrastructure.jobs.temporal.workflow import ACTIVITY, JobWorkflow
 from tests.ready_database import ready_database
 from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
 
@@ -93,6 +100,53 @@ def test_a_job_whose_workflow_somebody_ended_in_temporal_is_run_all_the_same(
         wait_until(lambda: back.jobs.get(job.id).state is JobState.SUCCEEDED)
 
 
+def _replayed(history: WorkflowHistory) -> None:
+    """Raises if the workflow would now do anything else than it did then."""
+    # A runtime of its own ends with it; the one that the SDK shares keeps its threads.
+    replayer = Replayer(
+        workflows=[JobWorkflow],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        runtime=Runtime(telemetry=TelemetryConfig()),
+    )
+    asyncio.run(replayer.replay_workflow(history))
+
+
+def test_each_part_of_a_job_is_an_activity_and_its_workflow_can_be_run_again_from_its_history(
+    container: Container, tmp_path: Path, address: str
+) -> None:
+    parts: list[tuple[int, int]] = []
+
+    def run(job: AsyncJob) -> object:
+        parts.append((job.attempt, job.fence))
+        return HANDED_ON if len(parts) < 3 else "done"
+
+    with Container(_settings(container, tmp_path, temporal_address=address)) as back:
+        job = back.engine.submit(NewJob("plan:1", queue=QUEUE, max_attempts=1))
+        back.engine.run_worker(WorkerRequest({"plan": JobHandler(run)}, queues=(QUEUE,)))
+        wait_until(lambda: back.jobs.get(job.id).state.ended)
+        assert back.jobs.get(job.id).state is JobState.SUCCEEDED
+        assert parts == [(1, 1), (1, 2), (1, 3)]
+        history = back.temporal.run(lambda client: _history(client, job.id))
+    begun = [event.activity_task_scheduled_event_attributes.activity_type.name for event in history.events]
+    assert begun.count(ACTIVITY) == 3
+    _replayed(history)
+
+
+async def _history(client: Client, job_id: str) -> WorkflowHistory:
+    workflow = client.get_workflow_handle(job_id)
+    await workflow.result()
+    return await workflow.fetch_history()
+
+
+def test_a_workflow_that_was_begun_when_one_activity_ran_all_phases_goes_on() -> None:
+    kept = Path(__file__).parent / "temporal_histories" / "one_activity.json"
+    _replayed(WorkflowHistory.from_json("01M7GP6AHDFWZS9PW695M58K3G", kept.read_text()))
+
+
+def test_temporal_tells_five_priorities_apart() -> None:
+    assert [priority_key(ours) for ours in (9, 2, 1, 0, -1, -2, -9)] == [1, 1, 2, 3, 4, 5, 5]
+
+
 def test_a_namespace_that_is_not_there_is_said_when_a_worker_starts(
     container: Container, tmp_path: Path, address: str
 ) -> None:
@@ -118,7 +172,8 @@ def test_without_its_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setitem(sys.modules, name, None)
     connection = TemporalConnection(NOBODY, "default", lease_seconds=3)
     try:
-        for ask in (lambda: connection.start("job", QUEUE), lambda: connection.cancel("job")):
+        job = submitted(NewJob("plan:1", queue=QUEUE), "job", datetime.now(UTC)).job
+        for ask in (lambda: connection.start(job, ""), lambda: connection.cancel("job")):
             with pytest.raises(ConfigurationError, match=r"cleveragents\[temporal\]"):
                 ask()
     finally:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from temporalio.client import Client
 
 from cleveragents.application.container import Container
 from cleveragents.application.services.plan_lanes import SHARED_QUEUE
@@ -86,12 +87,12 @@ class World:
     def said(self) -> str:
         return self._log.read_text()
 
-    def plan(self, script: str) -> Plan:
+    def plan(self, script: str, **request: str) -> Plan:
         """A plan of the shared queue that runs this in a shell."""
         words = ("sh", "-c", script)
         wanted = Wanted("builtin/command", words, (), (), None, False, (), None, False)
         new = requested_plan(self.parts, wanted, self.repository)
-        request = freeze({**new.request, "queue": self.queue})
+        request = freeze({**new.request, "queue": self.queue, **request})
         return self.parts.lifecycle.create(replace(new, request=request))
 
     def at(self, plan: Plan) -> Plan:
@@ -108,10 +109,22 @@ class World:
             assert time.monotonic() < deadline, f"{what}: not within {_SECONDS:g} s\n{self.said[-3000:]}"
             time.sleep(0.05)
 
-    def runs(self, plan: Plan) -> Job:
-        """Its job, once a worker has it."""
-        self.until(lambda: self.job(plan).state is JobState.RUNNING, "the plan is begun")
+    def executes(self, plan: Plan) -> Job:
+        """Its job, once a worker does what was decided."""
+        begun = (Phase.EXECUTE, PlanState.PROCESSING)
+        self.until(lambda: self.at(plan).standing == begun, "the plan is begun")
         return self.job(plan)
+
+    def activities(self, plan: Plan) -> list[str]:
+        """What Temporal ran for it."""
+
+        async def asked(client: Client) -> list[str]:
+            history = await client.get_workflow_handle(self.job(plan).id).fetch_history()
+            begun = [event.activity_task_scheduled_event_attributes for event in history.events]
+            return [one.activity_type.name for one in begun if one.activity_type.name]
+
+        assert self.container.temporal is not None
+        return self.container.temporal.run(asked)
 
     def put_to_sleep(self, worker: subprocess.Popen[bytes]) -> None:
         """Stops it at a moment in which it holds neither SQLite's one lock nor the audit log's: others would
@@ -160,23 +173,24 @@ def world(tmp_path: Path, address: str) -> Iterator[World]:
 
 def test_a_plan_whose_worker_is_killed_goes_on_with_another(world: World) -> None:
     by_pid = {child.pid: child for child in (world.work(), world.work())}
-    plan = world.plan("sleep 1; echo done > done.txt")
-    owner = world.runs(plan).owner
+    plan = world.plan("sleep 1; echo done > done.txt", apply="auto")
+    owner = world.executes(plan).owner
     assert owner is not None
     by_pid[owner.pid].kill()
-    done = (Phase.EXECUTE, PlanState.COMPLETE)
-    world.until(lambda: world.at(plan).standing == done, "the plan is done")
     world.until(lambda: world.job(plan).state.ended, "its job has ended")
+    assert world.at(plan).standing == (Phase.APPLY, PlanState.APPLIED)
+    assert (world.repository / "done.txt").read_text() == "done\n"
     ended = world.job(plan)
-    assert (ended.state, ended.attempt, ended.fence) == (JobState.SUCCEEDED, 2, 2)
-    changes = [(row["path"], row["change"]) for row in changes_of(world.parts, world.at(plan))]
-    assert changes == [("done.txt", "created")]
+    # A claim for each of three phases, and one more for the worker that was lost.
+    assert (ended.state, ended.attempt, ended.fence) == (JobState.SUCCEEDED, 2, 4)
+    done = list(dict.fromkeys(world.activities(plan)))
+    assert done == ["cleveragents-strategize", "cleveragents-execute", "cleveragents-apply"]
 
 
 def test_a_worker_that_slept_through_its_lease_is_refused_and_says_so(world: World) -> None:
     by_pid = {child.pid: child for child in (world.work(), world.work())}
     plan = world.plan("sleep 2; echo done > done.txt")
-    first = world.runs(plan)
+    first = world.executes(plan)
     assert first.owner is not None
     zombie = by_pid[first.owner.pid]
     world.put_to_sleep(zombie)
@@ -185,7 +199,7 @@ def test_a_worker_that_slept_through_its_lease_is_refused_and_says_so(world: Wor
     done = (Phase.EXECUTE, PlanState.COMPLETE)
     world.until(lambda: world.at(plan).standing == done, "the plan is done")
     world.until(lambda: "job.lease_lost" in world.said, "the one that slept knows")
-    assert world.job(plan).fence == 2
+    assert world.job(plan).fence == first.fence + 1
     changes = [(row["path"], row["change"]) for row in changes_of(world.parts, world.at(plan))]
     assert changes == [("done.txt", "created")]
 

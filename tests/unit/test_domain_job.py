@@ -64,6 +64,7 @@ def test_no_event_tells_the_payload_or_the_result() -> None:
         running,
         finished(running.job, Outcome(JobState.SUCCEEDED, result=SECRET), NOW),
         finished(running.job, Outcome(JobState.QUEUED, result=SECRET, error="no"), NOW),
+        finished(running.job, Outcome(JobState.QUEUED, handed_on=True), NOW),
         reclaimed(running.job, "silent", NOW),
         requested_cancel(running.job, "enough", NOW),
         requested_cancel(queued.job, "enough", NOW),
@@ -74,10 +75,21 @@ def test_no_event_tells_the_payload_or_the_result() -> None:
         EventType.JOB_CLAIMED,
         EventType.JOB_SUCCEEDED,
         EventType.JOB_RETRIED,
+        EventType.JOB_HANDED_ON,
         EventType.JOB_RECLAIMED,
         EventType.JOB_CANCEL_REQUESTED,
         EventType.JOB_CANCELLED,
     ]
+
+
+def test_a_job_that_is_handed_on_in_its_last_attempt_goes_on_with_as_many_left() -> None:
+    last = claimed(submitted(NewJob("build", max_attempts=1), "job", NOW).job, ANN, NOW).job
+    again = claimed(finished(last, Outcome(JobState.QUEUED, handed_on=True), NOW).job, ANN, NOW).job
+    assert (again.attempt, again.fence) == (1, 2)
+    asked = requested_cancel(last, "enough", NOW)
+    assert asked is not None
+    ended = finished(asked.job, Outcome(JobState.QUEUED, handed_on=True), NOW).job
+    assert ended.state is JobState.CANCELLED
 
 
 def test_neither_a_job_nor_an_event_keeps_a_secret_from_an_error_or_a_reason() -> None:

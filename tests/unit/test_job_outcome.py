@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from datetime import UTC, datetime
 
 import pytest
 
-from cleveragents.application.ports.processes import Raised
-from cleveragents.application.services.job_outcome import raised
+from cleveragents.application.ports.processes import Raised, Returned
+from cleveragents.application.services.job_outcome import Stop, StopCause, outcome_of, raised
+from cleveragents.domain.job import HANDED_ON, JobState, NewJob, Outcome
+from cleveragents.domain.job_moves import submitted
 from cleveragents.errors import Cancelled
 
 CANCELS = [
@@ -33,6 +36,16 @@ def test_a_problem_holds_no_secret() -> None:
     error = ConnectionError("cannot reach postgresql://bob:S3cretPw@db/prod with OPENAI_API_KEY=hunter2")
     assert raised(error).problem == (
         "ConnectionError: cannot reach postgresql://bob:***@db/prod with OPENAI_API_KEY=***"
+    )
+
+
+def test_what_is_handed_on_is_queued_unless_a_cancel_was_heard() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    job = submitted(NewJob("plan:1"), "job", now).job
+    assert outcome_of(job, Returned(HANDED_ON), None, now, 1) == Outcome(JobState.QUEUED, handed_on=True)
+    stop = Stop(StopCause.CANCEL, "enough", 0)
+    assert outcome_of(job, Returned(HANDED_ON), stop, now, 1) == Outcome(
+        JobState.CANCELLED, error="cancelled (enough)"
     )
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.plan_jobs import phase_of
 from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
-from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import HANDED_ON, Job, JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import Cancelled, PlanError, StalePlan
 from tests.applying import git
 from tests.crash.programs.shared_worker import shared_plan
-from tests.plan_bench import PlanBench, check, edit, plan_bench, write
+from tests.plan_bench import PlanBench, check, command, edit, plan_bench, write
 
 ANN = WorkerIdentity("ann", "another machine", 1, 1)
 APPLIED = (Phase.APPLY, PlanState.APPLIED)
@@ -102,6 +104,46 @@ def test_a_result_is_applied_by_itself_if_policy_or_user_say_so(
     assert told == {"plan": plan.id, "phase": after.phase.value, "state": after.state.value}
     assert (desk.bench.repository / "made.txt").exists() is applied
     assert desk.ended == [plan.id]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_where_phases_are_apart_each_is_a_claim_of_its_own_and_none_costs_an_attempt(
+    desk: Desk, applied: bool
+) -> None:
+    plans, jobs = desk.bench.parts.plans, desk.bench.container.jobs
+    desk.run = replace(desk.run, run=replace(desk.bench.handler(), one_phase=True), phases_apart=True)
+    plan = desk.plan(apply="auto" if applied else "review")
+    seen = []
+    job = desk.claimed()
+    while (told := desk.run(job)) is HANDED_ON:
+        seen.append((phase_of(jobs.get(job.id), plans), job.attempt, job.fence))
+        outcome = Outcome(JobState.QUEUED, handed_on=True)
+        jobs.finish(job.id, job.fence, outcome, now=desk.bench.container.clock.now())
+        job = desk.claimed()
+    apart = [("execute", 1, 1), ("apply", 1, 2)]
+    assert seen == apart[: 1 + applied]
+    after = desk.now(plan)
+    assert (after.standing == APPLIED) is applied
+    assert told == {"plan": plan.id, "phase": after.phase.value, "state": after.state.value}
+
+
+def test_a_result_that_holds_no_change_is_no_reason_for_another_phase(desk: Desk) -> None:
+    """What its executor said is the answer of the job that did it."""
+    desk.run = replace(desk.run, phases_apart=True)
+    desk.plan(command("true"), apply="auto")
+    assert desk.run(desk.claimed()) is not HANDED_ON
+
+
+def test_a_job_is_about_the_phase_that_it_was_asked_for(desk: Desk) -> None:
+    plans, jobs = desk.bench.parts.plans, desk.bench.container.jobs
+    plan = desk.plan(apply="review")
+    job = jobs.get(plan.job_id)
+    assert phase_of(job, plans) == "strategize"
+    assert phase_of(replace(job, kind=f"undo:{plan.id}"), plans) == "undo"
+    assert phase_of(replace(job, id="new", payload={"plan_id": plan.id, "to": "execute/queued"}), plans) == (
+        "execute"
+    )
+    assert phase_of(replace(job, payload={}), plans) == ""
 
 
 def test_a_result_whose_check_failed_is_not_applied_and_the_job_is_done(desk: Desk) -> None:

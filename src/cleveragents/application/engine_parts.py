@@ -45,9 +45,12 @@ def jobs_for(container: Container) -> JobStore:
 
 def temporal_store(container: Container, temporal: TemporalConnection) -> TemporalJobStore:
     """The job table, and Temporal beside it."""
+    from cleveragents.application.services.plan_jobs import phase_of
     from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
 
-    return TemporalJobStore(container.job_table, temporal)
+    return TemporalJobStore(
+        container.job_table, temporal, lambda job: phase_of(job, container.plan_parts.plans)
+    )
 
 
 def temporal_for(settings: Settings) -> TemporalConnection | None:

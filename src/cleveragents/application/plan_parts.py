@@ -152,7 +152,9 @@ class PlanParts:
     def trust(self) -> SqlTrustStore:
         from cleveragents.infrastructure.trust.sql_trust_store import SqlTrustStore
 
-        return SqlTrustStore(self._container.database, self._container.identifiers, self._container.clock)
+        container = self._container
+        named = self.remotes.mirrors.name_of
+        return SqlTrustStore(container.database, container.identifiers, container.clock, named)
 
     def actions(self, resource: Path | None) -> ActionLibrary:
         """The actions that are known there, or in no repository."""
@@ -297,8 +299,10 @@ class PlanParts:
         on_output: Callable[[bytes], None] | None = None,
         told: Callable[[Progress], None] | None = None,
         watch: WatchOf | None = None,
+        one_phase: bool = False,
     ) -> PlanRun:
-        """The handler of plans' jobs. `watch` says who hears of which plan; without it, one hears of all."""
+        """The handler of plans' jobs. `watch` says who hears of which plan; without it, one hears of all.
+        With `one_phase` it comes back at the end of each phase."""
         from cleveragents.application.services.plan_run import PlanRun
         from cleveragents.application.services.plan_strategy import ActionStrategist
         from cleveragents.application.services.plan_watch import PlanWatch
@@ -337,6 +341,7 @@ class PlanParts:
             clock=self._container.clock,
             watch=watching,
             directory_of=self.directory_of,
+            one_phase=one_phase,
         )
 
     def _execution(

@@ -138,8 +138,10 @@ class WorkerParts:
                 progress(line)
 
         watched = Watched(tell, recorder.end)
+        apart = self._container.engine.phases_apart
+        run = self._parts.run(watch=recorder.watch, one_phase=apart)
         return {
-            "plan": PlanJob(self._parts.run(watch=recorder.watch), self._parts, watched),
+            "plan": PlanJob(run, self._parts, watched, apart),
             "apply": ApplyJob(self._parts, watched),
             "undo": UndoJob(self._parts, watched),
         }

@@ -24,6 +24,7 @@ class EventType(str, Enum):
     JOB_FAILED = "job.failed"
     JOB_RETRIED = "job.retried"
     JOB_RECLAIMED = "job.reclaimed"
+    JOB_HANDED_ON = "job.handed_on"
     JOB_CANCEL_REQUESTED = "job.cancel_requested"
     JOB_CANCELLED = "job.cancelled"
     CHANGESET_STARTED = "changeset.started"

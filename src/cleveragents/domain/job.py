@@ -19,7 +19,17 @@ from enum import Enum
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
 from cleveragents.errors import IllegalJobMove
 
-__all__ = ["Job", "JobState", "Lane", "NewJob", "Outcome", "WorkerIdentity", "ensure_job_move"]
+__all__ = [
+    "HANDED_ON",
+    "HandedOn",
+    "Job",
+    "JobState",
+    "Lane",
+    "NewJob",
+    "Outcome",
+    "WorkerIdentity",
+    "ensure_job_move",
+]
 
 
 class JobState(str, Enum):
@@ -109,12 +119,23 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended. `retry_at` with state QUEUED asks for another attempt from then on."""
+    """How an attempt ended. `retry_at` with state QUEUED asks for another attempt from then on; if it was
+    `handed_on`, nothing failed, and that is not counted as one more."""
 
     state: JobState
     result: JsonValue = None
     error: str | None = None
     retry_at: datetime | None = None
+    handed_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOn:
+    """What a handler returns that did a part of its job, of which there is a record: any worker may go on.
+    Not for handlers that run in a process of their own."""
+
+
+HANDED_ON = HandedOn()
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,10 @@ def finished(job: Job, outcome: Outcome, now: datetime) -> Move:
     """The end of an attempt. An attempt that did its work has succeeded, cancel request or not."""
     ensure_job_move(job.id, job.state, outcome.state)
     error = _tellable(outcome.error)
+    if outcome.handed_on:
+        # guard: who does the next part has as many attempts left as who did this one
+        job = replace(job, attempt=job.attempt - 1)
+        return _attempt_again(job, error, now, now, EventType.JOB_HANDED_ON)
     if outcome.state is JobState.QUEUED:
         return _attempt_again(job, error, outcome.retry_at or now, now, EventType.JOB_RETRIED)
     result = freeze(outcome.result, where=f"result of a {job.kind} job")

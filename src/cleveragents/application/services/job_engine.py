@@ -52,6 +52,11 @@ class JobEngine(Protocol):
         """As the settings call it."""
         ...
 
+    @property
+    def phases_apart(self) -> bool:
+        """Whether it wants a job back at the end of each phase of its plan, and hands out the next one."""
+        ...
+
     def submit(self, new: NewJob) -> Job:
         """A queued job. A repeated `key` returns the first job; with other content, `DuplicateKey`.
         `QueueFull` when as many as the settings allow are queued; `EngineUnavailable`."""

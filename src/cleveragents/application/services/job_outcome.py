@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from cleveragents.application.ports.processes import Raised, Returned
 from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import Job, JobState, Outcome
+from cleveragents.domain.job import HandedOn, Job, JobState, Outcome
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import Cancelled, HandlerFailed, InvalidPayload, InvalidRequest
@@ -83,6 +83,8 @@ def outcome_of(
     if stop is not None and cause is StopCause.CANCEL:
         return _cancelled(job, verdict, stop.reason)
     if isinstance(verdict, Returned):
+        if isinstance(verdict.value, HandedOn):
+            return Outcome(JobState.QUEUED, handed_on=True)
         return _succeeded(job, verdict)
     if verdict.permanent:
         return Outcome(JobState.FAILED, error=verdict.problem)
@@ -110,7 +112,9 @@ def _succeeded(job: Job, verdict: Returned) -> Outcome:
 
 def _cancelled(job: Job, verdict: Returned | Raised, reason: str) -> Outcome:
     result: JsonValue = None
-    if isinstance(verdict, Returned):
+    if isinstance(verdict, Returned) and isinstance(verdict.value, HandedOn):
+        error = f"cancelled ({reason})"
+    elif isinstance(verdict, Returned):
         done = _succeeded(job, verdict)
         result = done.result
         error = f"cancelled ({reason}), though its handler came back: {done.error or 'its result is kept'}"

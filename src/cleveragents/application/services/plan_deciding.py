@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from cleveragents.application.services.plan_apply import PlanApply
     from cleveragents.application.services.plan_result import PlanResult
 
-__all__ = ["DecidingParts", "concluded", "ensure_checked", "is_wanted_applied", "objection_to"]
+__all__ = [
+    "DecidingParts",
+    "concluded",
+    "ensure_checked",
+    "is_to_be_applied",
+    "is_wanted_applied",
+    "objection_to",
+]
 
 _DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 
@@ -93,6 +100,21 @@ def is_wanted_applied(parts: DecidingParts, plan: Plan, *, yes: bool, tell: Told
     if wanted and without:
         tell(f"{without}; so it is not applied by itself: `agents plan apply {plan.id}` applies the rest")
     return wanted and not without  # guard: what is less than was asked for is taken by a person
+
+
+def is_to_be_applied(parts: DecidingParts, plan: Plan) -> bool:
+    """Whether it is done, changed something, and goes into the user's files without a look at it, unless its
+    checks or its reviewer object."""
+    asked = plan.request.get("apply")
+    if plan.standing != _DONE or plan.parent_id is not None or asked == "review":
+        return False
+    allowed = Strategy.from_json(plan.strategy).policy.verdict(Capability.APPLY) is Verdict.ALLOW
+    if asked != "auto" and not allowed:
+        return False
+    try:
+        return bool(parts.result.states(plan, parts.sandboxes.open(plan.id)))
+    except SandboxMissing:
+        return False
 
 
 def concluded(

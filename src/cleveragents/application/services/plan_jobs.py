@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from cleveragents.application.ports.plans import PlanStore
+from cleveragents.domain.job import Job
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.errors import UnknownPlan
 
-__all__ = ["ATTEMPTS", "SHARED_ATTEMPTS", "is_to_be_run", "key_of_job", "kind_of_plan"]
+__all__ = ["ATTEMPTS", "SHARED_ATTEMPTS", "is_to_be_run", "key_of_job", "kind_of_plan", "phase_of"]
 
 ATTEMPTS = 3
 SHARED_ATTEMPTS = 10
@@ -20,6 +23,23 @@ def kind_of_plan(root_id: str) -> str:
 def key_of_job(plan: Plan) -> str:
     """Says for which version of the plan a job was submitted, so that it is submitted once."""
     return f"{plan.id}@{plan.version}"
+
+
+def phase_of(job: Job, plans: PlanStore) -> str:
+    """Which phase of its plan a job does next, for people to read; "" for a job of no plan."""
+    name = job.kind.partition(":")[0]
+    try:
+        plan = plans.get(str(job.payload.get("plan_id")))
+    except UnknownPlan:
+        return ""
+    if name != "plan":
+        return name
+    if plan.job_id == job.id and plan.standing == (Phase.EXECUTE, PlanState.COMPLETE):
+        return Phase.APPLY.value
+    # One that is just submitted may say where the plan is to go on; the plan is moved there after that.
+    wanted = job.payload.get("to") if plan.job_id != job.id else None
+    phase = str(wanted).partition("/")[0] if wanted else plan.phase.value
+    return Phase.STRATEGIZE.value if phase == Phase.ACTION.value else phase
 
 
 def is_to_be_run(plan: Plan) -> bool:

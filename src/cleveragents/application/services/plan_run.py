@@ -117,9 +117,11 @@ class PlanRun:
     clock: Clock
     watch: WatchOf
     directory_of: Callable[[Plan], Path] = lambda plan: Path(plan.resource)
+    one_phase: bool = False
 
     def __call__(self, job: AsyncJob) -> JsonValue:
-        """Takes the plan as far as it goes without a person; returns where it stands then."""
+        """Takes the plan as far as it goes without a person, or to the end of `one_phase`; returns where it
+        stands then."""
         plan = self.plans.get(str(job.payload["plan_id"]))
         plan = self.lifecycle.queueing.taken_up_by(job.id, plan)
         if plan.job_id != job.id or not is_to_be_run(plan):  # guard: no other job's plan, nor what is done
@@ -144,10 +146,7 @@ class PlanRun:
     def _run(self, held: HeldPlan, job: AsyncJob) -> None:
         try:
             self._ensure_wanted(held)
-            thinks = True
-            while thinks:
-                self._strategize(held, job)
-                thinks = self._execute(held, job)
+            self._go_on(held, job)
         except (StalePlan, StaleFence):
             raise  # another worker owns it, or a person decided otherwise: it is not ours to move
         except Cancelled:
@@ -190,10 +189,20 @@ class PlanRun:
         if heard is not None and heard != reason:  # guard: who wanted it cancelled meanwhile found it running
             self.lifecycle.cancel(held.plan, heard)
 
-    def _strategize(self, held: HeldPlan, job: AsyncJob) -> None:
+    def _go_on(self, held: HeldPlan, job: AsyncJob) -> None:
+        """Through both phases, as often as it is to be thought through again; or through one of them."""
+        thinks = True
+        while thinks:
+            if self._strategize(held, job) and self.one_phase:
+                return
+            thinks = self._execute(held, job) and not self.one_phase
+
+    def _strategize(self, held: HeldPlan, job: AsyncJob) -> bool:
+        """Decides what is to be done, if that is not decided yet; whether that was so."""
         if held.plan.phase is not Phase.STRATEGIZE:
-            return
-        if held.plan.state is not PlanState.COMPLETE:
+            return False
+        thinks = held.plan.state is not PlanState.COMPLETE
+        if thinks:
             plan = held.begin()
             strategy = self._terms(plan)
             for text in strategy.invariants:
@@ -205,6 +214,7 @@ class PlanRun:
                 )
             held.move(Phase.STRATEGIZE, PlanState.COMPLETE, PlanFacts(strategy=strategy.to_json()))
         held.move(Phase.EXECUTE, PlanState.QUEUED)
+        return thinks
 
     def _terms(self, plan: Plan) -> Strategy:
         """What is to be thought through; a plan that goes back to that keeps what it began with."""

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from cleveragents.application.ports.applies import CommitRequest
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.async_worker import AsyncJob
-from cleveragents.application.services.plan_deciding import DecidingParts, concluded
+from cleveragents.application.services.plan_deciding import DecidingParts, concluded, is_to_be_applied
+from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.domain.acting import acting_as
+from cleveragents.domain.job import HANDED_ON, HandedOn
 from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.plan import Phase, Plan, PlanState, Standing
 from cleveragents.domain.remote import TO_BRANCH, remote_of
 from cleveragents.errors import Conflict, PlanError, StaleFence, StalePlan
 
@@ -103,26 +105,36 @@ class UndoJob:
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
-    """Runs a plan, and applies what comes of it if that is allowed without a question. Stateless but for
-    its parts."""
+    """Runs a plan, and applies what comes of it if that is allowed without a question. With `phases_apart`
+    it does one of the plan's phases, and hands the job on. Stateless but for its parts."""
 
     run: Callable[[AsyncJob], JsonValue]
     parts: DecidingParts
     watched: Watched
+    phases_apart: bool = False
 
-    def __call__(self, job: AsyncJob) -> JsonValue:
-        """Where the plan stands."""
+    def __call__(self, job: AsyncJob) -> JsonValue | HandedOn:
+        """Where the plan stands, unless there is more to do for it."""
         plan_id = str(job.payload["plan_id"])
+        before = self.parts.plans.get(plan_id).standing if self.phases_apart else None
         try:
             answer = self.run(job)
             plan = self.parts.plans.get(plan_id)
             if plan.job_id != job.id:  # guard: no other job's plan
                 return answer
             job.token.raise_if_cancelled()  # guard: who lost the plan does not apply it
+            if before is not None and self._has_a_next_phase(before, plan):
+                return HANDED_ON
             after = self._concluded(job, plan)
         finally:
             self.watched.end(plan_id)
         return answer if after == plan else _told(after)
+
+    def _has_a_next_phase(self, before: Standing, plan: Plan) -> bool:
+        """Also the first one, for a plan that is to be thought through again."""
+        if is_to_be_run(plan):
+            return True
+        return before != plan.standing and is_to_be_applied(self.parts, plan)
 
     def _concluded(self, job: AsyncJob, plan: Plan) -> Plan:
         if plan.phase is Phase.APPLY and job.attempt > 1:

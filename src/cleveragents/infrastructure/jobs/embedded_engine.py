@@ -45,6 +45,10 @@ class EmbeddedJobEngine:
     def name(self) -> str:
         return "embedded"
 
+    @property
+    def phases_apart(self) -> bool:
+        return False
+
     def submit(self, new: NewJob) -> Job:
         bound = self._queue_bound if new.queue else None
         job = self._store.submit(new, now=self._clock.now(), queue_bound=bound)

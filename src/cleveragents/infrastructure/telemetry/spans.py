@@ -38,6 +38,7 @@ _PROVIDERS = {"google": "gcp.gemini"}
 _JOB_ENDS = {
     EventType.JOB_SUCCEEDED: None,
     EventType.JOB_CANCELLED: None,
+    EventType.JOB_HANDED_ON: None,
     EventType.JOB_FAILED: "failed",
     EventType.JOB_RETRIED: "retried",
     EventType.JOB_RECLAIMED: "reclaimed",

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cleveragents.domain.job import Job
 from cleveragents.errors import ConfigurationError, EngineUnavailable
 from cleveragents.infrastructure.own_loop import OwnLoop
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from temporalio.client import Client
     from temporalio.runtime import Runtime, TelemetryConfig
 
-__all__ = ["TemporalConnection", "task_queue_of"]
+__all__ = ["TemporalConnection", "priority_key", "task_queue_of"]
 
 T = TypeVar("T")
 
@@ -25,6 +26,12 @@ _SECONDS = 10.0
 def task_queue_of(queue: str) -> str:
     """What a queue of ours is called there."""
     return f"cleveragents-{queue}"
+
+
+def priority_key(priority: int) -> int:
+    """Temporal's word for a priority of ours. It knows five, of which the least goes first; who asks for none
+    gets the middle one."""
+    return min(max(3 - priority, 1), 5)
 
 
 class TemporalConnection:
@@ -60,12 +67,12 @@ class TemporalConnection:
         """Has it run on the connection's loop, for as long as it takes."""
         return self._loop.begin(work)
 
-    def start(self, job_id: str, queue: str) -> None:
-        """Has a workflow run the job, unless one does. `EngineUnavailable`."""
+    def start(self, job: Job, phase: str) -> None:
+        """Has a workflow run the job, unless one does, beginning with that phase. `EngineUnavailable`."""
         _classes()
         from datetime import timedelta
 
-        from temporalio.common import WorkflowIDReusePolicy
+        from temporalio.common import Priority, WorkflowIDReusePolicy
         from temporalio.exceptions import WorkflowAlreadyStartedError
 
         from cleveragents.infrastructure.jobs.temporal.workflow import WORKFLOW, Order
@@ -74,9 +81,12 @@ class TemporalConnection:
             with suppress(WorkflowAlreadyStartedError):
                 await client.start_workflow(
                     WORKFLOW,
-                    Order(job_id, self.lease_seconds),
-                    id=job_id,
-                    task_queue=task_queue_of(queue),
+                    Order(job.id, self.lease_seconds, phase=phase),
+                    id=job.id,
+                    task_queue=task_queue_of(job.queue),
+                    priority=Priority(priority_key=priority_key(job.priority)),
+                    # What Temporal's own pages say of it.
+                    static_summary=_summary(job),
                     # One at a time: another while one runs is refused. One that ended, though its job did
                     # not, was ended by somebody in Temporal, or forgotten there.
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
@@ -133,6 +143,11 @@ def _classes() -> tuple[type[Client], type[Runtime], type[TelemetryConfig]]:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _summary(job: Job) -> str:
+    plan_id = job.payload.get("plan_id")
+    return f"plan {plan_id}" if plan_id is not None else job.kind
 
 
 async def _nothing() -> None:

@@ -20,6 +20,7 @@ class TemporalJobEngine:
     """Jobs of shared queues go through Temporal; those that have no queue stay with who submitted them."""
 
     name = "temporal"
+    phases_apart = True
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ somebody may be killed, or Temporal out of reach. Then a worker finds the row an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -32,8 +32,11 @@ def kept_queue(queue: str) -> str:
 class TemporalJobStore:
     """`JobStore`. Stateless but for the table and the connection, so any thread may share it."""
 
-    def __init__(self, table: SqlJobStore, temporal: TemporalConnection) -> None:
+    def __init__(
+        self, table: SqlJobStore, temporal: TemporalConnection, phase_of: Callable[[Job], str]
+    ) -> None:
         self.table = table
+        self.phase_of = phase_of
         self._temporal = temporal
 
     def submit(self, new: NewJob, *, now: datetime, queue_bound: int | None = None) -> Job:
@@ -43,11 +46,16 @@ class TemporalJobStore:
         job = _shown(self.table.submit(kept, now=now, queue_bound=queue_bound))
         if job.state is JobState.QUEUED:
             try:
-                self._temporal.start(job.id, new.queue)
+                self.tell(job)
             except EngineUnavailable as error:
                 # It is kept: a worker tells Temporal of it as soon as that answers.
                 worker_log(job).warning("job.start_failed", problem=str(error))
         return job
+
+    def tell(self, job: Job) -> None:
+        """Has Temporal hand it out, unless it does. `EngineUnavailable`."""
+        job = _shown(job)
+        self._temporal.start(job, self.phase_of(job))
 
     def get(self, job_id: str) -> Job:
         return _shown(self.table.get(job_id))

@@ -23,7 +23,13 @@ from cleveragents.domain.job import Job, JobState, WorkerIdentity
 from cleveragents.errors import EngineUnavailable, JobAlreadyEnded, UnknownJob
 from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection, task_queue_of
 from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore, kept_queue
-from cleveragents.infrastructure.jobs.temporal.workflow import ACTIVITY, JobWorkflow, Told
+from cleveragents.infrastructure.jobs.temporal.workflow import (
+    ACTIVITY,
+    PHASES,
+    JobWorkflow,
+    Told,
+    activity_of,
+)
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -110,17 +116,20 @@ class TemporalWorker:
         from temporalio import activity
         from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-        # An exception in the middle of our code would leave what it holds: it is told, and looks.
-        @activity.defn(name=ACTIVITY, no_thread_cancel_exception=True)
-        def run(job_id: str, look: int) -> Told:
-            return self.run_job(job_id, look)
+        def named(name: str) -> Callable[[str, int], Told]:
+            # An exception in the middle of our code would leave what it holds: it is told, and looks.
+            @activity.defn(name=name, no_thread_cancel_exception=True)
+            def run(job_id: str, look: int) -> Told:
+                return self.run_job(job_id, look)
+
+            return run
 
         return [
             Worker(
                 client,
                 task_queue=task_queue_of(queue),
                 workflows=[JobWorkflow],
-                activities=[run],
+                activities=[named(name) for name in (ACTIVITY, *map(activity_of, PHASES))],
                 # Temporal's sandbox loads the module anew for every workflow, on the loop that heartbeats,
                 # and takes for a deadlock what a busy machine needs for it. Ours imports nothing, and its
                 # histories are replayed by a test.
@@ -150,14 +159,17 @@ class TemporalWorker:
 
         with self._listening(job_id):
             try:
-                self._inner.run_one(claim)
+                ran = self._inner.run_one(claim)
                 job = self._store.get(job_id)
             except UnknownJob:
                 return Told("deleted", ended=True)
         if job.state.ended:
             return Told(job.state.value, ended=True)
+        phase = self._store.phase_of(job)
+        if ran and job.state is JobState.QUEUED and job.error is None:
+            return Told(job.state.value, ended=False, phase=phase)  # a phase is done, the next is due
         due = (job.not_before - self._clock.now()).total_seconds()
-        return Told(job.state.value, ended=False, wait_seconds=max(_LOOK_SECONDS, due))
+        return Told(job.state.value, ended=False, wait_seconds=max(_LOOK_SECONDS, due), phase=phase)
 
     @contextmanager
     def _listening(self, job_id: str) -> Iterator[None]:
@@ -184,19 +196,19 @@ class TemporalWorker:
         """Tells Temporal of jobs whose submitter could not, and of those that it has forgotten or somebody
         ended there: a workflow that runs is not begun again."""
         self._revive()
-        mine = {kept_queue(queue): queue for queue in self._queues}
-        queued: dict[str, str] = {}
+        mine = {kept_queue(queue) for queue in self._queues}
+        queued: dict[str, Job] = {}
         after: str | None = None
         while page := self._store.table.list(states=(JobState.QUEUED,), limit=_PAGE, after=after):
             after = page[-1].id
-            queued |= {job.id: mine[job.queue] for job in page if job.queue in mine}
+            queued |= {job.id: job for job in page if job.queue in mine}
         now = self._clock.monotonic()
         self._told_at = {job_id: at for job_id, at in self._told_at.items() if job_id in queued}
         for job_id in sorted(queued):
             if now - self._told_at.get(job_id, -_TELL_AGAIN_SECONDS) < _TELL_AGAIN_SECONDS:
                 continue
             try:
-                self._temporal.start(job_id, queued[job_id])
+                self._store.tell(queued[job_id])
             except EngineUnavailable:
                 return _LOOK_SECONDS
             self._told_at[job_id] = now

@@ -1,10 +1,11 @@
-"""The workflow of one job: its activity is run until the job has ended.
+"""The workflow of one job: an activity for each phase of its plan, until the job has ended.
 
 What is decided about a job is decided in our database, under its fence; Temporal hands it to a worker, sees
 to it that a dead worker's job goes to another, and carries a cancel to the code that runs. So the workflow
 holds nothing but the job's id, and may be run again from its history at any time.
 
-This module is loaded into Temporal's sandbox for workflows: it imports nothing of ours.
+What it does next follows from its order and from what its activities told, so one that an older version began
+goes on: that knew one activity for all phases, and told of none. It imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -16,45 +17,55 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType
 
-__all__ = ["ACTIVITY", "WORKFLOW", "JobWorkflow", "Order", "Told"]
+__all__ = ["ACTIVITY", "PHASES", "WORKFLOW", "JobWorkflow", "Order", "Told", "activity_of"]
 
 WORKFLOW = "cleveragents-job"
 ACTIVITY = "cleveragents-run-job"
+PHASES = ("strategize", "execute", "apply", "undo")
 
 # A history grows with every look at a job whose lane is full; this many looks are some thousand events.
 _LOOKS = 500
 
 
+def activity_of(phase: str) -> str:
+    """What the activity of a phase is called; one that has no name, or that nobody knows, is any."""
+    return f"cleveragents-{phase}" if phase in PHASES else ACTIVITY
+
+
 @dataclass
 class Order:
-    """The job to be run. A worker that is silent for `lease_seconds` has lost it. `looks` counts the
-    activities of earlier runs of this workflow, so that each activity of a job has a number of its own."""
+    """The job to be run, beginning with a `phase` of its plan. A worker that is silent for `lease_seconds`
+    has lost it. `looks` counts the activities of earlier runs of this workflow, so that each activity of a
+    job has a number of its own."""
 
     job_id: str
     lease_seconds: float
     looks: int = 0
+    phase: str = ""
 
 
 @dataclass
 class Told:
-    """What an activity says: the job's state, whether that is its end, and when to look again if not."""
+    """What an activity says: the job's state, whether that is its end, and if not, when to look again and
+    for which phase."""
 
     state: str
     ended: bool
     wait_seconds: float = 0.0
+    phase: str = ""
 
 
 @workflow.defn(name=WORKFLOW)
 class JobWorkflow:
-    """Runs a job's activity until the job has ended."""
+    """Runs a job's activities until the job has ended."""
 
     @workflow.run
     async def run(self, order: Order) -> str:
         """The state in which the job ended."""
-        looks = order.looks
+        looks, phase = order.looks, order.phase
         while True:
             told: Told = await workflow.execute_activity(
-                ACTIVITY,
+                activity_of(phase),
                 args=[order.job_id, looks],
                 result_type=Told,
                 # A plan takes as long as it takes: its own budget bounds it, and its heartbeat says it lives.
@@ -67,7 +78,8 @@ class JobWorkflow:
             )
             if told.ended:
                 return told.state
-            await workflow.sleep(told.wait_seconds)
-            looks += 1
+            if told.wait_seconds > 0:
+                await workflow.sleep(told.wait_seconds)
+            looks, phase = looks + 1, told.phase
             if looks - order.looks >= _LOOKS:
-                workflow.continue_as_new(Order(order.job_id, order.lease_seconds, looks))
+                workflow.continue_as_new(Order(order.job_id, order.lease_seconds, looks, phase))

@@ -30,6 +30,7 @@ const SAID = {
   "job.claimed": (f) => [`taken by ${f.worker}`, f.attempt > 1 ? `attempt ${f.attempt}` : "", "run"],
   "job.retried": (f) => ["tried again", f.error || "", "need"],
   "job.reclaimed": (f) => ["moves to another worker", f.error || "", "need"],
+  "job.handed_on": () => ["a phase is done, the next may be anywhere", "", "off"],
   "job.cancel_requested": (f) => ["asked to stop", f.reason || "", "need"],
   "job.cancelled": (f) => ["stopped, no process is left", f.reason || "", "off"],
   "job.failed": (f) => ["its worker gave up", f.error || "", "bad"],

@@ -129,5 +129,5 @@ const TYPES = [
   "approval.requested", "approval.given", "tool_call.started", "tool_call.ended", "check.ended", "decision.made",
   "model_call.ended", "budget.raised", "budget.nearly_spent", "review.changed", "apply.started", "apply.ended",
   "conflict.kept", "conflict.resolved", "job.submitted", "job.claimed", "job.succeeded", "job.failed", "job.retried",
-  "job.reclaimed", "job.cancelled", "worker.joined", "worker.left", "user.added", "access.given", "access.revoked",
+  "job.reclaimed", "job.handed_on", "job.cancelled", "worker.joined", "worker.left", "user.added", "access.given", "access.revoked",
 ];
