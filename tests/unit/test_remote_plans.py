@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,28 @@ from sqlalchemy import delete
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.sandboxes import SandboxRequest, StartTree
+from cleveragents.application.services.plan_watch import PlanWatch
 from cleveragents.domain.action import Setup
 from cleveragents.domain.goals import GOALS_ACTION
+from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.remote import RemoteAddress
 from cleveragents.domain.strategy import Strategy, Task
 from cleveragents.domain.tool import CallState
-from cleveragents.errors import CleverAgentsError, SandboxMissing, SandboxRefused, StaleFence
+from cleveragents.errors import (
+    CleverAgentsError,
+    NotTrusted,
+    SandboxMissing,
+    SandboxRefused,
+    StaleFence,
+    UnknownAction,
+    UnknownPlan,
+)
 from cleveragents.infrastructure.persistence.service_tables import contents
 from cleveragents.infrastructure.remote.mirror import Mirrors
+from cleveragents.interfaces.desk.requests import Wanted
+from cleveragents.interfaces.desk.server_requests import Asked, requested_for_all
 from cleveragents.testing.faults import RaiseAt
 from tests.plan_bench import check, command, edit, write
 from tests.ready_database import ready_database
@@ -31,6 +45,10 @@ from tests.remotes import Remote, new_remote
 
 DONE = (Phase.EXECUTE, PlanState.COMPLETE)
 APPLIED = (Phase.APPLY, PlanState.APPLIED)
+GREET = """
+name: team/greet
+execute: {steps: [{tool: write, with: {path: hello.txt, content: hello}}]}
+"""
 STEPS = (write("x.txt", "1\n"), command("echo more >> b.txt; rm folder/c.txt"), edit("x.txt", "1", "2"))
 
 
@@ -242,6 +260,53 @@ def test_a_plan_on_a_directory_stays_with_its_machine(
         other.parts.sandboxes.open("plan-1")
     assert other.parts.sandboxes.mend() == []
     assert one.parts.sandboxes.open("plan-1").scan() == {}
+
+
+def greeting(machine: Machine) -> NewPlan:
+    wanted = Wanted("team/greet", (), (), (), "full-auto", False, (), None, False)
+    return requested_for_all(machine.container, Asked("far", wanted), by="ada")
+
+
+def test_what_a_remote_brings_along_counts_once_it_is_trusted_and_on_every_machine(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    """By its content, wherever that is checked out; and nowhere else."""
+    brought = ".cleveragents/actions/greet.yaml"
+    remote.commit({brought: GREET, ".mcp.json": "{}"})
+    projects, now = one.container.projects, one.container.clock.now()
+    projects.add("paint", now=now)
+    projects.add_resource("far", "paint", ResourceKind.REMOTE, remote.address.url, branch="main", now=now)
+    with pytest.raises(UnknownAction):  # nothing of it was fetched here
+        greeting(one)
+    place = one.parts.remotes.directories.of_resource(remote.resource)
+    with pytest.raises(NotTrusted, match="agents trust --resource far`"):
+        greeting(one)
+    told: list[str] = []
+    plan = one.plan(remote, *STEPS, request={"resource_name": "far"})
+    replace(one.handler(), watch=lambda plan: PlanWatch(told.append))(one.claimed(plan))
+    [ignored] = [line for line in told if "ignored" in line]
+    assert f"ignored: .mcp.json, {brought}; `agents trust --resource far`" in ignored
+    one.parts.trust.give(place, [one.parts.trust.look(place, brought)])
+    remote.commit({"b.txt": "later\n"})
+    there = other.parts.remotes.directories.of_resource(remote.resource)
+    new = greeting(other)
+    assert (there.name, new.action, new.resource) == (remote.tip(), "team/greet", remote.resource)
+    made = other.parts.lifecycle.create(replace(new, request=FrozenObject({"profile": "full-auto"})))
+    other.parts.run()(other.claimed(made))
+    assert other.now(made.id).standing == DONE
+    assert "hello.txt" in other.diff(made)
+    assert not other.parts.trust.look(remote.clone, brought).trusted
+    remote.commit({brought: f"{GREET}# more"})
+    other.parts.remotes.directories.of_resource(remote.resource)
+    with pytest.raises(NotTrusted):
+        greeting(other)
+    assert len(other.parts.trust.revoke(there)) == 1
+    assert not one.parts.trust.look(place, brought).trusted
+
+
+def test_a_plan_that_was_deleted_begins_with_nothing(remote: Remote, one: Machine) -> None:
+    with pytest.raises(UnknownPlan):  # else it would be kept for good
+        one.parts.remotes.directories.base("0" * 26, remote.address)
 
 
 def test_contents_that_are_gone_are_told_of(remote: Remote, one: Machine, other: Machine) -> None:
