@@ -133,12 +133,19 @@ def test_a_result_for_a_remote_is_pushed_and_the_page_says_where_it_went(
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(f"branch main of {place['remote']}")
     expect(dialog).not_to_contain_text("your files")
+    dialog.get_by_label("New branch").fill("mine")
+    expect(dialog).to_contain_text("to the new branch mine")
     dialog.get_by_role("button", name="Apply and push").click()
     landed = page.locator(".p-landed")
-    expect(landed).to_contain_text(f"to branch main of {place['remote']} by admin")
-    tip = subprocess.run(
-        ["git", "-C", remote, "rev-parse", "main"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    expect(landed).to_contain_text(f"to branch mine of {place['remote']} by admin")
+    told = subprocess.run(
+        ["git", "-C", remote, "rev-parse", "mine", "mine^", "main"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    tip, before, main = told.stdout.split()
+    assert before == main
     expect(landed.get_by_title(tip)).to_have_text(tip[:10])
 
 
