@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-from cleveragents.application.ports.jobs import Heartbeat
+from cleveragents.application.ports.jobs import Claim, Heartbeat, Turn
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.errors import EngineUnavailable
@@ -78,6 +78,12 @@ class TemporalJobStore:
 
     def finish(self, job_id: str, fence: int, outcome: Outcome, *, now: datetime) -> Job:
         return _shown(self.table.finish(job_id, fence, outcome, now=now))
+
+    def finish_and_claim(
+        self, job_id: str, fence: int, outcome: Outcome, claim: Claim, *, now: datetime
+    ) -> Turn:
+        turn = self.table.finish_and_claim(job_id, fence, outcome, claim, now=now)
+        return replace(turn, ended=_shown(turn.ended))
 
     def request_cancel(self, job_id: str, reason: str, *, now: datetime) -> Job:
         job = self.table.request_cancel(job_id, reason, now=now)
