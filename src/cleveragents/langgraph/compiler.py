@@ -37,6 +37,7 @@ from cleveragents.langgraph.human_node import HumanStep
 from cleveragents.langgraph.joins import Edge, Meeting, meetings
 from cleveragents.langgraph.llm_node import MODEL, ONWARD, TOOLS, LlmStep
 from cleveragents.langgraph.plain_barrier import with_plain_barriers
+from cleveragents.langgraph.plain_steps import with_plain_steps
 from cleveragents.langgraph.router_node import RouterStep
 from cleveragents.langgraph.run_context import RunContext
 from cleveragents.langgraph.state import State, state_schema
@@ -93,7 +94,8 @@ class _Compilation:
         for meeting in self._meetings:
             self._add_meeting(meeting)
         self._builder.add_edge(START, self._named(self._actor.entry))
-        return with_plain_barriers(self._builder.compile(name=self._actor.name))
+        graph = with_plain_barriers(self._builder.compile(name=self._actor.name))
+        return with_plain_steps(graph)
 
     def _check_names(self) -> None:
         wanted = {self._actor.entry, *(to for node in self._actor.nodes for to in node.next)} - {END}
