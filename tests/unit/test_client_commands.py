@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, strategizes
 from tests.cli_bench import Ended, command_line, git
 from tests.client_bench import Served, interrupt, served
 from tests.remotes import new_remote
@@ -28,6 +29,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(autouse=True)
 def as_committed(bench: Served) -> None:
     git(bench.repository, "checkout", "-fq", ".")
+    git(bench.repository, "clean", "-fdq")
 
 
 @pytest.fixture
@@ -148,11 +150,160 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     applied = asked("plan", "apply", plan)
     assert (applied.code, written(bench)) == (0, "The color of it.\n"), applied.err
     assert "applied to 1 file" in applied.err
+    (bench.repository / "README.md").write_text("Mine.\n")
+    refused = asked("plan", "undo", plan)
+    assert (refused.code, "it conflicts with the present state of README.md" in refused.err) == (3, True)
+    (bench.repository / "README.md").write_text("The color of it.\n")
     undone = asked("plan", "undo", plan)
     assert (undone.code, written(bench)) == (0, "The colour of it.\n"), undone.err
     assert asked("plan", "undo", plan).code == 2
     assert asked("plan", "delete", plan, "--yes").code == 0
     assert asked("plan", "show", plan).code == 2
+
+
+def _step(title: str, instructions: str, **more: Any) -> dict[str, Any]:
+    return {"title": title, "instructions": instructions, **more}
+
+
+def _planned(*steps: dict[str, Any], decisions: Sequence[str] = ()) -> dict[str, Any]:
+    made = [{"question": f"{one}?", "choice": one, "rationale": "it fits"} for one in decisions]
+    return says({"summary": "so", "decisions": made, "steps": list(steps)})
+
+
+def _edits(words: str, new: str) -> dict[str, Any]:
+    turn = answer(call("edit", path="README.md", old="colour", new=new))
+    return executes(turn, says("done"), when={"first_user": words})
+
+
+RULES = [
+    strategizes(
+        _planned(_step("YAML", "write tint"), decisions=["yaml"]),
+        when={"first_user": "This was planned before"},
+    ),
+    strategizes(_planned(_step("a part", "do it")), when={"first_user": "part of a larger goal"}),
+    strategizes(
+        _planned(_step("one", "write hue", sub_plan=True), _step("other", "write tint", sub_plan=True)),
+        when={"first_user": "Split"},
+    ),
+    strategizes(_planned(_step("JSON", "write hue", decisions=[1]), decisions=["json"])),
+    executes(says("I cannot"), when={"first_user": "disagree|conflict|<<<<"}),
+    _edits("write hue", "hue"),
+    _edits("write tint", "tint"),
+    reviews(accept()),
+]
+
+
+@pytest.fixture
+def model(bench: Served) -> str:
+    path = bench.home / "script.yaml"
+    path.write_text(json.dumps({"version": 1, "rules": RULES}))
+    return f"scripted/{path}"
+
+
+def test_decisions_are_shown_explained_and_corrected(agents: Ask, asked: Ask, model: str) -> None:
+    plan = asked("run", "Keep settings", "--model", model, "--profile", "trusted").id
+    explained = asked("plan", "explain", plan, "1")
+    assert "carried out by  JSON" in explained.out
+    assert f"plan correct {plan} 1 --guidance" in explained.err
+    tried = asked("plan", "correct", f"{plan}.1", "--dry-run")
+    assert tried.out == agents("plan", "correct", f"{plan}.1", "--dry-run", on_server=True).out
+    assert "  file: README.md" in tried.out
+    corrected = asked("plan", "correct", plan, "1", "--guidance", "people want comments")
+    assert corrected.code == 3, corrected.err
+    assert f"correction 1 of plan {plan}: decision 1 no longer holds; back at checkpoint 1" in corrected.err
+    assert "+The tint of it." in asked("plan", "diff", plan).out
+    assert "superseded: 1 decision" in asked("plan", "tree", plan).err
+    for words in (("tree", plan, "--all"), ("explain", plan, "1"), ("explain", plan, "2")):
+        here, there = agents("plan", *words, on_server=True), asked("plan", *words)
+        assert (there.code, there.out) == (here.code, here.out), words
+    assert asked("plan", "explain", plan, "9").code == 2
+
+
+def test_sub_plans_are_followed_and_what_they_disagree_about_is_resolved(asked: Ask, model: str) -> None:
+    ended = asked("run", "Split it", "--model", model, "--profile", "trusted")
+    assert (ended.code, "sub-plans disagree about README.md" in ended.err) == (3, True), ended.err
+    account = json.loads(asked("plan", "show", ended.id, "--format", "json").out)
+    for part in account["sub_plans"]:
+        short = part["id"][-6:]
+        assert ended.err.count(f"{short}  step 1 of 1: a part\n") == 1, ended.err
+        assert ended.err.index(f"{short}  plan {part['id']}: {part['name']}\n") > 0
+    watched = asked("plan", "watch", ended.id)
+    assert watched.err.count("step 1 of 1: a part\n") == 2
+    assert "README.md" in asked("plan", "resolve", ended.id).out
+    assert asked("plan", "resolve", ended.id, "nosuch", "--ours").code == 2
+    assert "no conflict is left" in asked("plan", "resolve", ended.id, "README.md", "--theirs").err
+    resumed = asked("plan", "resume", ended.id)
+    assert (resumed.code, "step 1 of 1" in resumed.err) == (3, False), resumed.err
+    tree = asked("plan", "tree", ended.id).out
+    assert all(f"sub-plan {part['id']}: {part['name']} (merged)" in tree for part in account["sub_plans"])
+
+
+def test_goals_of_a_file_are_plans_of_their_own(bench: Served, asked: Ask, model: str) -> None:
+    file = bench.home / "goals.txt"
+    file.write_text("Keep one thing\n# not this\nKeep another\n")
+    words = ("run", "-f", str(file), "--model", model, "--profile", "trusted")
+    ended = asked(*words, "--parallel", "1", "--format", "json")
+    assert ended.code == 3, ended.err
+    first, then = json.loads(ended.out)
+    assert first["updated"] <= then["created"]
+    assert ended.err.count("step 1 of 1: JSON") == 2
+    assert f"plan {then['id']} needs you: Keep another" in ended.err
+    reviewed = asked(*words, "--review")
+    assert (reviewed.code, reviewed.out.count("done, not applied")) == (0, 2), reviewed.err
+    started = json.loads(asked(*words, "--background", "--format", "json").out)
+    assert [one["goal"] for one in started] == ["Keep one thing", "Keep another"]
+    for one in started:
+        assert asked("plan", "watch", one["plan"]).code == 3
+    assert asked(*words, "--background", "--parallel", "2").code == 2
+
+
+def test_a_question_is_answered(bench: Served, asked: Ask, agents: Ask, model: str) -> None:
+    place = bench.repository / ".cleveragents" / "actors" / "asking.yaml"
+    place.parent.mkdir(parents=True)
+    place.write_text(ASKING)
+    assert agents("trust", str(bench.repository), "--yes", on_server=True).code == 0
+    words = ("run", "ask", "--actor", "tests/asking", "--model", model, "--profile", "full-auto", "--review")
+    waits = asked(*words)
+    assert (waits.code, "plan answer" in waits.err) == (3, True), waits.err
+    assert asked("plan", "answer", waits.id, " ").code == 2
+    answered = asked("plan", "answer", waits.id, "red")
+    assert answered.code == 3, answered.err
+    assert "+red" in asked("plan", "diff", waits.id).out
+    typed = asked(*words, typed="blue\n")
+    assert (typed.code, "+blue" in asked("plan", "diff", typed.id).out) == (0, True), typed.err
+
+
+ASKING = """\
+name: tests/asking
+type: graph
+state:
+  colour: {type: string}
+entry: colour
+nodes:
+  colour: {type: human, question: "Which colour?", output: colour, next: write}
+  write: {type: tool, tool: write, with: {path: told.txt, content: "${colour}"}, next: end}
+"""
+
+
+def test_actions_are_kept_and_what_is_about_files_needs_no_server(bench: Served, asked: Ask) -> None:
+    file = bench.home / "format.yaml"
+    file.write_text("name: team/format\ndescription: d\nexecute: {steps: [{tool: list}]}\n")
+    kept = asked("action", "create", str(file))
+    assert (kept.code, "team/format" in asked("action", "list").out) == (0, True), kept.err
+    again = asked("action", "create", str(file))
+    assert (again.code, "--replace" in again.err) == (2, True), again.err
+    assert asked("action", "create", "--replace", str(file)).code == 0
+    assert asked("action", "delete", "team/format").code == 0
+    actor = bench.home / "asking.yaml"
+    actor.write_text(ASKING)
+    for words in (("validate",), ("graph",), ("graph", "--mermaid"), ("show",)):
+        ended = asked("actor", words[0], str(actor), *words[1:])
+        assert ended.code == 0, ended.err
+    assert asked("actor", "schema").code == 0
+    for words in ((), ("--mermaid",), ("--format", "json")):
+        assert "think" in asked("actor", "graph", "builtin/executor", *words).out
+    assert "context_tokens" in asked("model", "show", "anthropic/claude-sonnet-4-5").out
+    assert asked("model", "show", "no/such").code == 2
 
 
 def test_yes_applies_and_background_returns_at_once(bench: Served, asked: Ask) -> None:
@@ -308,6 +459,13 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("events", "tail", "--type", "no.such"), 2, "no.such"),
         (("actor", "show", "nonsense"), 2, "NAMESPACE/NAME"),
         (("actor", "validate", "no-such.yaml"), 2, "no-such.yaml"),
+        (("run", "-f", "goals.yaml"), 2, "give it one goal to a line, or say --server local"),
+        (("run", "goal", "-f", "goals.txt"), 2, "leave the goal or the action out"),
+        (("run", "-f", "goals.txt", "--commit", "x"), 2, "--commit is for one goal"),
+        (("run", "goal", "--from", "HEAD"), 2, "--from cannot go through a server"),
+        (("run", "goal", "--include", "x"), 2, "--include cannot go through a server"),
+        (("run", "goal", "--here"), 2, "say --server local to run it in this terminal"),
+        (("run", "goal", "--actor", "mine.yaml"), 2, "a server reads no files of yours"),
         (("run", "goal", "--model", " "), 2, "--model: is not written as such a thing is"),
         (("context",), 2, "say what you want to know"),
     ],
@@ -359,5 +517,5 @@ def test_the_resource_is_named_where_the_repository_is_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     lost = asked("run", *REPLACE)
-    assert (lost.code, "say --resource NAME (there: shop" in lost.err) == (2, True)
+    assert (lost.code, "say --resource NAME (there: " in lost.err) == (2, True)
     assert asked("run", *REPLACE, "--resource", "shop", "--review").code == 0

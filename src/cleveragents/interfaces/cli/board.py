@@ -122,10 +122,11 @@ def board_of(
     *,
     alone: bool = False,
     hint: str = "Ctrl-C stops it",
-    last_hint: str = "Ctrl-C again ends it at once",
+    last: str = "",
 ) -> Board:
     """The board that fits where the plans of these meters are shown. One that is `alone` is shown at length,
-    and its sub-plans below it; `hint` says what Ctrl-C does then, `last_hint` what a second one does."""
+    and its sub-plans below it; `hint` says what Ctrl-C does then, `last` what a second one does."""
+    last = last or ("ends it at once" if alone else "ends them at once")
     plans = [meter.last.plan for meter in meters]
     if output is not None and output.format == "stream-json":
         return StreamBoard(plans)
@@ -135,10 +136,10 @@ def board_of(
     if alone:
         from cleveragents.interfaces.cli.rich_view import RichView
 
-        board = RichView(meters[0], hint=hint, last_hint=last_hint)
+        board = RichView(meters[0], hint=hint, last_hint=f"Ctrl-C again {last}")
     else:
         from cleveragents.interfaces.cli.rich_board import RichBoard
 
-        board = RichBoard(meters)
+        board = RichBoard(meters, last_hint=f"Ctrl-C again {last}")
     board.start()
     return board

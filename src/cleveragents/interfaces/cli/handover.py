@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Taker", "hand_over", "taker_here", "tell_handed_over", "watched"]
 
 _LOOK_SECONDS = 0.2
-_AGAIN = "Ctrl-C again leaves it to the server"
+_LEAVES = "leaves it to the server"
 _PIECES = 500
 
 
@@ -101,7 +101,7 @@ def watched(container: Container, plan: Plan, output: Output | None, *, begun: b
     leaves it to the server. What was shown of one that is `begun` is not shown again."""
     from cleveragents.interfaces.cli.plan_meter import PlanMeter
 
-    board = board_of([PlanMeter(container.plan_parts, plan)], output, alone=True, last_hint=_AGAIN)
+    board = board_of([PlanMeter(container.plan_parts, plan)], output, alone=True, last=_LEAVES)
     view = PiecesView(board, plan)
     watching = _Watching(container, view, plan, _output_of(container))
     try:
@@ -119,7 +119,7 @@ def watched(container: Container, plan: Plan, output: Output | None, *, begun: b
 def _stopped(container: Container, watching: _Watching, plan: Plan) -> Plan:
     parts = container.plan_parts
     try:
-        watching.say(f"{STOPPING} the plan … ({_AGAIN})")
+        watching.say(f"{STOPPING} the plan … (Ctrl-C again {_LEAVES})")
         now = found_plan(parts, plan.id)
         if is_to_be_run(now) or now.state.running:
             parts.lifecycle.cancel(now, "interrupted by the user")

@@ -48,11 +48,13 @@ class RichBoard:
         self,
         meters: Sequence[Meter],
         *,
+        last_hint: str = "Ctrl-C again ends them at once",
         stream: TextIO | None = None,
         size: Callable[[], Size] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._meters = meters
+        self._last_hint = last_hint
         self._shorts = short_ids([meter.last.plan for meter in meters])
         self._rows = {one: BoardRow(self.scroll, short) for one, short in self._shorts.items()}
         self._clock = clock
@@ -133,5 +135,5 @@ class RichBoard:
         done = sum(not plan.state.running and not waits_for_sub_plans(plan) for plan in plans)
         tokens = sum(meter.last.spent.tokens for meter in self._meters)
         words = [f"{done} of {len(plans)} done", f"{tokens:,} tokens"]
-        hint = "stopping …, Ctrl-C again ends them at once" if self._stopping else "Ctrl-C stops them all"
+        hint = f"stopping …, {self._last_hint}" if self._stopping else "Ctrl-C stops them all"
         return [*words, elapsed(self._clock() - self._started), hint]

@@ -33,7 +33,7 @@ from cleveragents.interfaces.desk.wording import on_one_line
 if TYPE_CHECKING:
     from cleveragents.interfaces.cli.client.server_client import ServerClient
 
-__all__ = ["Deciding", "apply_now", "decide", "job_done", "told_at_the_end", "work_on"]
+__all__ = ["Deciding", "apply_now", "decide", "job_done", "told_at_the_end", "who_needs_somebody", "work_on"]
 
 _SUB_PLANS = "sub-plans"
 _REVIEW = "review"
@@ -206,7 +206,7 @@ def _asked(deciding: Deciding, account: Account) -> Account:
 def _answered(deciding: Deciding, account: Account) -> Account:
     """The plan, after whoever needs somebody was answered: the plan itself, or one below it."""
     client = deciding.client
-    needing = _who_needs_somebody(client, account)
+    needing = who_needs_somebody(client, account)
     if not needing:
         progress(f"its sub-plans are under way; `{deciding.prefix} plan watch {account['id']}` follows them")
         raise click.exceptions.Exit(TRY_AGAIN)
@@ -223,7 +223,8 @@ def _answered(deciding: Deciding, account: Account) -> Account:
     return work_on(deciding, client.get(f"/plans/{account['id']}"), after=after, quiet=True)
 
 
-def _who_needs_somebody(client: ServerClient, account: Account) -> list[Account]:
+def who_needs_somebody(client: ServerClient, account: Account) -> list[Account]:
+    """The plan, or those below it for which it waits."""
     if waited_for(account) != _SUB_PLANS:
         return [account]
     rows = client.pages("/plans", state="waiting", all="true")

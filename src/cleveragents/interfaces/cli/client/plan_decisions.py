@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ import click
 from cleveragents.domain.budget import Limits
 from cleveragents.interfaces.cli import plan_decisions as local
 from cleveragents.interfaces.cli import plan_thinking as local_thinking
-from cleveragents.interfaces.cli.client.accounts import place_of, tell_next, told_account
+from cleveragents.interfaces.cli.client.accounts import Account, place_of, tell_next, told_account
 from cleveragents.interfaces.cli.client.plan_deciding import (
     Deciding,
     apply_now,
@@ -46,14 +47,24 @@ def given_limits(limits: Limits) -> dict[str, Any] | None:
     return given or None
 
 
-def go_on(deciding: Deciding, plan_id: str, path: str, body: dict[str, Any]) -> None:
-    """Has the server go on with a plan, and follows it as far as that goes."""
+def go_on(
+    deciding: Deciding,
+    plan_id: str,
+    path: str,
+    body: dict[str, Any],
+    *,
+    tell: Callable[[Account], None] | None = None,
+) -> None:
+    """Has the server go on with a plan, and follows it as far as that goes; `tell` says before what was
+    done."""
     client = deciding.client
     account = client.get(f"/plans/{plan_id}")
     told = account["root"]
     whole = account if account["parent"] is None else client.get(f"/plans/{told}")
     after = moment_now(client, whole)
     account = client.post(f"/plans/{account['id']}/{path}", body)
+    if tell is not None:
+        tell(account)
     if account["parent"] is not None:
         account = client.get(f"/plans/{told}")
     with told_at_the_end(deciding, told):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ _OVER = ("succeeded", "failed", "cancelled")
 _JOB_ENDS = tuple(f"job.{state}" for state in _OVER)
 _SUB_PLANS = "sub-plans"
 _LOOK_SECONDS = 1.0
-_AGAIN = "Ctrl-C again leaves it to the server"
+_LEAVES = "leaves it to the server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +92,24 @@ class PlansFollower:
         self._accounts: dict[str, Account] = {}
         self._meters: dict[str, ServedMeter] = {}
         self._looked_at: dict[str, float] = {}
-        for account in accounts:
-            self._accounts[account["id"]] = account
-            self._meters[account["id"]] = ServedMeter(account)
-        meters = list(self._meters.values())
-        self._board = board_of(meters, output, alone=alone, hint=hint, last_hint=_AGAIN)
+        self._left: dict[str, None] = {}
+        # The board reads this very list: whoever comes later is shown, too.
+        self._drawn = [ServedMeter(account) for account in accounts]
+        self._board = board_of(self._drawn, output, alone=alone, hint=hint, last=_LEAVES)
         self._view = PiecesView(self._board)
         client.tell = self._board.say
         try:
-            for account in accounts:
-                self._listen(account, account["id"])
-                for plan_id in _below(client, account):
-                    self._listen(client.get(f"/plans/{plan_id}"), account["id"])
+            for account, meter in zip(accounts, list(self._drawn), strict=True):
+                self._follow(account, meter)
         except BaseException:
             self.close()
             raise
+
+    def add(self, account: Account) -> None:
+        """One more is followed, from now on."""
+        meter = ServedMeter(account)
+        self._drawn.append(meter)
+        self._follow(account, meter)
 
     def say(self, plan_id: str, message: str) -> None:
         """About one of the plans."""
@@ -117,19 +120,22 @@ class PlansFollower:
         self._view.close()
         self._client.tell = progress
 
-    def to_rest(self) -> list[Account]:
-        """The accounts, when nobody works at any of the plans."""
-        left = dict.fromkeys(self._accounts)
+    def to_rest(self, *, rested: Callable[[], None] | None = None) -> list[Account]:
+        """The accounts, when nobody works at any of the plans; whenever one has come to rest, `rested` may
+        add another."""
+        self._left = dict.fromkeys(self._accounts)
         self._show_kept()
         if self._standings:
             for account in self._accounts.values():
                 self.say(account["id"], f"{account['phase']}/{account['state']}")
         for asked in self._news():
-            for plan_id in [one for one in left if asked is None or one == asked]:
+            for plan_id in [one for one in self._left if asked is None or one == asked]:
                 if self._rests(self._looked(plan_id)) and self._rests(self._looked(plan_id)):
                     # guard: looked at twice, because it may have moved between the plan and its job
-                    del left[plan_id]
-            if not left:
+                    del self._left[plan_id]
+                    if rested is not None:
+                        rested()
+            if not self._left:
                 break
         self._show_rest()
         return list(self._accounts.values())
@@ -148,7 +154,7 @@ class PlansFollower:
         names = list(self._accounts)
         what = "the plan" if len(names) == 1 else counted(len(names), "plan")
         try:
-            self._board.say(f"{STOPPING} {what} … ({_AGAIN})")
+            self._board.say(f"{STOPPING} {what} … (Ctrl-C again {_LEAVES})")
             for plan_id in names:
                 if is_running(self._looked(plan_id)) or waited_for(self._accounts[plan_id]) == _SUB_PLANS:
                     self._client.post(f"/plans/{plan_id}/cancel", {"reason": "interrupted by the user"})
@@ -156,8 +162,18 @@ class PlansFollower:
         except KeyboardInterrupt:
             self.close()
             for plan_id in names:
-                progress(f"the server goes on with it; `{prefix} plan show {plan_id}` says where it stands")
+                show = f"{prefix} plan show {plan_id}"
+                progress(f"the server goes on with it; `{show}` says where it stands")
             raise click.exceptions.Exit(INTERRUPTED) from None
+
+    def _follow(self, account: Account, meter: ServedMeter) -> None:
+        name: str = account["id"]
+        self._accounts[name] = account
+        self._meters[name] = meter
+        self._left[name] = None
+        self._listen(account, name)
+        for plan_id in _below(self._client, account):
+            self._listen(self._client.get(f"/plans/{plan_id}"), name)
 
     def _news(self) -> Iterator[str | None]:
         """Whenever there is reason to look: the plan that something happened to, or None for all of them.

@@ -25,8 +25,6 @@ __all__ = ["correct_plan", "explain_decision", "tree_of_plan"]
 
 Row = dict[str, Any]
 
-_UNDONE = (("step", "steps"), ("file", "files"), ("kept", "edits_kept"), ("cancelled", "sub_plans"))
-
 
 def _tree_of_plan(session: Session, plan_id: str, superseded_too: bool, output: Output) -> None:
     client = connected(session)
@@ -94,7 +92,8 @@ def _plain(text: str) -> str:
 
 
 def _explain_decision(session: Session, plan_id: str, number: int, output: Output) -> None:
-    row = connected(session).get(f"/plans/{plan_id}/decisions/{number}")
+    client = connected(session)
+    row = client.get(f"/plans/{plan_id}/decisions/{number}")
     if output.for_programs:
         output.record(row)
         return
@@ -113,6 +112,10 @@ def _explain_decision(session: Session, plan_id: str, number: int, output: Outpu
     if ended is not None:
         fields["superseded by"] = f"correction {ended['correction']}: {on_one_line(ended['guidance'])}"
     output.record({name: value for name, value in fields.items() if value not in (None, "")})
+    account = client.get(f"/plans/{plan_id}")
+    if row["state"] == "active" and "correct" in account["can"]:
+        correct = f"{prefix_of(session)} plan correct {account['id']} {number}"
+        progress(f'`{correct} --guidance "…"` corrects it')
 
 
 def _correct_plan(
@@ -129,29 +132,63 @@ def _correct_plan(
     plan_id, number = plan_correct.split_name(plan_id, number)
     plan_correct.ensure_sensible(number, guidance, append, dry_run)
     client, prefix = connected(session), prefix_of(session)
+    path = f"/plans/{plan_id}/correct"
+    undoing = None if append else client.post(path, {"decision": number, "dry_run": True})
     if dry_run:
-        undoing = client.post(f"/plans/{plan_id}/correct", {"decision": number, "dry_run": True})
+        assert undoing is not None
         _show_undoing(output, undoing)
         return
     words = sys.stdin.read() if guidance == "-" else guidance or ""
     body = {"decision": number, "guidance": words, "model": model}
-    go_on(Deciding(client, prefix, output, yes=yes), plan_id, "correct", body)
+    deciding = Deciding(client, prefix, output, yes=yes)
+    go_on(deciding, plan_id, "correct", body, tell=lambda account: _tell_corrected(account, undoing))
+
+
+def _tell_corrected(account: Account, undoing: Account | None) -> None:
+    said = f"correction {account['corrections'][-1]['number']} of plan {account['id']}"
+    if undoing is None:
+        progress(f"{said}: heeded from now on, nothing is undone")
+        return
+    more = len(undoing["superseded"]) - 1
+    what = f"decision {undoing['decision']} no longer holds"
+    if more > 0:
+        what += f", nor {'does' if more == 1 else 'do'} {more} that came of it"
+    undone = "nothing was done for it yet"
+    if undoing["checkpoint"] is not None:
+        undone = f"back at checkpoint {undoing['checkpoint']}"
+    progress(f"{said}: {what}; {undone}")
+    for told, name in _ALSO:
+        if undoing[name]:
+            progress(printable(f"{told}: {', '.join(undoing[name])}"))
+
+
+_ALSO = (
+    ("kept edits by hand", "edits_kept"),
+    ("undone edits by hand", "edits_lost"),
+    ("sub-plans that go on", "sub_plans_kept"),
+    ("cancelled sub-plans", "sub_plans"),
+)
 
 
 def _show_undoing(output: Output, undoing: Account) -> None:
     if output.for_programs:
         output.record(dict(undoing))
         return
-    click.echo("superseded:")
-    for one in undoing["superseded"]:
-        click.echo(printable(f"  {one['number']}. {one['question']} → {one['choice']}"))
+    lines = ["superseded:"]
+    lines += [f"  {one['number']}. {one['question']} → {one['choice']}" for one in undoing["superseded"]]
     if undoing["checkpoint"] is None:
-        click.echo("undone: nothing; nothing was done for it yet")
+        lines.append("undone: nothing; nothing was done for it yet")
     else:
-        click.echo(f"undone: {counted(undoing['calls'], 'call')}, from checkpoint {undoing['checkpoint']} on")
-    for what, name in _UNDONE:
-        for one in undoing[name]:
-            click.echo(printable(f"  {what}: {one}"))
+        calls = counted(undoing["calls"], "call")
+        lines.append(f"undone: {calls}, from checkpoint {undoing['checkpoint']} on")
+        lines += [f"  step: {step}" for step in undoing["steps"]]
+        by_hand = undoing["edits_lost"]
+        lines += [f"  file: {path}{' (edited by hand)' * (path in by_hand)}" for path in undoing["files"]]
+    lines += [f"kept: {path} (edited by hand)" for path in undoing["edits_kept"]]
+    lines += [f"cancelled: sub-plan {child}" for child in undoing["sub_plans"]]
+    lines += [f"goes on: sub-plan {child}" for child in undoing["sub_plans_kept"]]
+    for line in lines:
+        click.echo(printable(line))
     progress("nothing was changed; with --guidance instead of --dry-run it is")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from cleveragents.domain.action_arguments import Argument, ArgumentType, parsed
+from cleveragents.domain.actor import is_actor_file
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.interfaces.cli import run as local
@@ -16,6 +18,7 @@ from cleveragents.interfaces.cli.client.places import resource_here
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, decide, told_at_the_end, work_on
 from cleveragents.interfaces.cli.client.plan_decisions import given_limits
 from cleveragents.interfaces.cli.client.plan_following import Moment, moment_now
+from cleveragents.interfaces.cli.client.run_goals import goals_in, run_goals
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.client.twins import client_command
@@ -26,7 +29,11 @@ from cleveragents.interfaces.cli.session import Session
 
 __all__ = ["run"]
 
-_NOT_HERE = ("start", "include", "file", "going_on", "here")
+_REFUSED = {
+    "start": "a plan begins with its resource as it is there; say --server local for your files",
+    "include": "the files of this machine stay here; say --server local for them",
+    "here": "say --server local to run it in this terminal",
+}
 _resource = click.Option(
     ["--resource"], metavar="NAME", help="What it works on; else the one that is the repository you are in."
 )
@@ -53,6 +60,7 @@ def _run(
     model: str | None,
     actor: str | None,
     limits: Limits,
+    file: str | None,
     parallel: int | None,
     background: bool,
     resource: str | None,
@@ -61,28 +69,62 @@ def _run(
 ) -> None:
     if yes and only_review:
         raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
+    if actor is not None and is_actor_file(actor):
+        said = "a server reads no files of yours; keep the actor in the repository, in .cleveragents/actors/"
+        raise click.UsageError(f"{said}, and name it NAMESPACE/NAME; or say --server local")
+    goals = None if file is None else _goals_alone(file, words, pairs, action, goal, message)
     client = connected(session)
+    place = resource_here(client, resource)
     body = {
-        "resource": resource_here(client, resource),
-        **_wanted(client, words, action, pairs, goal, resource),
+        "resource": place,
         "actor": actor,
         "model": model,
         "profile": profile,
         "checks": list(checks),
         "invariants": list(invariants),
         "limits": given_limits(limits),
-        "max_parallel": parallel,
-        # What is to be committed is applied when the message is told, and not before.
         "to_branch": to_branch,
+        # What is to be committed is applied when the message is told, and not before.
         "apply": "review" if only_review or message is not None else "auto" if yes else None,
     }
     deciding = Deciding(client, prefix_of(session), output, yes, only_review, message)
+    if goals is not None:
+        _run_many(deciding, [{**body, "goal": one} for one in goals], parallel, background)
+        return
+    wanted = _wanted(client, words, action, pairs, goal, place)
     after = moment_now(client)
-    account = client.post("/plans", body)
+    account = client.post("/plans", {**body, **wanted, "max_parallel": parallel})
     if background:
-        _tell_started(deciding, account)
+        _tell_started(deciding, [account])
     else:
         _run_here(deciding, account, after)
+
+
+def _goals_alone(
+    file: str,
+    words: tuple[str, ...],
+    pairs: tuple[str, ...],
+    action: str | None,
+    goal: str | None,
+    message: str | None,
+) -> list[str]:
+    if words or pairs or action or goal:
+        raise click.UsageError("-f FILE says what is wanted; leave the goal or the action out")
+    if message is not None:
+        raise click.UsageError("--commit is for one goal; `agents plan apply PLAN --commit` does it later")
+    return goals_in(file)
+
+
+def _run_many(
+    deciding: Deciding, bodies: Sequence[Mapping[str, Any]], parallel: int | None, background: bool
+) -> None:
+    if not background:
+        run_goals(deciding, bodies, parallel=parallel)
+        return
+    if parallel is not None:
+        said = "--parallel needs somebody who waits; leave it or --background out"
+        raise click.UsageError(f"{said} (`agents project add --max-parallel` bounds a project's plans)")
+    _tell_started(deciding, [deciding.client.post("/plans", body) for body in bodies])
 
 
 def _run_here(deciding: Deciding, account: Account, after: Moment) -> None:
@@ -90,17 +132,23 @@ def _run_here(deciding: Deciding, account: Account, after: Moment) -> None:
         decide(deciding, work_on(deciding, account, after=after))
 
 
-def _tell_started(deciding: Deciding, account: Account) -> None:
-    name = account["id"]
-    progress(f"plan {name} runs on {deciding.client.url}")
+def _tell_started(deciding: Deciding, accounts: Sequence[Account]) -> None:
+    url, told = deciding.client.url, []
+    for account in accounts:
+        name = account["id"]
+        progress(f"plan {name} runs on {url}")
+        told.append({"plan": name, "goal": account["goal"], "state": account["state"], "server": url})
+    named = accounts[0]["id"] if len(accounts) == 1 else "PLAN"
     said = (("watch", "follows it"), ("show", "says where it stands"), ("cancel", "stops it"))
-    steps = [(f"{deciding.prefix} plan {step} {name}", what) for step, what in said]
+    steps = [(f"{deciding.prefix} plan {step} {named}", what) for step, what in said]
     if deciding.message is not None:
         progress("it is not applied by itself: `plan apply --commit` does both")
     for line in steps_in_lines(steps, sys.stderr):
         progress(line)
-    told = {"plan": name, "goal": account["goal"], "state": account["state"], "server": deciding.client.url}
-    deciding.output.record(told)
+    if len(told) == 1:
+        deciding.output.record(told[0])
+    else:
+        deciding.output.table(told, ["plan", "state", "goal"], empty="", cut=["goal"])
 
 
 def _wanted(
@@ -109,7 +157,7 @@ def _wanted(
     action: str | None,
     pairs: tuple[str, ...],
     goal: str | None,
-    resource: str | None,
+    resource: str,
 ) -> dict[str, Any]:
     if action is None:
         if pairs:
@@ -133,4 +181,4 @@ def _wanted(
     return {"action": action, "arguments": arguments, "goal": goal}
 
 
-run = client_command(local.run, _run, without=_NOT_HERE, more=(_resource, _to_branch))
+run = client_command(local.run, _run, without=("going_on",), refused=_REFUSED, more=(_resource, _to_branch))

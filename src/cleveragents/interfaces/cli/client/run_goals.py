@@ -1,0 +1,91 @@
+"""`agents run -f FILE`, carried out by a server: a plan for each goal, so many at once, followed together."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from cleveragents.interfaces.cli.client.accounts import Account, as_local, exit_code_of, tell_next
+from cleveragents.interfaces.cli.client.plan_deciding import Deciding, who_needs_somebody
+from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
+from cleveragents.interfaces.cli.client.served_plans import plan_of
+from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED, NEEDS_HUMAN, joint_exit_code, short_ids
+from cleveragents.interfaces.desk.wording import on_one_line
+
+__all__ = ["goals_in", "run_goals"]
+
+
+def goals_in(file: str) -> list[str]:
+    """One to a line; - reads them from stdin. `click.UsageError` for what a server cannot be given."""
+    from cleveragents.interfaces.cli.goals_file import read_goals, text_of_stdin
+    from cleveragents.interfaces.cli.run_goals import is_goals_document
+
+    typed = text_of_stdin("the goals on stdin") if file == "-" else None
+    if is_goals_document(file, typed):
+        said = "goals that belong together cannot go through a server"
+        raise click.UsageError(f"{said}: give it one goal to a line, or say --server local")
+    return read_goals(file, typed)
+
+
+def run_goals(deciding: Deciding, bodies: Sequence[Mapping[str, Any]], *, parallel: int | None) -> None:
+    """Has the server work on all of them, at most `parallel` at once, and tells what came of each. Nobody is
+    asked: what needs a person rests. Exits as `agents run -f` does here."""
+    client, waiting = deciding.client, deque(bodies)
+    hint = "Ctrl-C stops them all"
+    following = PlansFollower(client, [], deciding.output, after=moment_now(client), alone=False, hint=hint)
+
+    def begin_next() -> None:
+        if waiting:
+            following.add(client.post("/plans", waiting.popleft()))
+
+    interrupted = False
+    try:
+        for _ in range(parallel or len(bodies)):
+            begin_next()
+        accounts = following.to_rest(rested=begin_next)
+    except KeyboardInterrupt:
+        interrupted = True
+        accounts = following.stopped(deciding.prefix)
+    finally:
+        following.close()
+    _tell(deciding, accounts)
+    codes = [exit_code_of(account, only_review=deciding.only_review) for account in accounts]
+    for account, code in zip(accounts, codes, strict=True):
+        _tell_what_next(deciding, account, code)
+    code = INTERRUPTED if interrupted else joint_exit_code(codes)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _tell(deciding: Deciding, accounts: Sequence[Account]) -> None:
+    output = deciding.output
+    if output.for_programs:
+        output.table([as_local(account) for account in accounts], [], empty="")
+        return
+    shorts = short_ids([plan_of(account) for account in accounts])
+    rows = [
+        {
+            "plan": shorts[account["id"]] if output.for_eyes else account["id"],
+            "state": account["meaning"],
+            "files": len(account["changes"]),
+            "tokens": account["spending"]["tokens"],
+            "goal": on_one_line(account["goal"]),
+        }
+        for account in accounts
+    ]
+    columns = ["plan", "state", "files", "tokens", "goal"]
+    output.table(rows, columns, empty="", cut=["goal", "state"], spare=["tokens", "files"])
+
+
+def _tell_what_next(deciding: Deciding, account: Account, code: int) -> None:
+    if code == NEEDS_HUMAN:
+        for one in who_needs_somebody(deciding.client, account):
+            progress(f"plan {one['id']} needs you: {on_one_line(one['goal'])}")
+            tell_next(one, deciding.prefix)
+    elif code:
+        progress(f"plan {account['id']}: {account['error'] or 'it failed'}")
+        tell_next(account, deciding.prefix)
