@@ -23,10 +23,15 @@ from cleveragents.domain.strategy import Strategy, StrategyStep
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
 from tests.plan_bench import BenchParts
+from tests.ready_database import ready_database
 from tests.remotes import Remote
 from tests.tree_bench import name_of
 
-__all__ = ["At", "Machine", "machine", "machine_settings"]
+__all__ = ["At", "Died", "Machine", "machine", "machine_settings", "machines_at"]
+
+
+class Died(BaseException):
+    """Nothing of the process goes on."""
 
 
 class At:
@@ -125,6 +130,18 @@ class Machine:
 
     def diff(self, plan: Plan) -> str:
         return self.parts.result.diff(self.now(plan.id), self.parts.sandboxes.open(plan.id)).decode()
+
+
+@contextmanager
+def machines_at(directory: Path) -> Iterator[Callable[..., Machine]]:
+    """Makes a machine of that name, all on one database."""
+    url = ready_database(directory / "shared.db")
+    with ExitStack() as closing:
+
+        def made(name: str, **facts: Any) -> Machine:
+            return closing.enter_context(machine(directory / name, url, **facts))
+
+        yield made
 
 
 @contextmanager

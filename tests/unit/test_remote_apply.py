@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,17 +32,12 @@ from cleveragents.infrastructure.remote.mirror import Mirrors
 from cleveragents.testing.faults import RaiseAt
 from tests.applying import git
 from tests.plan_bench import check, write
-from tests.ready_database import ready_database
-from tests.remote_bench import At, Machine, machine
+from tests.remote_bench import At, Died, Machine, machines_at
 from tests.remotes import Remote, new_remote
 
 APPLIED = (Phase.APPLY, PlanState.APPLIED)
 CONSTRAINED = (Phase.APPLY, PlanState.CONSTRAINED)
 ERRORED = (Phase.APPLY, PlanState.ERRORED)
-
-
-class Died(BaseException):
-    """Nothing of the process goes on."""
 
 
 @pytest.fixture
@@ -53,13 +47,7 @@ def remote(tmp_path: Path) -> Remote:
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
-    """Makes a machine of that name."""
-    url = ready_database(tmp_path / "shared.db")
-    with ExitStack() as closing:
-
-        def made(name: str, **facts: Any) -> Machine:
-            return closing.enter_context(machine(tmp_path / name, url, **facts))
-
+    with machines_at(tmp_path) as made:
         yield made
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import delete
@@ -39,8 +37,7 @@ from cleveragents.interfaces.desk.requests import Wanted
 from cleveragents.interfaces.desk.server_requests import Asked, requested_for_all
 from cleveragents.testing.faults import RaiseAt
 from tests.plan_bench import check, command, edit, write
-from tests.ready_database import ready_database
-from tests.remote_bench import At, Machine, machine
+from tests.remote_bench import At, Died, Machine, machines_at
 from tests.remotes import Remote, new_remote
 
 DONE = (Phase.EXECUTE, PlanState.COMPLETE)
@@ -52,10 +49,6 @@ execute: {steps: [{tool: write, with: {path: hello.txt, content: hello}}]}
 STEPS = (write("x.txt", "1\n"), command("echo more >> b.txt; rm folder/c.txt"), edit("x.txt", "1", "2"))
 
 
-class Died(BaseException):
-    """Nothing of the process goes on."""
-
-
 @pytest.fixture
 def remote(tmp_path: Path) -> Remote:
     return new_remote(tmp_path)
@@ -63,13 +56,7 @@ def remote(tmp_path: Path) -> Remote:
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
-    """Makes a machine of that name."""
-    url = ready_database(tmp_path / "shared.db")
-    with ExitStack() as closing:
-
-        def made(name: str, **facts: Any) -> Machine:
-            return closing.enter_context(machine(tmp_path / name, url, **facts))
-
+    with machines_at(tmp_path) as made:
         yield made
 
 

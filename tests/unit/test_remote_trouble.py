@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,16 +17,11 @@ from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.errors import ApplyRefused, RemoteUnreachable, StalePlan
 from cleveragents.testing.faults import RaiseAt
 from tests.plan_bench import write
-from tests.ready_database import ready_database
-from tests.remote_bench import At, Machine, machine
+from tests.remote_bench import At, Died, Machine, machines_at
 from tests.remotes import Remote, new_remote
 
 APPLIED = (Phase.APPLY, PlanState.APPLIED)
 PROCESSING = (Phase.APPLY, PlanState.PROCESSING)
-
-
-class Died(BaseException):
-    """Nothing of the process goes on."""
 
 
 @pytest.fixture
@@ -38,13 +31,7 @@ def remote(tmp_path: Path) -> Remote:
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
-    """Makes a machine of that name."""
-    url = ready_database(tmp_path / "shared.db")
-    with ExitStack() as closing:
-
-        def made(name: str, **facts: Any) -> Machine:
-            return closing.enter_context(machine(tmp_path / name, url, **facts))
-
+    with machines_at(tmp_path) as made:
         yield made
 
 

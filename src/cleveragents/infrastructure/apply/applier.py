@@ -19,7 +19,8 @@ from cleveragents.errors import ApplyRefused
 from cleveragents.infrastructure.apply.blame import blamed
 from cleveragents.infrastructure.apply.journal import PREPARED, STAGING, ApplyJournal, Conclusion
 from cleveragents.infrastructure.apply.lock import resource_lock, try_resource_lock
-from cleveragents.infrastructure.apply.preparation import Engine, TreePreparation, Wish
+from cleveragents.infrastructure.apply.preparation import Engine, TreePreparation
+from cleveragents.infrastructure.apply.prepared_merge import Wish
 from cleveragents.infrastructure.apply.presence import Presence, git_directory_of
 from cleveragents.infrastructure.apply.recovery import Recovery
 from cleveragents.infrastructure.clock import SystemClock

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from cleveragents.application.ports.applies import Applied, CommitRequest, FileConflict
+from cleveragents.application.ports.applies import Applied, CommitRequest
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.identifiers import IdentifierSource
-from cleveragents.domain.file_state import Difference
 from cleveragents.errors import ApplyConflict, ApplyRefused, GitFailed
 from cleveragents.infrastructure.apply.commit import CommitMaking, publish_index
 from cleveragents.infrastructure.apply.exchange import Sight, sync_filesystem
@@ -25,6 +24,7 @@ from cleveragents.infrastructure.apply.journal import (
 )
 from cleveragents.infrastructure.apply.merge import Merge
 from cleveragents.infrastructure.apply.moves import FileChanged, Mover
+from cleveragents.infrastructure.apply.prepared_merge import PreparedMerge, Wish
 from cleveragents.infrastructure.apply.presence import Presence
 from cleveragents.infrastructure.apply.recovery import Recovery
 from cleveragents.infrastructure.apply.staging import (
@@ -37,7 +37,7 @@ from cleveragents.infrastructure.apply.staging import (
 )
 from cleveragents.infrastructure.apply.user_git import UserGit
 
-__all__ = ["Engine", "TreePreparation", "Wish"]
+__all__ = ["Engine", "TreePreparation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,53 +51,20 @@ class Engine:
     full: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What is to be brought in: base → theirs. `kind` is `apply` or `undo`."""
-
-    kind: str
-    plan_id: str
-    base: str
-    theirs: str
-
-
-class TreePreparation:
-    """`Preparation`. Not thread-safe: use it in the block that prepared it, once."""
+class TreePreparation(PreparedMerge):
+    """`Preparation` of files that are moved. Not thread-safe: use it in the block that prepared it, once."""
 
     def __init__(self, engine: Engine, presence: Presence, wish: Wish, merge: Merge) -> None:
+        super().__init__(wish, merge, engine.faults)
         self._engine = engine
         self._presence = presence
-        self._wish = wish
-        self._merge = merge
-        self._usable = True
-
-    @property
-    def merged(self) -> str:
-        return self._merge.merged
-
-    @property
-    def conflicts(self) -> Sequence[FileConflict]:
-        return self._merge.conflicts
 
     @property
     def landed(self) -> bool:
         return False
 
-    @property
-    def changes(self) -> Mapping[str, Difference]:
-        return MappingProxyType(dict(self._merge.changes))
-
-    def close(self) -> None:
-        """The resource is let go, so nothing may be done any more."""
-        self._usable = False
-
     def apply(self, commit: CommitRequest | None = None) -> Applied:
-        if not self._usable:  # guard: nothing is moved without the resource's lock, or twice
-            raise ApplyRefused(self._wish.plan_id, "its preparation is over; prepare it again")
-        if self._merge.conflicts:
-            paths = tuple(conflict.path for conflict in self._merge.conflicts)
-            raise ApplyConflict(self._wish.plan_id, paths, "\n".join(map(str, self._merge.conflicts)))
-        self._usable = False
+        self._use()
         entry = Entry(
             self._engine.identifiers.new(),
             self._wish.plan_id,
@@ -221,6 +188,3 @@ class TreePreparation:
 
     def _changed_since(self, paths: Sequence[str]) -> ApplyConflict:
         return ApplyConflict(self._wish.plan_id, tuple(paths), "changed since the merge was prepared")
-
-    def _reach(self, step: str) -> None:
-        self._engine.faults.reach(f"{self._wish.kind}.{step}")

@@ -28,7 +28,7 @@ from cleveragents.infrastructure.apply.applier import EngineSandbox
 from cleveragents.infrastructure.apply.journal import PREPARED, STAGING, Entry
 from cleveragents.infrastructure.apply.lock import resource_lock, try_resource_lock
 from cleveragents.infrastructure.apply.merge import Merge, merge_trees
-from cleveragents.infrastructure.apply.preparation import Wish
+from cleveragents.infrastructure.apply.prepared_merge import Wish
 from cleveragents.infrastructure.remote.push import Landed, PushPreparation, RemoteEngine, Target
 
 __all__ = ["AnyApplier", "RemoteApplier"]

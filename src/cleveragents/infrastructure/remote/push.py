@@ -8,17 +8,16 @@ which everybody else finds out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from cleveragents.application.ports.applies import Applied, CommitRequest, FileConflict
+from cleveragents.application.ports.applies import Applied, CommitRequest
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.file_state import Difference
 from cleveragents.domain.remote import RemoteAddress, branch_of
-from cleveragents.errors import ApplyConflict, ApplyRefused, RemoteHeld, RemoteMoved
+from cleveragents.errors import ApplyRefused, RemoteHeld, RemoteMoved
 from cleveragents.infrastructure.apply.journal import (
     DONE,
     PREPARED,
@@ -29,7 +28,7 @@ from cleveragents.infrastructure.apply.journal import (
     MovedFile,
 )
 from cleveragents.infrastructure.apply.merge import Merge
-from cleveragents.infrastructure.apply.preparation import Wish
+from cleveragents.infrastructure.apply.prepared_merge import PreparedMerge, Wish
 from cleveragents.infrastructure.apply.user_git import UserGit
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.remote.mirror import Mirrors
@@ -105,7 +104,7 @@ class Target:
     expected: str
 
 
-class PushPreparation:
+class PushPreparation(PreparedMerge):
     """`Preparation` of a push. Not thread-safe: use it in the block that prepared it, once."""
 
     def __init__(
@@ -120,43 +119,20 @@ class PushPreparation:
         message: str,
         fence: Fence | None,
     ) -> None:
+        super().__init__(wish, merge, engine.faults)
         self._engine = engine
         self._repository = repository
         self._target = target
-        self._wish = wish
-        self._merge = merge
         self._landed = landed
         self._message = message
         self._fence = fence
-        self._usable = True
-
-    @property
-    def merged(self) -> str:
-        return self._merge.merged
-
-    @property
-    def conflicts(self) -> Sequence[FileConflict]:
-        return self._merge.conflicts
 
     @property
     def landed(self) -> bool:
         return self._landed is not None
 
-    @property
-    def changes(self) -> Mapping[str, Difference]:
-        return MappingProxyType(dict(self._merge.changes))
-
-    def close(self) -> None:
-        """Nothing may be done any more."""
-        self._usable = False
-
     def apply(self, commit: CommitRequest | None = None) -> Applied:
-        if not self._usable:  # guard: nothing is pushed twice
-            raise ApplyRefused(self._wish.plan_id, "its preparation is over; prepare it again")
-        self._usable = False
-        if self._merge.conflicts:
-            paths = tuple(conflict.path for conflict in self._merge.conflicts)
-            raise ApplyConflict(self._wish.plan_id, paths, "\n".join(map(str, self._merge.conflicts)))
+        self._use()
         entry = self._entry()
         if self._landed is not None:
             return self._engine.record_landed(self._landed, self._fence)
@@ -226,9 +202,6 @@ class PushPreparation:
         feed = f"{text}\n\n{marks}".encode("utf-8", "backslashreplace")
         arguments = ("commit-tree", "-p", self._target.tip, "-F", "-", self._merge.merged)
         return user.git(*arguments, feed=feed, variables=variables).decode("ascii").strip()
-
-    def _reach(self, step: str) -> None:
-        self._engine.faults.reach(f"{self._wish.kind}.{step}")
 
 
 def _applied(landed: Landed) -> Applied:
