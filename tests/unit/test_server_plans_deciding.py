@@ -185,31 +185,37 @@ def test_the_same_key_twice_makes_one_plan(idle: PlanServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "code"),
+    ("body", "code", "field"),
     [
-        ({**COMMAND, "resource": "elsewhere"}, "unknown-resource"),
-        ({**COMMAND, "resource": "/etc"}, "invalid-request"),
-        ({**COMMAND, "resource": "../shop"}, "invalid-request"),
-        ({"resource": "shop"}, "request-refused"),
-        ({"resource": "shop", "goal": "x", "arguments": {}}, "request-refused"),
-        ({**COMMAND, "invariants": [" "]}, "invalid-request"),
-        ({**COMMAND, "action": "builtin/nothing"}, "unknown-action"),
-        ({**COMMAND, "arguments": {"argv": 7}}, "invalid-arguments"),
-        ({**COMMAND, "actor": "/tmp/evil.yaml"}, "invalid-request"),
-        ({**COMMAND, "model": "openai/gpt-4.1"}, "request-refused"),
-        ({**COMMAND, "profile": "none"}, "configuration-error"),
-        ({**COMMAND, "queue": "mine"}, "invalid-request"),
-        ({**COMMAND, "limits": {"steps": 0}}, "invalid-request"),
-        ({"resource": "shop", "goal": "x"}, "configuration-error"),
+        ({**COMMAND, "resource": "elsewhere"}, "unknown-resource", "resource"),
+        ({**COMMAND, "resource": "/etc"}, "invalid-request", "resource"),
+        ({**COMMAND, "resource": "../shop"}, "invalid-request", "resource"),
+        ({"resource": "shop"}, "request-refused", "goal"),
+        ({"resource": "shop", "goal": "x", "arguments": {}}, "request-refused", "arguments"),
+        ({**COMMAND, "invariants": [" "]}, "invalid-request", "invariants.0"),
+        ({**COMMAND, "action": "builtin/nothing"}, "unknown-action", "action"),
+        ({**COMMAND, "arguments": {"argv": 7}}, "invalid-arguments", "arguments.argv"),
+        ({**COMMAND, "arguments": {}}, "invalid-arguments", "arguments.argv"),
+        ({**COMMAND, "arguments": {"argv": ["x"], "other": 1}}, "invalid-arguments", "arguments"),
+        ({**COMMAND, "actor": "/tmp/evil.yaml"}, "invalid-request", "actor"),
+        ({**COMMAND, "model": "openai/gpt-4.1"}, "request-refused", "model"),
+        ({**COMMAND, "limits": {"seconds": 60}}, "request-refused", "limits"),
+        ({**COMMAND, "profile": "none"}, "configuration-error", "profile"),
+        ({**COMMAND, "queue": "mine"}, "invalid-request", "queue"),
+        ({**COMMAND, "limits": {"steps": 0}}, "invalid-request", "limits.steps"),
+        ({"resource": "shop", "goal": "x"}, "configuration-error", "model"),
+        ({"resource": "shop", "goal": "x", "model": "nobody/nothing"}, "unknown-model", "model"),
     ],
 )
 def test_what_cannot_be_a_plan_is_refused_and_none_is_made(
-    idle: PlanServer, body: dict[str, object], code: str
+    idle: PlanServer, body: dict[str, object], code: str, field: str
 ) -> None:
     before = len(idle.get("/plans", all=True)["items"])
     answer = idle.bench.operator.post("/api/plans", json=body)
     assert answer.json()["code"] == code, answer.text
     assert answer.status_code == (404 if code.startswith("unknown") else 422)
+    (where,) = [one["where"] for one in answer.json()["errors"]]
+    assert where == ["body", *field.split(".")]
     assert len(idle.get("/plans", all=True)["items"]) == before
 
 

@@ -31,6 +31,7 @@ __all__ = ["Wanted", "named_action", "requested_plan", "thinking_of"]
 
 _GOAL = "builtin/goal"
 
+_TIMED = "timeout_seconds"
 _LONGEST_GOAL = 100_000
 
 # The tools of ours that take a regular expression, and when they do.
@@ -70,7 +71,9 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote:
     from cleveragents.infrastructure.sandbox.resources import ensure_apart, find_resource
 
     if not all(text.strip() for text in wanted.invariants):
-        raise RequestRefused('--invariant wants a sentence: --invariant "never touch migrations/"')
+        raise RequestRefused(
+            '--invariant wants a sentence: --invariant "never touch migrations/"', "invariants"
+        )
     if wanted.action is None:
         wanted = _goal_wanted(wanted)
     name = profile(wanted.profile or parts.default_profile).name
@@ -79,7 +82,9 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote:
         ensure_can_commit(root)
     action = named_action(parts, str(wanted.action), root)
     if action.name == GOALS_ACTION:
-        raise RequestRefused(f"{GOALS_ACTION} takes its goals from a file: `agents run -f goals.yaml`")
+        raise RequestRefused(
+            f"{GOALS_ACTION} takes its goals from a file: `agents run -f goals.yaml`", "action"
+        )
     given = wanted.arguments
     arguments = action.parse(wanted.pairs, wanted.words) if given is None else action.bind(given)
     for step in action.render(arguments):
@@ -122,7 +127,7 @@ def _goal_wanted(wanted: Wanted) -> Wanted:
             "`agents run --action builtin/command -- COMMAND` (`agents action list` shows what there is)"
         )
     if "\0" in goal or len(goal) > _LONGEST_GOAL:
-        raise RequestRefused(f"a goal is text of at most {_LONGEST_GOAL:,} characters")
+        raise RequestRefused(f"a goal is text of at most {_LONGEST_GOAL:,} characters", "goal")
     return replace(wanted, action=_GOAL, words=(), pairs=(f"goal={goal}",), goal=wanted.goal or goal)
 
 
@@ -132,9 +137,13 @@ def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) ->
     from cleveragents.application.services.cast_models import ensure_counted
 
     if wanted.actor is None and action.execute_actor is None:
-        for flag, given in (("--model", wanted.model), ("--max-…", wanted.limits != Limits())):
-            if given:
-                raise RequestRefused(f"{flag} is for plans with actors, and {action.name} has none")
+        if wanted.model:
+            raise RequestRefused(f"--model is for plans with actors, and {action.name} has none", "model")
+        if wanted.limits != Limits():
+            timed = any(argument.name == _TIMED for argument in action.arguments)
+            bounds = f"; its argument {_TIMED} bounds its time" if timed else ""
+            problem = f"--max-… is for plans with actors, and {action.name} has none{bounds}"
+            raise RequestRefused(problem, "limits")
         return {}
     its_own = (action.strategize_actor, action.execute_actor, action.review_actor)
     every = (wanted.actor,) if wanted.actor else its_own

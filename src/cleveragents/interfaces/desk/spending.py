@@ -70,7 +70,7 @@ def allow(parts: PlanParts, plan: Plan, limits: Limits, model: str | None = None
 
     castings = _castings(parts, plan)
     if not castings and plan.request.get("limits") is None:
-        raise RequestRefused(f"--max-… is for plans with actors, and plan {plan.id} has none")
+        raise RequestRefused(f"--max-… is for plans with actors, and plan {plan.id} has none", "limits")
     for casting in castings:
         cast = [name for name in (casting.strategize, casting.execute, casting.review) if name]
         ensure_counted(parts.actors(parts.directory_of(plan)), cast, limits)
@@ -108,7 +108,8 @@ def _ensure_raised(parts: PlanParts, plan: Plan, limits: Limits) -> None:
         if None not in (new, old) and new < old:
             limit = told["usd" if name == "picodollars" else name]
             raise RequestRefused(
-                f"{flag} is what plan {plan.id} may spend in all, and it may spend {limit} already; say more"
+                f"{flag} is what plan {plan.id} may spend in all, and it may spend {limit} already; say more",
+                f"limits.{'usd' if name == 'picodollars' else name}",
             )
 
 

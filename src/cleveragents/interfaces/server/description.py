@@ -114,7 +114,9 @@ def _described(app: DescribedApi) -> Node:
         _exemplify(operation, schemas)
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas["Problem"] = Problem.model_json_schema()
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= problem.pop("$defs", {})
+    schemas["Problem"] = problem
     components["responses"] = {code: _problem(*_PROBLEMS[code], code) for code in _PROBLEMS}
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer", "description": "as `agents user token` gives it"},

@@ -14,9 +14,12 @@ from starlette.exceptions import HTTPException
 
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import (
+    ActionExists,
+    AlreadyThere,
     CleverAgentsError,
     Conflict,
     DatabaseFailed,
+    DuplicateKey,
     Fault,
     IllegalPlanMove,
     InvalidRequest,
@@ -27,9 +30,11 @@ from cleveragents.errors import (
     Unavailable,
 )
 from cleveragents.interfaces.server.api_words import in_words_of_the_api
+from cleveragents.interfaces.server.whereabouts import places_of
 
 __all__ = [
     "MEDIA_TYPE",
+    "FieldProblem",
     "Problem",
     "Refused",
     "code_of",
@@ -57,6 +62,16 @@ _HTTP_REMEDIES = {
 """What the framework says in words of its own, and what to do about it."""
 
 
+class FieldProblem(BaseModel):
+    """What is wrong in one place of a request."""
+
+    where: list[str] = Field(
+        description="`body`, `query` or `path`, then the names that lead to the field",
+        examples=[["body", "limits", "usd"]],
+    )
+    problem: str
+
+
 class Problem(BaseModel):
     """What went wrong (RFC 9457)."""
 
@@ -64,7 +79,13 @@ class Problem(BaseModel):
     title: str = Field(examples=["unknown plan"])
     status: int = Field(examples=[404])
     code: str = Field(description="for programs to compare", examples=["unknown-plan"])
-    detail: str = Field(description="what happened, and what to do next")
+    detail: str = Field(description="what happened, and what to do next, in the words of the API")
+    command_line: str | None = Field(
+        default=None, description="the same in the words of the command line, where those are others"
+    )
+    errors: list[FieldProblem] | None = Field(
+        default=None, description="which fields are to blame, if any is"
+    )
 
 
 class Refused(Exception):
@@ -86,8 +107,8 @@ def status_of(error: CleverAgentsError) -> int:
         return 403
     if isinstance(error, TooManyRequests):
         return 429
-    if isinstance(error, (PlanError, IllegalPlanMove)):
-        return 409  # it is right for another state of the plan, and somebody may have been faster
+    if isinstance(error, (PlanError, IllegalPlanMove, AlreadyThere, ActionExists, DuplicateKey)):
+        return 409  # it is right for another state of things, and somebody may have been faster
     if isinstance(error, InvalidRequest):
         return 404 if type(error).__name__.startswith("Unknown") else 422
     if isinstance(error, Conflict):
@@ -105,19 +126,25 @@ def problem(
 ) -> JSONResponse:
     """One problem. What it says is masked: it may quote what somebody typed."""
     body = {"type": f"/problems/{code}", "title": code.replace("-", " "), "status": status, "code": code}
-    content = {**body, "detail": in_words_of_the_api(redact_text(detail)), **more}
+    masked = redact_text(detail)
+    content = {**body, "detail": in_words_of_the_api(masked), **more}
+    if content["detail"] != masked:
+        content["command_line"] = masked
     said = {**({"WWW-Authenticate": "Bearer"} if status == 401 else {}), **(headers or {})}
     return JSONResponse(content, status_code=status, media_type=MEDIA_TYPE, headers=said)
 
 
-def problem_of(error: CleverAgentsError | Refused) -> JSONResponse:
-    """What was refused on purpose."""
+def problem_of(error: CleverAgentsError | Refused, request: Request | None = None) -> JSONResponse:
+    """What was refused on purpose; of a request that is named, with the fields that are to blame."""
     if isinstance(error, Refused):
         return problem(error.status, error.code, error.detail, headers=error.headers)
     headers: dict[str, str] = {}
     if isinstance(error, TooManyRequests):
         headers["Retry-After"] = str(max(1, math.ceil(error.seconds)))
-    return problem(status_of(error), code_of(error), str(error), headers=headers)
+    said = in_words_of_the_api(redact_text(str(error)))
+    places = [] if request is None else places_of(error, request, said)
+    more = {"errors": places} if places else {}
+    return problem(status_of(error), code_of(error), str(error), headers=headers, **more)
 
 
 def internal_problem(request_id: str, error: Exception) -> JSONResponse:
@@ -142,7 +169,7 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, (CleverAgentsError, Refused))
     if isinstance(error, Fault):  # guard: what no caller can mend is in the log, where somebody can
         raise error
-    return problem_of(error)
+    return problem_of(error, request)
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:

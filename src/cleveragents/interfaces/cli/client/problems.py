@@ -58,7 +58,9 @@ def problem_of(response: httpx.Response, url: str) -> CleverAgentsError | Server
     status, code = response.status_code, str(said.get("code", ""))
     if status == 401:
         return NotAuthenticated(f"`agents login {url}` asks for one and keeps it")
-    detail = refused_fields(said.get("errors")) or said.get("detail")
+    # Errors of ours are whole sentences, with one of their own where commands have other words than requests.
+    fields = refused_fields(said.get("errors")) if code == "invalid-request" else None
+    detail = fields or said.get("command_line") or said.get("detail")
     if not detail:
         detail = f"the server at {url} answered {status} {response.reason_phrase}"
     kind = _KINDS.get(_exit_code(status, code), ServerSaid)

@@ -144,9 +144,11 @@ def correct_plan(
     """
     parts = here.parts
     if not body.guidance.strip() and not body.dry_run:
-        raise RequestRefused("say as guidance what is wanted instead")
+        raise RequestRefused("say as guidance what is wanted instead", "guidance")
     if body.dry_run and body.decision is None:
-        raise RequestRefused("guidance that corrects no decision undoes nothing; there is nothing to try")
+        raise RequestRefused(
+            "guidance that corrects no decision undoes nothing; there is nothing to try", "decision"
+        )
     with TURNS.of(found_plan(parts, plan_id).id):
         parts.apply.settle()
         plan = found_plan(parts, plan_id)

@@ -120,9 +120,9 @@ class NewPlan(Strict):
     def asked(self) -> Asked:
         """As the desk takes it. `RequestRefused`."""
         if self.action is None and self.goal is None:
-            raise RequestRefused("say what is wanted: a goal in words, or an action")
+            raise RequestRefused("say what is wanted: a goal in words, or an action", "goal")
         if self.action is None and self.arguments is not None:
-            raise RequestRefused("arguments are for actions; say the goal in words")
+            raise RequestRefused("arguments are for actions; say the goal in words", "arguments")
         given = self.limits or NewLimits()
         wanted = Wanted(
             action=self.action,

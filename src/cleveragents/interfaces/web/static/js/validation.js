@@ -7,6 +7,8 @@ const WORDS = [
   [/match pattern '\\S'/, "This must not be empty."],
   [/have at least 1 character/, "This must not be empty."],
   [/^Field required$/, "This is needed."],
+  [/^\w+ \(\w+\) is missing$/, "This is needed."],
+  [/^\w+ should be (.+)$/s, "It should be $1."],
   [/have at most (\d+) characters/, "At most $1 characters."],
   [/^Value error, /, ""],
 ];
@@ -27,15 +29,5 @@ export function byField(problem, fields) {
     const name = one.where?.[0] === "body" ? one.where.slice(1).join(".") : "";
     if (fields.includes(name)) found[name] = wordsOf(one.problem);
   }
-  const about = nameIn(problem, fields);
-  if (about) found[about] = problem.detail;
   return [found, problem && !Object.keys(found).length ? problem : null];
-}
-
-// Errors of ours name no field; these concern what was to be named.
-function nameIn(problem, fields) {
-  if (problem?.code === "already-there" && fields.includes("name")) return "name";
-  if (problem?.code !== "invalid-name") return null;
-  return ["remote", "path", "branch"].find((one) => fields.includes(one) && problem.detail.includes(`cannot be a ${one}`))
-    ?? (fields.includes("name") ? "name" : null);
 }
