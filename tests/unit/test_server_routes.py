@@ -108,7 +108,7 @@ def test_a_job_is_cancelled_by_an_operator_once_and_says_why(bench: ServerBench)
     again = bench.operator.post(f"/api/jobs/{job}/cancel")
     assert again.json()["cancel_reason"] == "wrong branch"
     refused(bench.operator.post("/api/jobs/none/cancel"), 404, "unknown-job")
-    assert "agents jobs list" in refused(bench.viewer.get("/api/jobs/none"), 404, "unknown-job")
+    assert "the list of jobs" in refused(bench.viewer.get("/api/jobs/none"), 404, "unknown-job")
 
 
 def test_a_worker_that_fell_silent_is_lost_and_one_that_left_is_gone(bench: ServerBench) -> None:
@@ -279,7 +279,7 @@ def test_an_action_is_kept_by_an_admin_shown_and_deleted_and_runs_nothing(bench:
     assert (created.status_code, created.json()["name"]) == (201, "team/format")
     assert created.json()["steps"][0]["with"] == {"argv": ["make", "format"]}
     assert got(bench.viewer, "/actions/team/format") == created.json()
-    refused(bench.admin.post("/api/actions", json=made), 422, "action-exists")
+    refused(bench.admin.post("/api/actions", json=made), 409, "action-exists")
     assert bench.admin.post("/api/actions", json={**made, "replace": True}).status_code == 201
     refused(bench.operator.delete("/api/actions/team/format"), 403, "not-allowed")
     assert bench.admin.delete("/api/actions/team/format").status_code == 204
@@ -344,7 +344,9 @@ def test_projects_and_resources_are_an_admins_to_add_and_everybodys_to_see(
         refused(client.delete("/api/resources/wall"), 403, "not-allowed")
     added = bench.admin.post("/api/projects", json={"name": "new", "max_parallel": 2})
     assert (added.status_code, added.json()["max_parallel"], added.json()["resources"]) == (201, 2, 0)
-    refused(bench.admin.post("/api/projects", json={"name": "new"}), 422, "already-there")
+    twice = bench.admin.post("/api/projects", json={"name": "new"})
+    refused(twice, 409, "already-there")
+    assert [one["where"] for one in twice.json()["errors"]] == [["body", "name"]]
     inside = {"name": "inside", "project": "new", "path": str(shop / "src")}
     resource = bench.admin.post("/api/resources", json=inside)
     assert (resource.status_code, resource.json()["location"]) == (201, str(shop))
@@ -354,8 +356,12 @@ def test_projects_and_resources_are_an_admins_to_add_and_everybodys_to_see(
     assert "inside" in refused(bench.admin.delete("/api/projects/new"), 409, "still-used")
     assert bench.admin.delete("/api/resources/inside").status_code == 204
     assert bench.admin.delete("/api/projects/new").status_code == 204
-    refused(bench.viewer.get("/api/resources?project=new"), 404, "unknown-project")
-    refused(bench.admin.delete("/api/resources/inside"), 404, "unknown-resource")
+    for gone, code, where in (
+        (bench.viewer.get("/api/resources?project=new"), "unknown-project", ["query", "project"]),
+        (bench.admin.delete("/api/resources/inside"), "unknown-resource", ["path", "name"]),
+    ):
+        refused(gone, 404, code)
+        assert [one["where"] for one in gone.json()["errors"]] == [where]
 
 
 @pytest.mark.parametrize(
@@ -380,6 +386,25 @@ def test_what_no_plan_should_run_on_is_refused(
     assert words in said
     assert "hunter2" not in answer.text
     assert [one["name"] for one in got(bench.viewer, "/resources")["items"]] == ["far", "wall"]
+
+
+def test_a_remote_is_asked_for_its_branch_before_it_is_added(
+    bench: ServerBench, shop: Path, tmp_path: Path
+) -> None:
+    there = {"name": "asked", "project": "paint", "remote": f"file://{shop}"}
+    lacks = bench.admin.post("/api/resources", json={**there, "branch": "no-such"})
+    assert "no-such" in refused(lacks, 422, "invalid-resource")
+    assert [one["where"] for one in lacks.json()["errors"]] == [["body", "branch"]]
+    nowhere = {**there, "remote": f"file://{tmp_path}/nowhere.git"}
+    for more, warned in (({}, True), ({"check": False}, False)):
+        added = bench.admin.post("/api/resources", json={**nowhere, **more})
+        assert (added.status_code, added.json()["warning"] is not None) == (201, warned)
+        assert bench.admin.delete("/api/resources/asked").status_code == 204
+    added = bench.admin.post(
+        "/api/resources", json={**there, "branch": git(shop, "symbolic-ref", "--short", "HEAD").strip()}
+    )
+    assert (added.status_code, added.json()["warning"]) == (201, None)
+    assert bench.admin.delete("/api/resources/asked").status_code == 204
 
 
 def test_a_directory_that_is_gone_is_told(bench: ServerBench, tmp_path: Path) -> None:
@@ -434,9 +459,17 @@ def test_what_http_refuses_says_what_to_do(
         ("use --max-tokens, or wait", "use `limits.tokens`, or wait"),
         ("bound the time (--timeout)", "bound the time (`limits.seconds`)"),
         ("--max-… is for plans", "`limits` is for plans"),
-        ("see `agents plan resume X --model Y`", "see `agents plan resume X --model Y`"),
+        ("see `agents plan resume X --model Y`", "see `resume` of plan X, with `model`"),
+        ("`agents plan undo 01K` takes it back", "`undo` of plan 01K takes it back"),
+        ("`agents plan show 01K` says more", "the account of plan 01K says more"),
+        ("`agents action show a/b` describes it", "the description of a/b describes it"),
+        ("`agents resource list` shows them", "the list of resources shows them"),
+        ("say `agents plan approve` or `agents plan log`", "say `approve` or the list of calls"),
+        ("run `agents config set models.default X`", "run `agents config set models.default X`"),
         ("Add a --json flag, a--model, ---model", "Add a --json flag, a--model, ---model"),
     ],
 )
 def test_a_problem_calls_things_as_requests_do(message: str, said: str) -> None:
-    assert json.loads(bytes(problem(422, "x", message).body))["detail"] == said
+    told = json.loads(bytes(problem(422, "x", message).body))
+    assert told["detail"] == said
+    assert told.get("command_line", said) == message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_BRANCH",
+    "NewRemote",
     "add_directory",
+    "add_remote",
     "directory_of",
     "ensure_branch_there",
     "place_of",
@@ -84,6 +86,37 @@ def add_directory(store: ProjectStore, name: str, project: str, path: Path, *, n
         raise SandboxRefused(str(path), "it is no directory")
     root, _ = find_resource(path)
     return store.add_resource(name, project, ResourceKind.DIRECTORY, str(root), now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRemote:
+    """A git remote that is to be a resource; where `asked`, it is asked whether it has the branch."""
+
+    name: str
+    project: str
+    url: str
+    branch: str = DEFAULT_BRANCH
+    asked: bool = True
+
+
+def add_remote(container: Container, new: NewRemote, *, now: datetime) -> tuple[Resource, str | None]:
+    """Registers it; and a warning if it does not answer from here, for workers elsewhere may reach it all the
+    same. `InvalidResource` if it answers and lacks the branch, and whatever `add_resource` refuses."""
+    from cleveragents.errors import AlreadyThere, RemoteUnreachable
+
+    store, warning = container.projects, None
+    store.get(new.project)
+    if any(known.name == new.name for known in store.resources()):  # before anybody is asked
+        raise AlreadyThere("resource", new.name)
+    if new.asked:
+        try:
+            ensure_branch_there(container, new.url, new.branch)
+        except RemoteUnreachable as error:
+            warning = str(error)
+    added = store.add_resource(
+        new.name, new.project, ResourceKind.REMOTE, new.url, branch=new.branch, now=now
+    )
+    return added, warning
 
 
 def directory_of(container: Container, resource: Resource) -> Path:

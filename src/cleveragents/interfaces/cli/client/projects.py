@@ -44,12 +44,15 @@ def _add_resource(
     path: Path | None,
     remote: str | None,
     branch: str | None,
+    no_check: bool,
     output: Output,
 ) -> None:
     if (remote is None) == (path is None):
         raise click.UsageError("say --remote URL, or --path with a directory of the server's machine")
-    body = {"name": name, "project": project, "remote": remote, "branch": branch}
+    body = {"name": name, "project": project, "remote": remote, "branch": branch, "check": not no_check}
     added = connected(session).post("/resources", {**body, "path": None if path is None else str(path)})
+    if warning := added.pop("warning", None):
+        progress(f"warning: {warning}; --no-check says not to ask")
     progress(f"{name} is added: plans may run on {added['location']}")
     output.record(added)
 
@@ -66,8 +69,6 @@ def _remove_resource(session: Session, name: str) -> None:
     progress(f"{name} is removed; nothing in its repository was changed")
 
 
-_NO_CHECK = {"no_check": "a server looks at what it is to work on; leave it out"}
-
 project = ClientGroup(
     local_project.project,
     {
@@ -79,7 +80,7 @@ project = ClientGroup(
 resource = ClientGroup(
     local_resource.resource,
     {
-        "add": client_command(local_resource.add_resource, _add_resource, refused=_NO_CHECK),
+        "add": client_command(local_resource.add_resource, _add_resource),
         "list": client_command(local_resource.list_resources, _list_resources),
         "remove": client_command(local_resource.remove_resource, _remove_resource),
     },

@@ -10,7 +10,13 @@ from pydantic import BaseModel, Field
 
 from cleveragents.domain.project import ResourceKind
 from cleveragents.errors import InvalidResource
-from cleveragents.interfaces.desk.project_account import DEFAULT_BRANCH, add_directory, resource_account
+from cleveragents.interfaces.desk.project_account import (
+    DEFAULT_BRANCH,
+    NewRemote,
+    add_directory,
+    add_remote,
+    resource_account,
+)
 from cleveragents.interfaces.server.access import Admin, Viewer
 from cleveragents.interfaces.server.accounts import NAME, NamePath, account_as
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
@@ -43,6 +49,7 @@ class NewResource(BaseModel):
         description=f"what plans on a remote begin with and are applied to; {DEFAULT_BRANCH} if not said",
         examples=["main"],
     )
+    check: bool = Field(default=True, description="asks a remote whether it has the branch", examples=[False])
 
 
 class ResourceAccount(BaseModel):
@@ -54,6 +61,12 @@ class ResourceAccount(BaseModel):
     location: str = Field(examples=["git@git.example:shop.git"])
     branch: str | None = Field(description="of a remote", examples=["main"])
     created: str = Field(examples=["2026-11-15T12:00:00Z"])
+
+
+class AddedResource(ResourceAccount):
+    """A resource that was added."""
+
+    warning: str | None = Field(description="why the server could not reach it", examples=[None])
 
 
 @router.get("/resources", operation_id="listResources")
@@ -69,27 +82,26 @@ def list_resources(
 
 
 @router.post("/resources", status_code=201, operation_id="addResource")
-def add_resource(resource: NewResource, here: Here, who: Admin) -> ResourceAccount:
+def add_resource(resource: NewResource, here: Here, who: Admin) -> AddedResource:
     """Lets plans run on a repository: a directory of the server's machine, or a git remote that workers on
-    any machine can reach."""
+    any machine can reach.
+
+    A remote is asked whether it has the branch; one that the server cannot reach is added with a `warning`.
+    """
     container = here.container
+    warning: str | None = None
     now = container.clock.now()
     if (resource.path is None) == (resource.remote is None):
         raise InvalidResource("resource", resource.name, "say `path` or `remote`, one of them")
     if resource.remote is not None:
-        added = container.projects.add_resource(
-            resource.name,
-            resource.project,
-            ResourceKind.REMOTE,
-            resource.remote,
-            branch=resource.branch or DEFAULT_BRANCH,
-            now=now,
-        )
+        branch = resource.branch or DEFAULT_BRANCH
+        new = NewRemote(resource.name, resource.project, resource.remote, branch, resource.check)
+        added, warning = add_remote(container, new, now=now)
     else:
         added = add_directory(
             container.projects, resource.name, resource.project, _directory(resource), now=now
         )
-    return account_as(ResourceAccount, resource_account(added))
+    return account_as(AddedResource, resource_account(added) | {"warning": warning})
 
 
 @router.delete("/resources/{name}", status_code=204, operation_id="removeResource")

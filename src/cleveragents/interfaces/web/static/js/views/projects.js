@@ -94,7 +94,8 @@ function Adding({ title, path, body, onClose, onDone, fields, children }) {
     setError(null);
     try {
       const made = await post(path, body());
-      toast(made?.location ? `${made.name} was added: ${made.location}` : `${made.name} was added.`);
+      if (made?.warning) toast(`${made.name} was added, but ${made.warning}`, "bad");
+      else toast(made?.location ? `${made.name} was added: ${made.location}` : `${made.name} was added.`);
       onDone();
     } catch (problem) {
       setError(problem);
