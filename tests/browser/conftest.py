@@ -14,11 +14,14 @@ _ORIGIN = "http://page.test"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mine = [item for item in items if "tests/browser/" in item.path.as_posix()]
+    for item in mine:
+        # Longer than any wait: what is waited for in vain is told with all that is known of it.
+        item.add_marker(pytest.mark.timeout(600))
     if CHROMIUM is None:
         reason = "no Chromium on this machine: install it (Debian: apt-get install chromium)"
-        for item in items:
-            if "tests/browser/" in item.path.as_posix():
-                item.add_marker(pytest.mark.skip(reason=reason))
+        for item in mine:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="module")
