@@ -57,6 +57,7 @@ def wait_none_alive(token: int, *, timeout: float) -> list[str]:
     deadline = time.monotonic() + timeout
     left = alive(token)
     while left and time.monotonic() < deadline:
+        time.sleep(0.05)  # looking at every process of the machine without a pause keeps them from ending
         left = alive(token)
     return left
 

@@ -79,7 +79,7 @@ class Runner:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +318,7 @@ def test_an_owner_that_is_stopped_for_longer_than_its_lease_is_too_late(tmp_path
                 until(lambda: bench.now(plan).standing == (Phase.EXECUTE, PlanState.COMPLETE))
                 facts = facts_of(bench, plan)
                 stopped.send_signal(signal.SIGCONT)
-                assert stopped.wait(60) == 0
+                assert stopped.wait(240) == 0
             finally:
                 stopped.kill()
                 stopped.wait()

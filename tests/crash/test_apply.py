@@ -76,7 +76,7 @@ class Walker:
         return found
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=240)
         assert self._process.returncode == 0
 
 
@@ -283,7 +283,7 @@ def test_two_processes_that_recover_at_once_do_it_once(scene: Scene) -> None:
         assert program.stdin is not None
         program.stdin.write("go\n")
         program.stdin.flush()
-    told = [int(program.communicate(timeout=60)[0]) for program in programs]
+    told = [int(program.communicate(timeout=240)[0]) for program in programs]
     assert sum(told) <= 1
     scene.recover()
     assert scene.ensure_whole() == "before"

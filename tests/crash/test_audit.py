@@ -43,7 +43,7 @@ class Writers:
 
     def end(self, process: subprocess.Popen[str]) -> list[str]:
         """What it still acknowledged, once it has ended."""
-        acknowledged = process.communicate(timeout=100)[0].split()
+        acknowledged = process.communicate(timeout=240)[0].split()
         self.running.remove(process)
         return acknowledged
 

@@ -31,7 +31,7 @@ def run_until_killed(url: str, *, point: str = "-", nth: int = 1, kill_after: in
             told.append(line.rstrip("\n"))
             if len(told) == kill_after:
                 process.kill()
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(240) == -signal.SIGKILL
     return told
 
 

@@ -59,7 +59,7 @@ def test_what_was_committed_before_a_kill_is_not_done_again(
 ) -> None:
     builder = {**BUILDER, "alone": 1000}
     with start(bench, tree, crash=point, nth=nth, builder=builder) as process:
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(240) == -signal.SIGKILL
     bench.analysed()
     with bench.open(tree) as snapshot:
         assert snapshot.status.complete
@@ -93,6 +93,6 @@ def test_no_process_outlives_the_one_that_builds(
         workers = pids.read(2)
         assert len(set(workers)) == 2
         process.send_signal(how)
-        assert process.wait(60) != 0
+        assert process.wait(240) != 0
         assert wait_gone(workers) == []
     pids.close()

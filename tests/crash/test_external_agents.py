@@ -52,7 +52,7 @@ def worker(
         yield child
     finally:
         child.kill()
-        child.wait(60)
+        child.wait(240)
         child.stdout.close()
 
 
@@ -76,7 +76,7 @@ def test_a_killed_worker_takes_its_agent_along_and_the_run_is_made_again(
                 assert child.stdout.readline() == "ready\n"
                 assert alive(token) != []
                 child.kill()
-                child.wait(60)
+                child.wait(240)
                 assert wait_none_alive(token, timeout=30) == []
             assert bench.files(plan)["staying.txt"] == "staying\n"
             plan = gone_on(bench, plan)

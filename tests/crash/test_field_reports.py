@@ -131,7 +131,7 @@ def codes(ended: list[Ended]) -> list[int]:
 def server() -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(AT_ONCE, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     yield process
-    process.communicate(timeout=60)
+    process.communicate(timeout=240)
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ def test_a_state_file_whose_writer_ends_in_the_middle_is_the_old_one_or_none(
 ) -> None:
     """anthropics/claude-code#28922, #29008: settings were written in place, and so read half-written."""
     writer = start_writer(tmp_path, resource, "w", point)
-    said, _ = writer.communicate(timeout=60)
+    said, _ = writer.communicate(timeout=240)
     steps = ["config", "sandbox", "log"]
     assert said.split() == steps + steps[: [*POINTS].index(point)]
     # It noticed that not all was written, or had no time to.
@@ -550,11 +550,11 @@ def test_an_interrupt_stops_the_plan_in_front_and_no_other(agents: Agents) -> No
     try:
         ids = [plan_begun(agents, process) for process in (front, behind)]
         front.send_signal(signal.SIGINT)
-        _, said = front.communicate(timeout=60)
+        _, said = front.communicate(timeout=240)
         assert front.returncode == 130, said
         assert alive(token) == []
         (agents.sandbox(ids[1]) / ".git/go").touch()
-        _, said = behind.communicate(timeout=60)
+        _, said = behind.communicate(timeout=240)
         assert behind.returncode == 0, said
     finally:
         for process in (front, behind):
@@ -740,7 +740,7 @@ def test_a_run_that_is_interrupted_while_its_model_speaks_is_cancelled_and_hangs
         try:
             model.wait_until(lambda seen: seen.requests == 1)
             front.send_signal(signal.SIGINT)
-            _, said = front.communicate(timeout=60)
+            _, said = front.communicate(timeout=240)
         finally:
             front.kill()
             front.communicate()

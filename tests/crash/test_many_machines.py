@@ -68,7 +68,7 @@ class Machine:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(20)
+            self.process.wait(240)
 
 
 class World:
@@ -169,7 +169,7 @@ def test_plans_end_right_when_machines_are_killed_at_any_moment(world: World) ->
         time.sleep(reached * 0.5)  # any moment is as good as another
         name = chance.choice(sorted(machines))
         machines[name].process.kill()
-        machines[name].process.wait(20)
+        machines[name].process.wait(240)
         machines[name] = world.start(name)
     world.wait_applied(plans)
     world.assert_right(plans)

@@ -53,7 +53,7 @@ class Corrector:
         assert int(self._process.stdout.readline()) == -signal.SIGKILL
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=240)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ class Runner:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=240)
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def start(tmp_path: Path, resource: Path, prefix: str, count: int, point: str = 
 def run(tmp_path: Path, resource: Path, point: str) -> list[str]:
     """What it said before it was killed at that point."""
     with start(tmp_path, resource, "plan", 1, point) as process:
-        said, _ = process.communicate("go\n", timeout=60)
+        said, _ = process.communicate("go\n", timeout=240)
     assert process.returncode == -signal.SIGKILL
     return said.splitlines()
 
@@ -107,7 +107,7 @@ def test_sixty_four_made_and_removed_at_once_by_eight_processes(tmp_path: Path, 
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        said = [process.communicate(timeout=100)[0] for process in running]
+        said = [process.communicate(timeout=240)[0] for process in running]
     finally:
         for process in running:
             process.kill()

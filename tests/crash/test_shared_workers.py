@@ -44,7 +44,7 @@ class Runner:
         return int(self._process.stdout.readline())
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def test_the_place_in_a_lane_of_a_worker_that_was_killed_is_free_for_its_peers(t
         new = NewJob("append", {"file": str(world.effects)}, max_attempts=5, queue="plans", lanes=lanes)
         ids = [world.store.submit(new, now=SystemClock().now()).id for _ in range(3)]
         child = world.spawn(crash_at="job.run.before", queues=("plans",), **PATIENT)
-        assert child.wait(60) == -signal.SIGKILL
+        assert child.wait(240) == -signal.SIGKILL
         assert world.job(ids[0]).state is JobState.RUNNING
         # A peer that takes nothing up finds the lane full.
         peer = make_worker(world.database, NoFaults(), name="peer", queues=("plans",), **PATIENT)

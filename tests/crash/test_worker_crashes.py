@@ -110,7 +110,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def died_by_its_own_hand(child: subprocess.Popen[str]) -> bool:
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=240)
     assert child.returncode == -signal.SIGKILL, errors
     return True
 
@@ -160,7 +160,7 @@ def test_processes_that_share_a_kind_run_no_more_of_it_than_allowed_though_one_d
     assert died_by_its_own_hand(world.spawn(crash_at="job.run.after", **PATIENT))
     others = [world.spawn(**PATIENT) for _ in range(3)]
     for other in others:
-        _, errors = other.communicate(timeout=60)
+        _, errors = other.communicate(timeout=240)
         assert other.returncode == 0, errors
     assert {world.job(job_id).state for job_id in ids} == {JobState.SUCCEEDED}
     assert world.most_at_once() <= 2
@@ -186,7 +186,7 @@ def test_a_stopped_worker_is_refused_when_it_comes_back_and_says_so(world: World
     job = world.job(job_id)
     assert (job.state, job.fence, job.result) == (JobState.SUCCEEDED, 2, 2)
     child.send_signal(signal.SIGCONT)
-    output, errors = child.communicate(timeout=60)
+    output, errors = child.communicate(timeout=240)
     assert json.loads(output)["lease_lost"] == 1
     [said] = [line for line in map(json.loads, errors.splitlines()) if line["event"] == "job.lease_lost"]
     assert (said["job_id"], said["fence"]) == (job_id, 1)
@@ -220,7 +220,7 @@ def test_a_stopped_workers_processes_end_before_a_peer_has_its_job(world: World)
     assert alive_at_takeover == []
     assert world.job(job_id).result == "done by the peer"
     child.send_signal(signal.SIGCONT)
-    output, errors = child.communicate(timeout=60)
+    output, errors = child.communicate(timeout=240)
     assert json.loads(output)["lease_lost"] == 1
     assert "job.lease_lost" in errors
 
@@ -257,7 +257,7 @@ def test_a_cancel_from_another_process_ends_the_whole_tree(world: World) -> None
     child = world.spawn(cancel_grace_seconds=0.4, **SHORT)
     tree = world.pids.read(len(WAYS_OUT) + 1)
     world.store.request_cancel(job_id, "by a user elsewhere", now=SystemClock().now())
-    child.communicate(timeout=60)
+    child.communicate(timeout=240)
     job = world.job(job_id)
     assert job.state is JobState.CANCELLED
     assert job.cancel_reason == "by a user elsewhere"
