@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import hypothesis
 import pytest
+from _pytest.assertion import rewrite
 
 from tests.leaks import take_baseline
+from tests.tracing import untraced
 
 # How long generating takes says how busy the machine is, not whether a test is right.
 hypothesis.settings.register_profile(
@@ -23,6 +27,9 @@ hypothesis.settings.load_profile("busy")
 os.environ["PYTHONASYNCIODEBUG"] = "1"
 # A shell starts what runs in the background with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Traced, rewriting the asserts of all modules took longer than importing what they test.
+rewrite._rewrite_test = untraced(rewrite._rewrite_test)
 
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
@@ -145,6 +152,18 @@ LONGEST = (
 )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting makes stays to the end: to look through all of it for garbage, again and again, took as
+    long as the rest of collecting, and as often as a test made many objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Importing what is left out anyway takes longer than much of what is not."""
     unwanted = "not engine" in config.getoption("markexpr")
@@ -159,6 +178,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _first_of(LONGEST, item.path))
 
 
+@cache
 def _first_of(names: tuple[str, ...], module: Path) -> int:
     """Where the first name stands that the module begins with; past the end where there is none."""
     path = module.as_posix()
