@@ -78,15 +78,16 @@ class DurableAuditLog:
         self._database.write(lambda connection: leave_in_outbox(connection, batch))
         return [0] * len(batch)
 
-    def sequence_pending(self) -> None:
+    def sequence_pending(self, *, look_first: bool = True) -> None:
         """Places what waits in the outbox, and attests what a crash left unattested. `AuditLogBroken`.
 
-        Nothing is to be done where another home does that.
+        Who knows that something waits need not have it looked first. Nothing is to be done where another home
+        does that.
         """
         if self._is_elsewhere():
             return
         with suppress(AuditElsewhere):
-            if not self._sequencer.is_idle():
+            if not look_first or not self._sequencer.is_idle():
                 self._sequencer.sequence()
 
     def read(self, *, after: int = 0, limit: int = 1000) -> list[AuditRecord]:

@@ -25,6 +25,7 @@ from cleveragents.infrastructure.events.audit_home import AuditHome, lock_audit_
 from cleveragents.infrastructure.events.chain import EMPTY, LogRow, Tip, extend, follow_chain
 from cleveragents.infrastructure.events.head import HeadFile
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.prepared_statement import prepared
 from cleveragents.infrastructure.persistence.tables import events, outbox
 
 __all__ = ["Placed", "Sequencer", "rows_after"]
@@ -34,7 +35,9 @@ Placed = int | CleverAgentsError
 
 _OUTBOX_BATCH = 1000
 _PAGE = 1000
-_INSERT = events.insert()
+_WAITING = select(outbox).order_by(outbox.c.number).limit(_OUTBOX_BATCH)
+_LAST = select(events.c.position, events.c.hash).order_by(events.c.position.desc()).limit(1)
+_INSERT = events.insert().values({column.name: bindparam(column.name) for column in events.columns})
 _DELETE = delete(outbox).where(outbox.c.number == bindparam("sequenced"))
 _log = structlog.get_logger(__name__)
 
@@ -176,19 +179,21 @@ class Sequencer:
         lock_audit_log(connection)
         if self._home is not None:
             self._home.ensure_here(connection)
-        waiting = select(outbox).order_by(outbox.c.number).limit(_OUTBOX_BATCH)
-        pending = [_Pending(row[0], PreparedEvent(*row[1:])) for row in connection.execute(waiting)]
+        waiting = prepared(_WAITING, connection.dialect.name).run(connection, {}).plain
+        pending = [_Pending(row[0], PreparedEvent(*row[1:])) for row in waiting]
         return pending, len(pending) == _OUTBOX_BATCH
 
     def _finish(self, connection: Connection, pending: list[_Pending], rows: list[LogRow]) -> None:
         if rows:
             try:
-                connection.execute(_INSERT, [row._asdict() for row in rows])
+                inserting = prepared(_INSERT, connection.dialect.name)
+                inserting.run_each(connection, [row._asdict() for row in rows])
             except IntegrityError as error:
                 raise _Repeated from error
         if pending:
             # One by one: below the highest number there may be rows of transactions that commit later.
-            connection.execute(_DELETE, [{"sequenced": number} for number, _ in pending])
+            deleting = prepared(_DELETE, connection.dialect.name)
+            deleting.run_each(connection, [{"sequenced": number} for number, _ in pending])
         self._faults.reach("audit.sequence.before_commit")
 
 
@@ -204,9 +209,8 @@ def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> I
 
 
 def _last(connection: Connection) -> Tip:
-    query = select(events.c.position, events.c.hash).order_by(events.c.position.desc()).limit(1)
-    row = connection.execute(query).first()
-    return EMPTY if row is None else Tip(*row)
+    found = prepared(_LAST, connection.dialect.name).run(connection, {}).plain
+    return Tip(*found[0]) if found else EMPTY
 
 
 def _tip(connection: Connection, head: Tip) -> Tip:

@@ -36,7 +36,7 @@ __all__ = ["AuditReceipt", "DurableAuditSink"]
 
 _BATCH = 2000
 _IDLE_SECONDS = 5.0
-_GATHER_SECONDS = 0.01
+_GATHER_SECONDS = 0.02
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 _NAME = "the audit sink"
@@ -94,6 +94,7 @@ class DurableAuditSink:
         self._moved = threading.Condition(self._lock)
         self._queue: deque[AuditReceipt] = deque()
         self._woken = True  # to look for what a crash has left in the outbox
+        self._committed = False  # something was, to the outbox, since it was last looked at
         self._gathering = False
         self._closing = False
         self._give_up_at = float("inf")
@@ -152,6 +153,7 @@ class DurableAuditSink:
     def wake(self) -> None:
         """Has the outbox looked at, now that something was committed to it."""
         with self._lock:
+            self._committed = True
             self._wake()
 
     def wait_for(self, receipt: AuditReceipt, timeout: float | None) -> Placed:
@@ -232,7 +234,9 @@ class DurableAuditSink:
                 places = self._audit.sequence([receipt.prepared for receipt in batch])
             else:
                 places = []
-                self._audit.sequence_pending()
+                with self._lock:
+                    committed, self._committed = self._committed, False
+                self._audit.sequence_pending(look_first=not committed)
         except BaseException as error:
             if not isinstance(error, Exception):
                 raise

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
+from io import FileIO
 
 import psutil
 
@@ -65,7 +65,7 @@ def _examine(
 ) -> set[int]:
     """Adds the carriers among `pids`; returns those that need not be looked at again."""
     settled: set[int] = set()
-    sign = os.fsencode(f"{variable}={value}")
+    sign = os.fsencode(f"\0{variable}={value}\0")
     for pid in sorted(pids, reverse=True):  # the latest first
         try:
             environment = _environment(pid)
@@ -85,13 +85,15 @@ def _examine(
     return settled
 
 
-def _environment(pid: int) -> Collection[bytes]:
-    """What a process began with, as `name=value`. psutil would read when it started, too, and there may be
-    hundreds to look at for each attempt of a job."""
+def _environment(pid: int) -> bytes:
+    """What a process began with, each `name=value` between two NULs; empty where there is none. psutil would
+    read when it started, too, and there may be hundreds to look at for each attempt of a job."""
     if not psutil.LINUX:
-        return [os.fsencode(f"{name}={value}") for name, value in psutil.Process(pid).environ().items()]
-    content = Path(f"/proc/{pid}/environ").read_bytes()
-    return [entry for entry in content.split(b"\0") if entry]
+        content = os.fsencode("\0".join(f"{n}={v}" for n, v in psutil.Process(pid).environ().items()))
+    else:
+        with FileIO(f"/proc/{pid}/environ") as file:
+            content = file.readall()
+    return b"\0" + content + b"\0" if content else b""
 
 
 def end_tree(
@@ -99,7 +101,9 @@ def end_tree(
 ) -> Collection[int]:
     """Ends all that `find` finds, newcomers included; returns their pids. `stop` finds the same, and stops
     them meanwhile. `DeadlineExceeded`."""
-    ended = _end_politely(find, time.monotonic() + grace_seconds) if grace_seconds > 0 else set()
+    ended: set[int] = set()
+    if grace_seconds > 0 and _end_politely(find, time.monotonic() + grace_seconds, ended):
+        return ended
     give_up = time.monotonic() + _FORCE_SECONDS
     while True:
         found = (stop or find)()
@@ -113,19 +117,17 @@ def end_tree(
             _kill_leaves_first(found)
 
 
-def _end_politely(find: Callable[[], Tree], deadline: float) -> set[int]:
-    asked: set[int] = set()
-    found = find()
-    while found:
+def _end_politely(find: Callable[[], Tree], deadline: float, asked: set[int]) -> bool:
+    """Asks them to end, and adds whom it asked; whether nobody is left."""
+    while found := find():
         newcomers = [process for pid, process in found.items() if pid not in asked]
         _signal(newcomers, psutil.Process.terminate)
         asked |= found.keys()
         left = deadline - time.monotonic()
         if left <= 0:
-            break
+            return False
         psutil.wait_procs(list(found.values()), timeout=min(left, _LOOK_AGAIN_SECONDS))
-        found = find()
-    return asked
+    return True
 
 
 def _kill_leaves_first(found: Tree) -> None:

@@ -25,33 +25,34 @@ _DRIVERS = {"sqlite": "sqlite://", "postgresql": "postgresql+psycopg://"}
 
 
 class Rows:
-    """What a statement found, and how many rows it changed. All of it is read, so the statement is over."""
+    """What a statement found, in `plain` rows, and how many it changed. All of it is read, so the statement
+    is over."""
 
-    __slots__ = ("_names", "_rows", "rowcount")
+    __slots__ = ("_names", "plain", "rowcount")
 
-    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]], rowcount: int) -> None:
+    def __init__(self, names: Sequence[str], plain: Sequence[Sequence[Any]], rowcount: int) -> None:
         self._names = names
-        self._rows = rows
+        self.plain = plain
         self.rowcount = rowcount
 
     def first(self) -> Mapping[str, Any] | None:
         """The first row, by the names of its columns."""
-        return dict(zip(self._names, self._rows[0], strict=True)) if self._rows else None
+        return dict(zip(self._names, self.plain[0], strict=True)) if self.plain else None
 
     def every(self) -> list[Mapping[str, Any]]:
         """All rows."""
-        return [dict(zip(self._names, row, strict=True)) for row in self._rows]
+        return [dict(zip(self._names, row, strict=True)) for row in self.plain]
 
     def value(self) -> Any:
         """The first column of the first row; there is one."""
-        return self._rows[0][0]
+        return self.plain[0][0]
 
 
 class PreparedStatement:
     """A statement for one kind of database (`Database.dialect`).
 
-    Parameters go to the driver as they are, so all of them are named ones and none is a list; and so does
-    what it finds come back.
+    Parameters go to the driver as they are, so none is a list, and whatever differs from one time to the next
+    is a named one; and what it finds comes back as it is.
     """
 
     def __init__(self, statement: ClauseElement, dialect: str) -> None:
@@ -60,14 +61,16 @@ class PreparedStatement:
         self._text: str = compiled.string
         # SQLite takes them by position, PostgreSQL by name.
         self._order: Sequence[str] | None = compiled.positiontup
+        binds = compiled.binds.items()
+        self._fixed = {name: bind.effective_value for name, bind in binds if not bind.required}
 
     def run(self, connection: Connection, parameters: Parameters) -> Rows:
         """Runs it once."""
+        given = self._given(parameters)
         if self._order is None:
-            result = connection.exec_driver_sql(self._text, dict(parameters))
+            result = connection.exec_driver_sql(self._text, given)
             found = result.returns_rows
             return Rows(tuple(result.keys()) if found else (), result.all() if found else (), result.rowcount)
-        given = [parameters[name] for name in self._order]
 
         def execute(driver: sqlite3.Connection) -> Rows:
             cursor = driver.execute(self._text, given)
@@ -78,12 +81,16 @@ class PreparedStatement:
 
     def run_each(self, connection: Connection, rows: Sequence[Parameters]) -> None:
         """Runs it for every row; one at least."""
-        order = self._order
-        if order is None:
-            connection.exec_driver_sql(self._text, [dict(row) for row in rows])
-            return
-        given = [[row[name] for name in order] for row in rows]
-        self._asked(connection, lambda driver: driver.executemany(self._text, given))
+        given = [self._given(row) for row in rows]
+        if self._order is None:
+            connection.exec_driver_sql(self._text, given)
+        else:
+            self._asked(connection, lambda driver: driver.executemany(self._text, given))
+
+    def _given(self, parameters: Parameters) -> Any:
+        if self._fixed:
+            parameters = {**self._fixed, **parameters}
+        return parameters if self._order is None else [parameters[name] for name in self._order]
 
     def _asked(self, connection: Connection, ask: Callable[[sqlite3.Connection], T]) -> T:
         driver: Any = connection.connection.driver_connection

@@ -75,9 +75,7 @@ class SqliteBackend:
         try:
             with self._engine.connect() as connection:
                 _driver(connection).execute("BEGIN")
-                with connection.begin() as transaction:
-                    yield connection
-                    transaction.rollback()
+                yield connection  # given back to the pool, it is rolled back
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise translated(error, self._url, waited_seconds=_READ_BUSY_SECONDS) from error
 
