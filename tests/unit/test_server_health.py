@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -113,7 +115,15 @@ def test_plans_jobs_workers_and_calls_are_counted(bench: ServerBench) -> None:
     for _ in range(3):
         container.plan_parts.plans.create(NewPlan("g", "a/b", "/r"), now=now)
     container.job_table.submit(NewJob("plan:x"), now=now - timedelta(seconds=100))
-    container.worker_registry.report(worker(bench))
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    for record in (
+        worker(bench, running=1),
+        worker(bench, id="w2"),
+        worker(bench, id="w3", seen_at=now - timedelta(minutes=5)),
+        worker(bench, id="w4", home=container.home, pid=ended.pid),
+    ):
+        container.worker_registry.report(record)
     budgets = SqlBudgetStore(container.database, container.identifiers)
     budgets.open("p", Limits(), now=now)
     reservation = budgets.reserve(
@@ -124,7 +134,10 @@ def test_plans_jobs_workers_and_calls_are_counted(bench: ServerBench) -> None:
     assert found["cleveragents_plans", "action", "queued"] == 3
     assert found["cleveragents_jobs", "queued"] == 1
     assert found["cleveragents_queue_oldest_seconds",] >= 100
-    assert found["cleveragents_workers", "working"] == 1
+    counted = {state: found.get(("cleveragents_workers", state)) for state in ("working", "idle", "lost")}
+    assert counted == {"working": 1, "idle": 1, "lost": 2}
+    shown = Counter(one["state"] for one in bench.viewer.get("/api/workers").json()["items"])
+    assert counted == dict(shown)
     assert found["cleveragents_model_tokens", "input"] == 7
     assert found["cleveragents_model_tokens", "output"] == 2
     assert found["cleveragents_model_cost_dollars",] == 0.5

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.workers import WorkerRecord
     from cleveragents.domain.job import Job
 
-__all__ = ["cancelled", "is_job_id", "is_silent", "job_account", "worker_account"]
+__all__ = ["cancelled", "is_job_id", "is_silent", "job_account", "worker_account", "worker_state"]
 
 _SILENT = timedelta(minutes=1)
 """A worker says how it is every few seconds; one that was not heard of for so long does nothing any more."""
@@ -85,16 +85,17 @@ def _is_dead(worker: WorkerRecord, home: str) -> bool:
     return False
 
 
-def _state_of(worker: WorkerRecord, now: datetime, home: str) -> str:
+def worker_state(worker: WorkerRecord, *, now: datetime, home: str) -> str:
+    """As it last said it is; `lost` if it has said nothing for long, or its process is gone, without having
+    left; `idle` if it could run something and does not."""
     if worker.state != "gone" and (is_silent(worker, now=now) or _is_dead(worker, home)):
         return "lost"
     return "idle" if worker.state == "working" and not worker.running else worker.state
 
 
 def worker_account(worker: WorkerRecord, *, now: datetime, home: str) -> dict[str, JsonValue]:
-    """A worker as it last said it is; `lost` if it has said nothing for long, or its process is gone, without
-    having left; `idle` if it could run something and does not."""
-    state = _state_of(worker, now, home)
+    """A worker, and how it is."""
+    state = worker_state(worker, now=now, home=home)
     return {
         "id": worker.id,
         "name": worker.name,

@@ -118,7 +118,12 @@ class _Looked:
         stock = self._stock
         yield _gauge("plans", "Plans by where they stand.", ("phase", "state"), stock.plans)
         yield _gauge("jobs", "Jobs by state.", ("state",), stock.jobs)
-        yield _gauge("workers", "Workers that were heard of in the last minute.", ("state",), stock.workers)
+        yield _gauge(
+            "workers",
+            "Workers of the last day by state; lost and gone ones do nothing.",
+            ("state",),
+            stock.workers,
+        )
         yield _gauge("model_calls", "Calls of models of the plans that are kept.", ("state",), stock.calls)
         yield _gauge("model_tokens", "Their tokens.", ("kind",), stock.tokens)
         single = {

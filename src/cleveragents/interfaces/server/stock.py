@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cleveragents.interfaces.desk.event_account import end_of_log
+from cleveragents.interfaces.desk.job_account import worker_state
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
@@ -18,8 +18,6 @@ __all__ = ["Stock", "stock_of"]
 
 Counts = tuple[tuple[tuple[str, ...], float], ...]
 """So many of each kind."""
-
-_HEARD_OF = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def stock_of(container: Container) -> Stock:
     from cleveragents.infrastructure.persistence.tables import jobs, outbox, plans
 
     now = container.clock.now()
-    heard = [one for one in container.worker_registry.list() if now - one.seen_at <= _HEARD_OF]
+    known = [worker_state(one, now=now, home=container.home) for one in container.worker_registry.list()]
     with container.database.read() as connection:
         sums = [
             func.coalesce(func.sum(column), 0)
@@ -66,7 +64,7 @@ def stock_of(container: Container) -> Stock:
         return Stock(
             plans=_counted(connection, plans, plans.c.phase, plans.c.state),
             jobs=_counted(connection, jobs, jobs.c.state),
-            workers=tuple(((state,), number) for state, number in Counter(w.state for w in heard).items()),
+            workers=tuple(((state,), number) for state, number in sorted(Counter(known).items())),
             calls=_counted(connection, model_calls, model_calls.c.state),
             tokens=((("input",), int(read)), (("output",), int(written)), (("cached",), int(cached))),
             dollars=float(picodollars) / PICODOLLARS,
