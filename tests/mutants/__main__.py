@@ -523,6 +523,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/server/plan_models.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/server/gates/origin.py": [f"{UNIT}server_gates.py", f"{UNIT}server_security.py"],
     "interfaces/server/routes/page.py": [f"{UNIT}server_page.py"],
+    "interfaces/server/routes/plan_reading.py": [f"{UNIT}server_plans.py"],
     "interfaces/server/routes/session.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
     "interfaces/server/routes/users.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
     "interfaces/server/problems.py": [f"{UNIT}server_gates.py", f"{UNIT}server_routes.py"],

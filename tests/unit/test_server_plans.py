@@ -92,10 +92,19 @@ def test_a_plan_is_made_reviewed_applied_and_undone(server: PlanServer) -> None:
 
 def test_a_patch_is_what_git_takes(server: PlanServer, tmp_path: Path) -> None:
     plan = server.rested(
-        server.command("sed -i s/three/THREE/ a.txt; printf '\\0\\1' > raw.bin", apply="review")
+        server.command(
+            f"sed -i s/three/THREE/ a.txt; printf '\\0\\1' > raw.bin; echo {SECRET} > key.txt", apply="review"
+        )
     )
-    patch = server.bench.viewer.get(f"/api/plans/{plan['id']}/diff", params={"format": "patch"})
+    patch, masked = (
+        client.get(f"/api/plans/{plan['id']}/diff", params={"format": "patch"})
+        for client in (server.bench.operator, server.bench.viewer)
+    )
     assert patch.headers["content-type"].startswith("text/x-diff")
+    # Who may not apply it reads it without what is secret, or may be.
+    assert (SECRET in patch.text, SECRET in masked.text) == (True, False)
+    assert "+THREE" in masked.text
+    assert "GIT binary patch" not in masked.text
     (tmp_path / "it.patch").write_bytes(patch.content)
     git(server.repository, "apply", "--check", str(tmp_path / "it.patch"))
 

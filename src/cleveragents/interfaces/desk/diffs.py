@@ -1,7 +1,7 @@
 """What a plan changed, line by line: as programs read it, within bounds.
 
 Files that were left out are shown, too, since somebody may take them in again. Text is shown with secrets
-masked; whoever needs it to the byte takes the patch.
+masked; whoever needs it to the byte, and may apply it, takes the patch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.domain.plan import Plan
 
-__all__ = ["DiffBounds", "diff_of", "patch_of"]
+__all__ = ["DiffBounds", "diff_of", "masked_patch", "patch_of"]
 
 _OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
 
@@ -56,11 +56,20 @@ def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> R
     return {"files": freeze(files), "truncated": cut}
 
 
-def patch_of(parts: PlanParts, plan: Plan) -> bytes:
-    """What `git apply` takes: the accepted changes, to the byte."""
+def patch_of(parts: PlanParts, plan: Plan, *, masked: bool = False) -> bytes:
+    """What `git apply` takes: the accepted changes, to the byte. `masked`, it is to be read: without secrets
+    and contents that are no text, of which nobody could tell whether they hold one."""
     if not parts.history.changes(plan.id):
         return b""
-    return parts.result.diff(plan, parts.sandboxes.open(plan.id), options=("--binary", *_OPTIONS))
+    options = _OPTIONS if masked else ("--binary", *_OPTIONS)
+    patch = parts.result.diff(plan, parts.sandboxes.open(plan.id), options=options)
+    return masked_patch(patch) if masked else patch
+
+
+def masked_patch(patch: bytes) -> bytes:
+    """The patch with secrets masked, as wherever text of files is shown. It may apply no more."""
+    text = patch.decode("utf-8", "surrogateescape")
+    return redact_text(text).encode("utf-8", "surrogateescape")
 
 
 def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iterator[str]:

@@ -91,7 +91,7 @@ class PlanTasks(RequestHandler):
         """A new task for a goal, or an answer to one that asks. It returns when the task rests, or after a
         while: a plan may take hours, and `GetTask` tells the rest."""
         plan = await _asked(lambda: self._said(params, context))
-        task = await self._task(plan.id)
+        task = await self._task(plan.id, context)
         if params.configuration.return_immediately:
             return task
         with anyio.move_on_after(_LONGEST_WAIT):
@@ -112,15 +112,13 @@ class PlanTasks(RequestHandler):
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
         """As above, for one that was begun before."""
-        _ensure(context, Role.VIEWER)
-        if is_over(await self._task(params.id)):
+        if is_over(await self._task(params.id, context)):
             raise UnsupportedOperationError(message="the task is over: GetTask tells what came of it")
         async for event in self._followed(params.id, context):
             yield event
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
-        _ensure(context, Role.VIEWER)
-        return await self._task(params.id)
+        return await self._task(params.id, context)
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """The newest first."""
@@ -159,7 +157,7 @@ class PlanTasks(RequestHandler):
                 raise TaskNotCancelableError(message=redact_text(str(error))) from None
 
         await _asked(cancel)
-        return await self._task(params.id)
+        return await self._task(params.id, context)
 
     async def on_create_task_push_notification_config(self, params: Any, context: ServerCallContext) -> Any:
         raise PushNotificationNotSupportedError
@@ -200,18 +198,21 @@ class PlanTasks(RequestHandler):
     def _handover(self, user: User) -> Handover:
         return Handover(self.container, user.name)
 
-    async def _task(self, plan_id: str) -> Task:
+    async def _task(self, plan_id: str, context: ServerCallContext) -> Task:
+        user = _ensure(context, Role.VIEWER)
+
         def look() -> Task:
             parts = self.container.plan_parts
             plan = found_plan(parts, plan_id)
             task = task_of(parts, plan)
-            return task_of(parts, plan, self._diff(plan)) if is_over(task) else task
+            return task_of(parts, plan, self._diff(plan, user)) if is_over(task) else task
 
         return await _asked(look)
 
-    def _diff(self, plan: Plan) -> str | None:
+    def _diff(self, plan: Plan, user: User) -> str | None:
+        masked = not user.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
         try:
-            return Handover(self.container, "").diff(plan.id)
+            return self._handover(user).diff(plan.id, masked=masked)
         except (SandboxMissing, PlanError):
             return None  # it was applied and cleaned up, or never came so far
 
@@ -220,12 +221,12 @@ class PlanTasks(RequestHandler):
         holds: Callable[[], bool] = context.state[HOLDS]
         if not await _asked(holds):  # guard: who is let in no more is told nothing more
             raise InvalidRequestError(message=_NOT_KNOWN)
-        return await self._task(plan_id)
+        return await self._task(plan_id, context)
 
     async def _followed(
         self, plan_id: str, context: ServerCallContext
     ) -> AsyncGenerator[Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent, None]:
-        task = await self._task(plan_id)
+        task = await self._task(plan_id, context)
         yield task
         while not is_resting(task):
             await anyio.sleep(_LOOK_SECONDS)

@@ -110,10 +110,10 @@ class Handover:
             plan = found_plan(parts, plan.id)
         return self._told(plan)
 
-    def diff(self, plan_id: str) -> str:
-        """What the plan changed, as a patch. `UnknownPlan`, `SandboxMissing`."""
+    def diff(self, plan_id: str, *, masked: bool = False) -> str:
+        """What the plan changed, as a patch; `masked`, without secrets. `UnknownPlan`, `SandboxMissing`."""
         parts = self.container.plan_parts
-        text = patch_of(parts, found_plan(parts, plan_id)).decode("utf-8", "replace")
+        text = patch_of(parts, found_plan(parts, plan_id), masked=masked).decode("utf-8", "replace")
         if len(text) <= _LONGEST_DIFF:
             return text
         left = len(text) - _LONGEST_DIFF

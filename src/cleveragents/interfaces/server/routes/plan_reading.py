@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, HTTPException, Path, Query, Response
 from pydantic import BaseModel, Field
 
+from cleveragents.domain.user import Role
 from cleveragents.errors import UnknownCheckpoint
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.calls import call_fields
@@ -281,14 +282,16 @@ def diff_plan(
 ) -> Diff | Response:
     """Shows what a plan changed: as it would be applied, and what the review left out.
 
-    As JSON it is masked and bounded; the patch has what would be applied, to the byte.
+    As JSON it is masked and bounded. The patch has what would be applied: to the byte for those who may apply
+    it, operators; masked, and without binary contents, for viewers.
     """
     parts = here.parts
     plan = found_plan(parts, plan_id)
     ensure_diffable(parts, plan)
     ensure_reachable(parts, plan)
     if form == "patch":
-        return Response(patch_of(parts, plan), media_type=_PATCH)
+        masked = not who.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
+        return Response(patch_of(parts, plan, masked=masked), media_type=_PATCH)
     return account_as(Diff, diff_of(parts, plan))
 
 

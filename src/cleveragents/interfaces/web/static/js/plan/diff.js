@@ -7,6 +7,7 @@ import { html, useMemo, useRef, useState } from "../ui.js";
 import { Button, Empty, Loaded } from "../components.js";
 import { counted } from "../format.js";
 import { useKeys } from "../keys.js";
+import { useSession } from "../session.js";
 import { countsOf } from "./diff_rows.js";
 import { FileDiff } from "./diff_file.js";
 import { useRead } from "./load.js";
@@ -42,6 +43,7 @@ function Files({ plan, diff, asking }) {
   const far = useMemo(() => beyond(files), [files]);
   const place = Math.min(at, files.length - 1);
   const may = (plan.can || []).includes("review");
+  const operator = useSession().may("operator");
   const choose = (two) => {
     localStorage.setItem(KEY, two ? "sides" : "one");
     setSides(two);
@@ -84,6 +86,7 @@ function Files({ plan, diff, asking }) {
           class="button button-small"
           href=${`/api/plans/${plan.id}/diff?format=patch`}
           download=${`${plan.id}.patch`}
+          title=${operator ? "What git apply takes" : "To be read: secrets are masked, so that git apply may not take it"}
           >Patch</a
         >
         <span class="p-keys p-muted" aria-hidden="true">
