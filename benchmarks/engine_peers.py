@@ -9,9 +9,10 @@ Then the workers are stopped in order, and the books are compared: no number is 
 that the engine calls done is written, and none has gone from its table.
 
 All on PostgreSQL use one server, that of the tests (neither fsync nor synchronous commits, for all of them).
-Each engine keeps its own promises: ours claims each job for itself, under a lease and a fence, and keeps an
-event for each move; procrastinate claims each job for itself, under the heartbeat of its worker; DBOS claims
-a batch at a time. Settings are what each is good at, as far as a busy machine could tell:
+Each engine keeps its own promises: ours claims each job for a thread that waits for it, under a lease and a
+fence, several in one transaction if several threads wait, and keeps an event for each move, in a log that can
+be verified; procrastinate claims each job for itself, under the heartbeat of its worker; DBOS claims a batch
+at a time. Settings are what each is good at, as far as a busy machine could tell:
 
 - ours: what `agents worker` does, four threads (the default).
 - procrastinate: an async task, `concurrency=8` and a pool of eight connections; 1 (the default), 4 and 32
@@ -290,6 +291,7 @@ def _work_ours(place: Place, write: Write, started: Any, stop: Any) -> None:
     with _container(place) as container:
         container.jobs.list(limit=1)
         engine = container.engine
+        assert container.bus  # what keeps events is begun before the clock, as the others' own services are
         handlers = {"noop": JobHandler(lambda job: write(int(str(job.payload["n"]))))}
         started()
         engine.run_worker(WorkerRequest(handlers, f"bench-{os.getpid()}", (_QUEUE,), 4))
