@@ -147,6 +147,10 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     assert f"agents --server {bench.url} plan apply {plan}" in ended.err
     left_out = asked("plan", "review", plan, "src")
     assert "left out: src" in left_out.err
+    changeset = json.loads(asked("plan", "log", plan, "1", "--format", "json").out)["changeset"]
+    nothing = asked("plan", "review", plan, "--changeset", changeset)
+    assert "to be applied: nothing" in nothing.err
+    assert "1 file changed" in asked("plan", "review", plan, "--accept", "--changeset", changeset).err
     applied = asked("plan", "apply", plan)
     assert (applied.code, written(bench)) == (0, "The color of it.\n"), applied.err
     assert "applied to 1 file" in applied.err
@@ -213,9 +217,19 @@ def test_decisions_are_shown_explained_and_corrected(agents: Ask, asked: Ask, mo
     assert f"correction 1 of plan {plan}: decision 1 no longer holds; back at checkpoint 1" in corrected.err
     assert "+The tint of it." in asked("plan", "diff", plan).out
     assert "superseded: 1 decision" in asked("plan", "tree", plan).err
-    for words in (("tree", plan, "--all"), ("explain", plan, "1"), ("explain", plan, "2")):
+    between = ("diff", "--between", f"{plan}@1", plan)
+    for words in (
+        ("tree", plan, "--all"),
+        ("explain", plan, "1"),
+        ("explain", plan, "2"),
+        (*between, "--format", "json"),
+        (*between, "--name-only"),
+        ("diff", "--between", f"{plan}@2", plan),
+    ):
         here, there = agents("plan", *words, on_server=True), asked("plan", *words)
         assert (there.code, there.out) == (here.code, here.out), words
+    assert "-The hue of it.\n+The tint of it." in asked("plan", *between).out
+    assert "they came to the same" in asked("plan", "diff", "--between", plan, plan).err
     assert asked("plan", "explain", plan, "9").code == 2
 
 
@@ -455,6 +469,10 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("context", "--in", ".", "x"), 2, "say --resource NAME"),
         (("doctor",), 2, "agents doctor works on this machine only; leave --server out"),
         (("plan", "resolve", "X", "--ours"), 2, "name PATHS"),
+        (("plan", "review", "X"), 2, "name files, or changesets with --changeset"),
+        (("plan", "diff"), 2, "name a PLAN, or two outcomes with --between"),
+        (("plan", "diff", "--between", "@1", "X"), 2, "is neither PLAN nor PLAN@NUMBER"),
+        (("plan", "cancel", "X", "--remove-sandbox"), 2, "`agents gc` on the machine of the server"),
         (("plan", "correct", "X"), 2, "which DECISION?"),
         (("events", "tail", "--type", "no.such"), 2, "no.such"),
         (("actor", "show", "nonsense"), 2, "NAMESPACE/NAME"),

@@ -46,6 +46,7 @@ ROUTES: tuple[str, ...] = (
     "plan_reading",
     "plan_deciding",
     "plan_changes",
+    "plan_comparing",
 )
 """The modules of `interfaces.server.routes`; a new resource is a new one of them. Each has a `router`, which
 is below /api, or a `root`, which is not, or both."""

@@ -42,6 +42,8 @@ _FIELDS = {
     "path": "PATH",
     "accept": "PATHS",
     "reject": "PATHS",
+    "accept_changesets": "--changeset",
+    "reject_changesets": "--changeset",
     "question": "the question",
     "budget": "--budget",
     "deadline": "--deadline",

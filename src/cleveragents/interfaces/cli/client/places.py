@@ -20,22 +20,25 @@ _URL = re.compile(r"[a-z+]+://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<path>
 
 
 def resource_here(client: ServerClient, named: str | None) -> str:
-    """The one that was named, or the only one that has the repository's path or one of its remotes.
-    `click.UsageError` if none has, or several."""
+    """The one that was named, or the only one that has the repository's path or one of its remotes; of
+    several, the one of the branch that the user is on. `click.UsageError` if none has, or several."""
     if named is not None:
         return named
     root = _root()
     remotes = _remotes(root)
     known = list(client.pages("/resources"))
     found = [
-        str(one["name"])
+        one
         for one in known
         if one["location"] == str(root) or any(same_remote(one["location"], remote) for remote in remotes)
     ]
+    if len(found) > 1:
+        branch = _branch(root)
+        found = [one for one in found if one["branch"] == branch] or found
     if len(found) == 1:
-        return found[0]
+        return str(found[0]["name"])
     if found:
-        several = ", ".join(found)
+        several = ", ".join(str(one["name"]) for one in found)
         raise click.UsageError(f"several resources are this repository: {several}; say --resource NAME")
     there = ", ".join(str(one["name"]) for one in known) or "none; `agents resource add` adds one"
     problem = "no resource of the server is this repository"
@@ -61,18 +64,21 @@ def _root() -> Path:
 
 
 def _remotes(root: Path) -> list[str]:
+    told = _asked(root, "config", "--get-regexp", r"^remote\..*\.url$")
+    return [line.partition(" ")[2] for line in told.splitlines()]
+
+
+def _branch(root: Path) -> str:
+    return _asked(root, "symbolic-ref", "--short", "HEAD").strip()
+
+
+def _asked(root: Path, *words: str) -> str:
+    """What git says; nothing where there is none, or it is no repository."""
     from cleveragents.errors import GitFailed
     from cleveragents.infrastructure.git.plumbing import run_git, user_environment, within
 
     try:
-        told = run_git(
-            "config",
-            "--get-regexp",
-            r"^remote\..*\.url$",
-            environment=user_environment(),
-            directory=root,
-            seconds_left=within(_SECONDS),
-        )
-    except GitFailed:  # it has none, or is no repository
-        return []
-    return [line.partition(" ")[2] for line in os.fsdecode(told).splitlines()]
+        told = run_git(*words, environment=user_environment(), directory=root, seconds_left=within(_SECONDS))
+    except GitFailed:
+        return ""
+    return os.fsdecode(told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -14,8 +15,10 @@ from cleveragents.interfaces.cli import plan_changes, plan_conflicts
 from cleveragents.interfaces.cli.client.accounts import Account, told_account
 from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
+from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.client.twins import client_command
-from cleveragents.interfaces.cli.output import Output, counted, progress
+from cleveragents.interfaces.cli.output import Output, counted, printable, progress
+from cleveragents.interfaces.cli.plan_between import split_outcome
 from cleveragents.interfaces.cli.plan_view import shown_diff
 from cleveragents.interfaces.cli.plan_work import interactive
 from cleveragents.interfaces.cli.session import Session
@@ -29,25 +32,67 @@ _FILE = re.compile(rb"(?m)^diff --git ")
 
 
 def _diff_of_plan(
-    session: Session, plan_id: str, paths: tuple[str, ...], stat: bool, name_only: bool, output: Output
+    session: Session,
+    plan_id: str | None,
+    paths: tuple[str, ...],
+    stat: bool,
+    name_only: bool,
+    between: tuple[str, str] | None,
+    output: Output,
 ) -> None:
     if stat and name_only:
         raise click.UsageError("--stat and --name-only exclude each other")
     client = connected(session)
+    if between is not None:
+        # There is no plan to name, so whatever else is said is a path.
+        named = paths if plan_id is None else (plan_id, *paths)
+        found = _compared(client, between, named, output)
+    elif plan_id is None:
+        raise click.UsageError("name a PLAN, or two outcomes with --between")
+    else:
+        found = _changed(client, plan_id, paths)
+    if output.for_programs:
+        output.table(found.rows, [], empty="")
+    elif not found.rows:
+        progress(found.nothing)
+    elif name_only:
+        names = "".join(f"{row['path']}\n" for row in found.rows)
+        shown_diff(names.encode("utf-8", "surrogateescape"))
+    else:
+        meant = [row["path"] for row in found.rows]
+        text = patch_of_files(found.patch, meant) if paths or between else found.patch
+        shown_diff(_statistics(text) if stat else text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """The files that are meant, a patch of all, and what to say where there are none."""
+
+    rows: list[Account]
+    patch: bytes
+    nothing: str
+
+
+def _changed(client: ServerClient, plan_id: str, paths: Sequence[str]) -> _Difference:
     account = client.get(f"/plans/{plan_id}")
     # Asked for even where only names are wanted: it says why where there is nothing to show any more.
     patch = client.content(f"/plans/{account['id']}/diff", format="patch")
     rows = [row for row in account["changes"] if is_meant(row["path"], paths)]
-    if output.for_programs:
-        output.table(rows, [], empty="")
-        return
-    if not rows:
-        progress("nothing of that was changed" if paths else _nothing(account))
-    elif name_only:
-        shown_diff("".join(f"{row['path']}\n" for row in rows).encode("utf-8", "surrogateescape"))
-    else:
-        text = patch_of_files(patch, [row["path"] for row in rows]) if paths else patch
-        shown_diff(_statistics(text) if stat else text)
+    return _Difference(rows, patch, "nothing of that was changed" if paths else _nothing(account))
+
+
+def _compared(
+    client: ServerClient, between: tuple[str, str], paths: Sequence[str], output: Output
+) -> _Difference:
+    (one, before), (other, other_before) = (split_outcome(name) for name in between)
+    path = f"/plans/{one}/comparison"
+    query = {"other": other, "before": before, "other_before": other_before}
+    found = client.get(path, **query)
+    if found["note"] is not None:
+        progress(printable(found["note"]))
+    rows = [row for row in found["files"] if is_meant(row["path"], paths)]
+    patch = b"" if output.for_programs else client.content(path, format="patch", **query)
+    return _Difference(rows, patch, "nothing of that differs" if paths else "they came to the same")
 
 
 def _nothing(account: Account) -> str:
@@ -85,13 +130,20 @@ def _statistics(patch: bytes) -> bytes:
 
 
 def _review_plan(
-    session: Session, plan_id: str, paths: tuple[str, ...], reject: bool, output: Output
+    session: Session,
+    plan_id: str,
+    paths: tuple[str, ...],
+    reject: bool,
+    changesets: tuple[str, ...],
+    output: Output,
 ) -> None:
-    if not paths:
-        raise click.UsageError("name files")
+    if not paths and not changesets:
+        raise click.UsageError("name files, or changesets with --changeset")
     client, prefix = connected(session), prefix_of(session)
-    account = client.post(f"/plans/{plan_id}/review", {"reject" if reject else "accept": list(paths)})
-    for name in paths:
+    verdict = "reject" if reject else "accept"
+    body = {verdict: list(paths), f"{verdict}_changesets": list(changesets)}
+    account = client.post(f"/plans/{plan_id}/review", {name: said for name, said in body.items() if said})
+    for name in (*paths, *changesets):
         again = "" if not reject else f"; `{prefix} plan review {account['id']} --accept …` takes it in again"
         progress(f"{'left out' if reject else 'taken in'}: {name}{again}")
     changes = account["changes"]
@@ -139,15 +191,7 @@ def _resolve_conflicts(
     told_account(output, account)
 
 
-_plan_argument = click.Argument(["plan_id"], metavar="PLAN")
-_paths = click.Argument(["paths"], nargs=-1)
-
-diff_of_plan = client_command(
-    plan_changes.diff_of_plan,
-    _diff_of_plan,
-    without=("plan_id", "paths", "between"),
-    more=(_plan_argument, _paths),
-)
-review_plan = client_command(plan_changes.review_plan, _review_plan, without=("changesets",))
+diff_of_plan = client_command(plan_changes.diff_of_plan, _diff_of_plan)
+review_plan = client_command(plan_changes.review_plan, _review_plan)
 rollback_plan = client_command(plan_changes.rollback_plan, _rollback_plan)
 resolve_conflicts = client_command(plan_conflicts.resolve_conflicts, _resolve_conflicts)

@@ -59,5 +59,6 @@ def _delete_plan(session: Session, plan_id: str, yes: bool) -> None:
     progress(f"plan {account['id']} is deleted")
 
 
-cancel_plan = client_command(local.cancel_plan, _cancel_plan, without=("remove_sandbox",))
+_KEPT = {"remove_sandbox": "`agents gc` on the machine of the server removes what is old"}
+cancel_plan = client_command(local.cancel_plan, _cancel_plan, refused=_KEPT)
 delete_plan = client_command(local.delete_plan, _delete_plan)

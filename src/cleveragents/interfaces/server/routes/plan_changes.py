@@ -31,13 +31,19 @@ router = APIRouter(tags=["plans"])
 
 _File = Annotated[str, Field(min_length=1, max_length=4096, examples=["src/generated.py"])]
 _Files = Annotated[list[_File], Field(max_length=10_000)]
+_Changesets = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[0-9A-Z]+$")]], Field(max_length=10_000)
+]
 
 
 class Reviewing(Strict):
-    """Files or directories, as the diff shows them; what is in neither list stays as it was."""
+    """Files or directories, as the diff shows them, and changesets, as calls name them; what is in no list
+    stays as it was."""
 
     accept: _Files = Field(default=[])
     reject: _Files = Field(default=[])
+    accept_changesets: _Changesets = Field(default=[])
+    reject_changesets: _Changesets = Field(default=[])
 
 
 class RollingBack(Strict):
@@ -93,19 +99,21 @@ class CorrectionPreview(BaseModel):
 
 @router.post("/plans/{plan_id}/review", operation_id="reviewPlan")
 def review_plan(plan_id: PlanId, body: Reviewing, here: Here, who: Operator) -> PlanAccount:
-    """Leaves files of a plan out before it is applied, or takes them in again.
+    """Leaves files and changesets of a plan out before it is applied, or takes them in again.
 
-    A directory stands for all that was changed below it. If one of the names is none of a changed file,
-    nothing is reviewed.
+    A directory stands for all that was changed below it. If one of the names is none of a changed file, or of
+    a changeset, nothing is reviewed.
     """
     verdicts = [(path, False) for path in body.reject] + [(path, True) for path in body.accept]
-    if not verdicts:
-        raise RequestRefused("name files to accept or to reject")
+    changesets = [(one, False) for one in body.reject_changesets]
+    changesets += [(one, True) for one in body.accept_changesets]
+    if not verdicts and not changesets:
+        raise RequestRefused("name files or changesets to accept or to reject")
     parts = here.parts
     with TURNS.of(found_plan(parts, plan_id).id):
         plan = found_plan(parts, plan_id)
         ensure_reviewable(parts, plan)
-        review_files(parts, plan, verdicts)
+        review_files(parts, plan, verdicts, changesets)
         return _account(here, plan)
 
 

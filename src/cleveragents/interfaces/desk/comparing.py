@@ -1,0 +1,74 @@
+"""What two plans have come to, now or before a correction, and how that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.errors import PlanError, SandboxMissing
+from cleveragents.interfaces.desk.reach import ensure_reachable
+
+if TYPE_CHECKING:
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.domain.json_value import JsonValue
+    from cleveragents.domain.plan import Plan
+    from cleveragents.infrastructure.sandbox.outcomes import ChangedFile, Outcome
+
+__all__ = ["differing_files", "outcome_of", "repositories_differ"]
+
+
+def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
+    """What the plan comes to now, or had come to before that correction. `PlanError`, `NeedsHuman`."""
+    from cleveragents.infrastructure.sandbox.outcomes import Outcome
+
+    ensure_reachable(parts, plan)
+    try:
+        sandbox = parts.sandboxes.open(plan.id)
+    except SandboxMissing:
+        raise PlanError(plan.id, "its sandbox is gone, and with it what it came to") from None
+    tree = parts.result.tree(plan, sandbox) if before is None else _before(parts, plan, before)
+    return Outcome(sandbox, tree)
+
+
+def differing_files(one: Outcome, other: Outcome, paths: Sequence[str] = ()) -> list[dict[str, JsonValue]]:
+    """The files in which they differ, from the first to the second."""
+    from cleveragents.infrastructure.sandbox.outcomes import changed_between
+
+    return [_row(changed) for changed in changed_between(one, other, paths)]
+
+
+def repositories_differ(one: Plan, other: Plan) -> str | None:
+    """A word on that, where they do."""
+    if one.resource == other.resource:
+        return None
+    said = f"they are plans of different repositories, {one.resource} and {other.resource}"
+    return f"{said}: all that these differ in is shown, too"
+
+
+def _before(parts: PlanParts, plan: Plan, number: int) -> str:
+    made = parts.thinking.corrections.of_plan(plan.id)
+    found = next((one for one in made if one.number == number), None)
+    if found is None:
+        known = (
+            f"it has {len(made)}: `agents plan tree {plan.id} --all`" if made else "it was never corrected"
+        )
+        raise PlanError(plan.id, f"it has no correction {number}; {known}")
+    if found.made.outcome is None:
+        raise PlanError(plan.id, f"it had come to nothing before its correction {number}")
+    return found.made.outcome
+
+
+def _row(changed: ChangedFile) -> dict[str, JsonValue]:
+    kind = "created" if changed.before is None else "deleted" if changed.after is None else "changed"
+    return {
+        "path": changed.path,
+        "change": kind,
+        "added": changed.added,
+        "removed": changed.removed,
+        "before": _state(changed.before),
+        "after": _state(changed.after),
+    }
+
+
+def _state(state: tuple[str, str] | None) -> JsonValue:
+    return None if state is None else {"mode": state[0], "content": state[1]}

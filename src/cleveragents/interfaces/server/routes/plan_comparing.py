@@ -1,0 +1,77 @@
+"""What two plans came to, beside each other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from cleveragents.interfaces.desk.accounts import found_plan
+from cleveragents.interfaces.desk.comparing import differing_files, outcome_of, repositories_differ
+from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.server.accounts import account_as
+from cleveragents.interfaces.server.plan_models import EXAMPLE_PLAN, Change, PlanId
+from cleveragents.interfaces.server.service import Here
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["plans"])
+
+_PATCH = "text/x-diff"
+_OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
+
+_Other = Annotated[
+    str,
+    Query(
+        max_length=64,
+        pattern=r"^[0-9A-Za-z]+$",
+        description="the id of the other plan, or of the same",
+        examples=[EXAMPLE_PLAN],
+    ),
+]
+_Before = Annotated[
+    int | None,
+    Query(ge=1, le=10**9, description="before that correction of the plan; else as it is now", examples=[1]),
+]
+_OtherBefore = Annotated[
+    int | None,
+    Query(ge=1, le=10**9, description="before that correction of the other; else as it is now"),
+]
+
+
+class Comparison(BaseModel):
+    """The files in which two outcomes differ."""
+
+    files: list[Change] = Field(description="as they change from the plan's outcome to the other's")
+    note: str | None = Field(description="that they are plans of different repositories", examples=[None])
+
+
+@router.get(
+    "/plans/{plan_id}/comparison",
+    operation_id="comparePlans",
+    response_model=Comparison,
+    responses={200: {"content": {_PATCH: {"schema": {"type": "string"}}}, "description": "the difference"}},
+)
+def compare_plans(
+    plan_id: PlanId,
+    here: Here,
+    who: Viewer,
+    other: _Other,
+    before: _Before = None,
+    other_before: _OtherBefore = None,
+    form: Annotated[
+        Literal["json", "patch"], Query(alias="format", description="patch: what `git apply` takes")
+    ] = "json",
+) -> Comparison | Response:
+    """Compares what a plan has come to, now or before a correction, with what another has, or the same
+    one."""
+    from cleveragents.infrastructure.sandbox.outcomes import diff_between
+
+    parts = here.parts
+    plans = [found_plan(parts, name) for name in (plan_id, other)]
+    one, then = outcome_of(parts, plans[0], before), outcome_of(parts, plans[1], other_before)
+    if form == "patch":
+        return Response(diff_between(one, then, options=_OPTIONS), media_type=_PATCH)
+    note = repositories_differ(*plans)
+    return account_as(Comparison, {"files": differing_files(one, then), "note": note})
