@@ -22,6 +22,7 @@ from cleveragents.infrastructure.sandbox.directory_copy import DirectoryCopy
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 from tests.ready_database import ready_database
+from tests.ready_repository import made_once
 
 __all__ = ["Edit", "Link", "Program", "World", "git", "new_sandbox", "open_sandbox", "snapshot", "world_at"]
 
@@ -170,15 +171,25 @@ class World:
 def world_at(home: Path, files: Mapping[str, Edit], *, repository: bool = True) -> Iterator[World]:
     """A resource with these files, committed if it is a repository."""
     resource = home / "project"
-    resource.mkdir(parents=True)
     if repository:
-        git(resource, "init", "-q", "-b", "main")
-        git(resource, "config", "user.name", "Ada")
-        git(resource, "config", "user.email", "ada@example.org")
-    write(resource, files)
-    if repository:
-        git(resource, "add", "-A")
-        git(resource, "commit", "-q", "--allow-empty", "-m", "first")
+        key = ("world_at", *files.items())
+        made_once(resource, key, lambda root: _repository(root, files), lambda: _refresh(resource))
+    else:
+        resource.mkdir(parents=True)
+        write(resource, files)
     with open_database(ready_database(home / "state.db")) as database:
         yield World(home, resource, database, TreeApplier(database, UlidSource()))
     shutil.rmtree(home / "sandboxes", ignore_errors=True)
+
+
+def _repository(root: Path, files: Mapping[str, Edit]) -> None:
+    git(root, "init", "-q", "-b", "main")
+    git(root, "config", "user.name", "Ada")
+    git(root, "config", "user.email", "ada@example.org")
+    write(root, files)
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "--allow-empty", "-m", "first")
+
+
+def _refresh(root: Path) -> None:
+    git(root, "update-index", "-q", "--refresh")

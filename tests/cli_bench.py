@@ -16,6 +16,7 @@ import pytest
 
 from cleveragents.interfaces.cli import main
 from tests.ready_database import ready_database
+from tests.ready_repository import made_once
 
 __all__ = ["COMMAND", "REPLACE", "Agents", "Ended", "command_line", "git", "paint_shop", "use_home"]
 
@@ -66,7 +67,12 @@ def use_home(monkeypatch: pytest.MonkeyPatch, home: Path, state: Path) -> None:
 
 def paint_shop(root: Path) -> Path:
     """A repository with the word `colour` in two files."""
-    (root / "src").mkdir(parents=True)
+    made_once(root, "paint_shop", _paint_shop, lambda: git(root, "update-index", "-q", "--refresh"))
+    return root
+
+
+def _paint_shop(root: Path) -> None:
+    (root / "src").mkdir()
     (root / "README.md").write_text("The colour of it.\n")
     (root / "src/paint.py").write_text("colour = 1\nother = 2\n")
     git(root, "init", "-q")
@@ -74,7 +80,6 @@ def paint_shop(root: Path) -> Path:
     git(root, "config", "user.email", "me@example.org")
     git(root, "add", "-A")
     git(root, "commit", "-qm", "first")
-    return root
 
 
 @contextmanager

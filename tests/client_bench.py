@@ -68,6 +68,9 @@ class Served:
         """Of the user elsewhere, or of who sits at the server."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CLEVER", "XDG_"))}
         state = self.state if on_server else self.home / "state"
+        if on_server:
+            # What a server does is traced where one runs in the tests' own process; this one is killed.
+            kept.pop("COVERAGE_PROCESS_CONFIG", None)
         return {**kept, **_QUICK, "HOME": str(self.home), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
 
     def process(

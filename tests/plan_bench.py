@@ -29,6 +29,7 @@ from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.interfaces.demo.story import demo_settings
 from tests.applying import git
 from tests.ready_database import ready_database
+from tests.ready_repository import made_once
 
 __all__ = [
     "FILES",
@@ -76,13 +77,17 @@ def check(text: str, *, required: bool = True, timeout_seconds: float = 60.0) ->
 
 def new_repository(root: Path, files: Mapping[str, str] = FILES) -> Path:
     """A repository with one commit of these files."""
-    root.mkdir(parents=True)
-    git(root, "init", "-q", "-b", "main")
-    for path, content in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content)
-    git(root, "add", "-A")
-    git(root, "commit", "-qm", "first")
+
+    def make(place: Path) -> None:
+        git(place, "init", "-q", "-b", "main")
+        for path, content in files.items():
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / path).write_text(content)
+        git(place, "add", "-A")
+        git(place, "commit", "-qm", "first")
+
+    key = ("new_repository", *files.items())
+    made_once(root, key, make, lambda: git(root, "update-index", "-q", "--refresh"))
     return root
 
 

@@ -7,6 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.ready_repository import made_once
+
 __all__ = ["commit_all", "fingerprint", "git", "make_repository", "write"]
 
 _AUTHOR = {
@@ -37,11 +39,15 @@ def git(directory: Path, *arguments: str, home: Path | None = None, feed: bytes 
 
 def make_repository(directory: Path, files: dict[str, str | bytes], *options: str) -> Path:
     """A repository on branch `main` with one commit of these files; without files, with no commit."""
-    directory.mkdir(parents=True)
-    git(directory, "init", "-q", "-b", "main", *options)
-    write(directory, files)
-    if files:
-        commit_all(directory)
+
+    def make(root: Path) -> None:
+        git(root, "init", "-q", "-b", "main", *options)
+        write(root, files)
+        if files:
+            commit_all(root)
+
+    key = ("make_repository", *options, *files.items())
+    made_once(directory, key, make, lambda: git(directory, "update-index", "-q", "--refresh"))
     return directory
 
 

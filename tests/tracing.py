@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["not_traced", "untraced"]
+__all__ = ["children_not_traced", "not_traced", "untraced"]
+
+_FOR_CHILDREN = "COVERAGE_PROCESS_CONFIG"
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,6 +26,17 @@ def not_traced() -> Iterator[None]:
         yield
     finally:
         sys.settrace(tracer)
+
+
+@contextmanager
+def children_not_traced() -> Iterator[None]:
+    """What is started in the block is not traced: other tests do the same in this process."""
+    kept = os.environ.pop(_FOR_CHILDREN, None)
+    try:
+        yield
+    finally:
+        if kept is not None:
+            os.environ[_FOR_CHILDREN] = kept
 
 
 def untraced(function: Callable[P, T]) -> Callable[P, T]:
