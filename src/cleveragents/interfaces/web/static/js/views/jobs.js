@@ -52,10 +52,17 @@ const WORKER_COLUMNS = [
   },
   { name: "name", label: "Name", wide: true, cell: (row) => html`${row.name} <span class="faint small">${row.host}, process ${row.pid}</span>` },
   { name: "engine", label: "Engine", cell: (row) => row.engine },
-  { name: "queue", label: "Queue", cell: (row) => row.queue || html`<span class="faint">own</span>` },
+  { name: "queue", label: "Queue", cell: (row) => html`<${Queues} queue=${row.queue} />` },
   { name: "running", label: "Busy", number: true, cell: (row) => `${row.running} / ${row.concurrency}` },
   { name: "seen", label: "Heard of", cell: (row) => html`<${When} time=${row.seen} />` },
 ];
+
+/** Their names; that of a machine's own directory has its long id behind an @. */
+function Queues({ queue }) {
+  if (!queue) return html`<span class="faint">own</span>`;
+  const names = queue.split(",").map((one) => (one.includes("@") ? "own directory" : one));
+  return html`<span class="nowrap" title=${queue}>${names.join(", ")}</span>`;
+}
 
 function JobList() {
   const load = useLoad(async (signal) => {
