@@ -9,4 +9,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Longer than any wait inside a test, so that what is waited for in vain is told by the test itself."""
     for item in items:
         if "tests/crash/" in item.path.as_posix() and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1200))

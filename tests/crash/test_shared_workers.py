@@ -88,7 +88,7 @@ def plan_in(home: Path) -> tuple[Plan, str, list[JobState]]:
         return plan, bench.text("b.txt"), [job.state for job in bench.container.jobs.list()]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_result_is_applied_once_wherever_the_worker_that_applies_it_is_killed(
     runner: Runner, tmp_path: Path
 ) -> None:
@@ -102,7 +102,7 @@ def test_a_result_is_applied_once_wherever_the_worker_that_applies_it_is_killed(
         assert (text, states) == ("changed\n", [JobState.SUCCEEDED])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("what", ["apply", "undo"])
 def test_an_apply_or_undo_that_was_asked_for_is_done_once_wherever_its_worker_is_killed(
     runner: Runner, tmp_path: Path, what: str

@@ -83,7 +83,7 @@ def wanted(reached: list[str]) -> list[tuple[str, int]]:
     return points
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_tree_that_is_killed_anywhere_loses_nothing_and_merges_nothing_twice(
     runner: Runner, tmp_path: Path
 ) -> None:

@@ -33,17 +33,34 @@ HANDLERS = "tests.crash.programs.job_handlers"
 
 
 class StopAt:
-    """SIGSTOPs this process the `nth` time `name` is reached."""
+    """SIGSTOPs this process the `nth` time `name` is reached.
+
+    With a `database`, right after a commit: who commits does so alone in its process, so nobody in here holds
+    SQLite's one lock, for which others would wait until they give up.
+    """
 
     def __init__(self, name: str, nth: int) -> None:
+        self.database: Database | None = None
         self._name = name
         self._nth = nth
         self._seen = count(1)
+        self._due = threading.Event()
 
     def reach(self, name: str) -> None:
-        if name == self._name and next(self._seen) == self._nth:
-            # To this very thread, which then takes no further step; sent to the process, it might.
-            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+        if name == "store.write.after_commit" and self._due.is_set():
+            self._due.clear()
+            _stop()
+        elif name == self._name and next(self._seen) == self._nth:
+            if self.database is None:
+                _stop()
+            else:
+                self._due.set()
+                self.database.write(lambda connection: None)
+
+
+def _stop() -> None:
+    # To this very thread, which then takes no further step; sent to the process, it might.
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def first_attempt_waits(job: AsyncJob) -> int:
@@ -82,7 +99,9 @@ def main(arguments: dict[str, Any]) -> None:
         faults = CrashAt(arguments.pop("crash_at"))
     elif "stop_at" in arguments:
         faults = StopAt(arguments.pop("stop_at"), arguments.pop("nth", 1))
-    with open_database(arguments.pop("url")) as database:
+    with open_database(arguments.pop("url"), faults=faults) as database:
+        if isinstance(faults, StopAt):
+            faults.database = database
         worker = make_worker(database, faults, **arguments)
         worker.start()
         worker.run_until_idle(60)
