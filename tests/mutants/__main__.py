@@ -368,7 +368,7 @@ TESTS: dict[str, list[str]] = {
         f"{CONTRACTS}job_bounds.py",
         f"{CONTRACTS}temporal_engine.py",
     ],
-    "infrastructure/persistence/sql_job_store.py": [f"{CONTRACTS}job_lanes.py"],
+    "infrastructure/persistence/sql_job_store.py": [f"{CONTRACTS}job_lanes.py", f"{CONTRACTS}job_turns.py"],
     "infrastructure/persistence/job_turns.py": [f"{CONTRACTS}job_turns.py"],
     "infrastructure/persistence/job_locks.py": [f"{CONTRACTS}job_lanes.py", f"{CONTRACTS}job_bounds.py"],
     "application/services/shared_jobs.py": [
@@ -523,6 +523,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/server/plan_models.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/server/gates/origin.py": [f"{UNIT}server_gates.py", f"{UNIT}server_security.py"],
     "interfaces/server/routes/page.py": [f"{UNIT}server_page.py"],
+    "interfaces/server/routes/plan_comparing.py": [f"{UNIT}server_plans.py"],
     "interfaces/server/routes/plan_reading.py": [f"{UNIT}server_plans.py"],
     "interfaces/server/routes/session.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
     "interfaces/server/routes/users.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],

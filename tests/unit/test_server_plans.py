@@ -105,6 +105,12 @@ def test_a_patch_is_what_git_takes(server: PlanServer, tmp_path: Path) -> None:
     assert (SECRET in patch.text, SECRET in masked.text) == (True, False)
     assert "+THREE" in masked.text
     assert "GIT binary patch" not in masked.text
+    other = server.rested(server.command("true", apply="review"))
+    whole, read = (
+        client.get(f"/api/plans/{other['id']}/comparison", params={"other": plan["id"], "format": "patch"})
+        for client in (server.bench.operator, server.bench.viewer)
+    )
+    assert (SECRET in whole.text, SECRET in read.text, "+THREE" in read.text) == (True, False, True)
     (tmp_path / "it.patch").write_bytes(patch.content)
     git(server.repository, "apply", "--check", str(tmp_path / "it.patch"))
 

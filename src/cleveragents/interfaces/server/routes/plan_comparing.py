@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
+from cleveragents.domain.user import Role
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.comparing import differing_files, outcome_of, repositories_differ
+from cleveragents.interfaces.desk.diffs import masked_patch
 from cleveragents.interfaces.server.access import Viewer
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.plan_models import EXAMPLE_PLAN, Change, PlanId
@@ -65,13 +67,16 @@ def compare_plans(
     ] = "json",
 ) -> Comparison | Response:
     """Compares what a plan has come to, now or before a correction, with what another has, or the same
-    one."""
+    one. The patch is masked for viewers."""
     from cleveragents.infrastructure.sandbox.outcomes import diff_between
 
     parts = here.parts
     plans = [found_plan(parts, name) for name in (plan_id, other)]
     one, then = outcome_of(parts, plans[0], before), outcome_of(parts, plans[1], other_before)
     if form == "patch":
-        return Response(diff_between(one, then, options=_OPTIONS), media_type=_PATCH)
+        patch = diff_between(one, then, options=_OPTIONS)
+        if not who.role.may(Role.OPERATOR):  # guard: who may not apply it needs no secret of it
+            patch = masked_patch(patch)
+        return Response(patch, media_type=_PATCH)
     note = repositories_differ(*plans)
     return account_as(Comparison, {"files": differing_files(one, then), "note": note})
