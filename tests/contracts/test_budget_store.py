@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cleveragents.application.ports.budgets import BudgetStore, Reservation
 from cleveragents.domain.budget import Limits, Price, Spend, dollars
 from cleveragents.domain.conversation import Usage
-from cleveragents.errors import BudgetExhausted
+from cleveragents.errors import BudgetExhausted, PriceUnknown
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
@@ -58,6 +58,16 @@ def test_what_fits_exactly_is_given_and_one_token_more_is_not(budgets: BudgetSto
     assert budgets.view("p").reserved == Spend(0, 100, 2)
     assert "0 of 100 tokens are spent, 60 reserved, and it may take 41 more" in str(refused.value)
     assert "--max-tokens 101`" in str(refused.value)
+
+
+def test_where_money_is_limited_a_call_without_a_price_is_not_given(budgets: BudgetStore) -> None:
+    named = {"actor": "a/b", "node": "n", "model": "m/x", "now": NOW, "priced": False}
+    budgets.open("p", Limits(tokens=100), now=NOW)
+    budgets.reserve("p", "p", Spend(tokens=1), key="1", **named)
+    budgets.raise_limits("p", Limits(picodollars=10**9), now=NOW)
+    with pytest.raises(PriceUnknown, match="m/x"):
+        budgets.reserve("p", "p", Spend(tokens=1), key="2", **named)
+    assert budgets.view("p").reserved == Spend(tokens=1)
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,10 @@ class BudgetStore(Protocol):
         node: str,
         model: str,
         now: datetime,
+        priced: bool = True,
     ) -> Reservation:
-        """`BudgetExhausted` when it does not fit: then nothing is reserved.
+        """`BudgetExhausted` when it does not fit, `PriceUnknown` when money is limited and the call is not
+        `priced`: then nothing is reserved.
 
         A repeated `key` (a call that is made again after a crash) forfeits what was reserved before, in
         the same step. A spend that takes the tree over 90 % of a limit leaves an event, once for a limit.

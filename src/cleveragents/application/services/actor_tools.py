@@ -99,7 +99,6 @@ class ActorTools:
                 left = self._time(seconds_left)
                 if left is not None and left <= 0:  # guard: nor is it begun for an actor that has no time
                     return ToolAnswer("it was not made: the actor's time is over", failed=True)
-                self._begin_anew(step)
                 call = self.execution.call(replace(request, timeout_seconds=left))
         except PolicyDenied as denied:
             self.refuse(tool, arguments, str(denied), step=step)
@@ -129,14 +128,6 @@ class ActorTools:
         if of_actor is None:
             return left
         return of_actor() if left is None else min(left, of_actor())
-
-    def _begin_anew(self, step: str) -> None:
-        """A call that was cut off and only reads is made again as it stands: it begins now, not when whoever
-        died began it."""
-        execution = self.execution
-        earlier = execution.earlier(step)
-        if earlier is not None and earlier.state is CallState.STARTED:
-            execution.calls.move(earlier, CallState.STARTED, now=execution.clock.now())
 
     def _may_be_used(self, spec: ToolSpec) -> bool:
         return self.execution.policy.verdict(spec.capability) is not Verdict.DENY

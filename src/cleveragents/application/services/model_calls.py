@@ -26,7 +26,6 @@ from cleveragents.errors import (
     CleverAgentsError,
     ModelRefused,
     ModelUnavailable,
-    PriceUnknown,
 )
 
 __all__ = ["CallName", "ModelCalls"]
@@ -189,10 +188,6 @@ class ModelCalls:
     def _reserved(
         self, model: Model, request: ModelRequest, name: CallName
     ) -> tuple[Reservation, ModelRequest]:
-        facts = model.facts
-        # guard: unknown is not nothing
-        if facts.price is None and self.budgets.view(self.root_id).limits.picodollars is not None:
-            raise PriceUnknown(facts.name)
         reservation = self._reserve(model, request, model.count_tokens(request), name)
         self.open_calls.begin()
         return reservation, request
@@ -210,6 +205,7 @@ class ModelCalls:
             node=name.node,
             model=model.facts.name,
             now=self.clock.now(),
+            priced=price is not None,
         )
 
     def _affordable(self, model: Model, read: int) -> int:

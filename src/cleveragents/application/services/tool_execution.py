@@ -149,6 +149,8 @@ class ToolExecution:
             return self._refused(request, earlier, str(refusal))
         call = self._allowed(tool, request, capability, earlier)
         if not tool.spec.writes:
+            if call is earlier:  # it was cut off: it begins now, not when whoever died began it
+                call = self.calls.move(call, CallState.STARTED, now=self.clock.now())
             return self._read(tool, call, request)
         with self.sandbox.writing(timeout_seconds=self.busy_seconds):
             return self._write(tool, call, request)

@@ -18,7 +18,7 @@ from cleveragents.domain.budget import PICODOLLARS, Limits, Spend, dollars, exce
 from cleveragents.domain.conversation import Usage
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.errors import BudgetExhausted
+from cleveragents.errors import BudgetExhausted, PriceUnknown
 from cleveragents.infrastructure.persistence.actor_tables import budgets, model_calls
 from cleveragents.infrastructure.persistence.budget_statements import AMOUNTS, budget_statements
 from cleveragents.infrastructure.persistence.database import Database
@@ -67,6 +67,7 @@ class SqlBudgetStore:
         node: str,
         model: str,
         now: datetime,
+        priced: bool = True,
     ) -> Reservation:
         reservation = Reservation(self._identifiers.new(), root_id, plan_id, worst)
 
@@ -74,6 +75,8 @@ class SqlBudgetStore:
             row = self._sql.hold(connection, root_id) or _opened(connection, root_id, Limits())
             again = self._sql.open_under(connection, plan_id, key)
             view = _forfeited(connection, _view(row), again, now)
+            if not priced and view.limits.picodollars is not None:  # guard: unknown is not nothing
+                raise PriceUnknown(model)
             wanted = view.spent + view.reserved + worst
             broken = exceeded(view.limits, wanted)
             if broken:  # guard: what does not fit is not reserved

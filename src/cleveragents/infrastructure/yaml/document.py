@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +50,10 @@ class YamlDocument:
         return self.lines.get(place, 1)
 
 
+@lru_cache(maxsize=32)
 def read_yaml(content: bytes, source: str, kind: DocumentKind) -> YamlDocument:
-    """The document; the kind's error says what is wrong with it, and on which line."""
+    """The document; the kind's error says what is wrong with it, and on which line. The same content is read
+    once: every plan asks for its actor, and YAML takes long."""
     try:
         node = _composed(_decoded(content), kind)
     except _Unreadable as error:
