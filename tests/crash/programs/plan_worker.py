@@ -14,6 +14,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from cleveragents.application.services.job_handlers import JobHandler
@@ -36,6 +37,9 @@ def main(home: Path, plan_id: str, script: str, isolation: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     strategy = Strategy((command(script),), profile="full-auto")
     with plan_bench(home, isolation=isolation) as bench:
+        # Past its grace a cancelled attempt is given up, and its plan is moved by whoever looks at it next.
+        patient = msgspec.structs.replace(bench.settings.worker, cancel_grace_seconds=60.0)
+        bench.container.settings = msgspec.structs.replace(bench.settings, worker=patient)
         run = replace(bench.parts.run(on_output=say), make_strategy=lambda plan: strategy)
         worker = bench.container.worker({kind_of_plan(plan_id): JobHandler(run)}, name="plan-worker")
         worker.start()
