@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.infrastructure.commands import own_checkout
 from cleveragents.interfaces.cli import main
 from tests.ready_database import ready_database
 from tests.ready_repository import made_once
@@ -56,13 +57,16 @@ class Terminal(StringIO):
 
 
 def use_home(monkeypatch: pytest.MonkeyPatch, home: Path, state: Path) -> None:
-    """No setting of whoever runs the tests counts."""
+    """No setting of whoever runs the tests counts. Whose files a check would import is not asked: that takes
+    three interpreters per check, and the tests of checks are about it."""
     for name in [*os.environ]:
         if name.startswith(("CLEVERAGENTS_", "XDG_", "NO_COLOR")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("CLEVERAGENTS_STATE_DIRECTORY", str(state))
     ready_database(state / "state.db")
+    monkeypatch.setattr(own_checkout, "_INTERPRETERS", ())
+    monkeypatch.setattr(own_checkout, "_TEST_PROGRAMS", ())
 
 
 def paint_shop(root: Path) -> Path:
