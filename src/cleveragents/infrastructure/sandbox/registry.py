@@ -24,6 +24,7 @@ from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest, SandboxStrategy, StartTree
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.remote import remote_of
 from cleveragents.errors import QuotaExceeded, SandboxBusy, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.identifiers import UlidSource
@@ -101,7 +102,8 @@ class SandboxRegistry:
                 # Half made, or half removed, by a process that is dead: its lock was free.
                 self._strategies[known.strategy].remove(request.plan_id, known.resource, known.directory)
             if progress is not None:
-                progress(f"making a sandbox of {request.resource}")
+                address = remote_of(request.remote or "")
+                progress(f"making a sandbox of {request.resource if address is None else address.shown}")
             return self._make(strategy, request, place, origin)
 
     def open(self, plan_id: str, *, fence: Fence | None = None) -> Sandbox:
