@@ -52,6 +52,9 @@ class FrozenObject(Mapping[str, "JsonValue"]):
         return FrozenObject, (self._items,)
 
 
+_LEAVES = frozenset({str, bool, int, float, type(None)})
+
+
 def freeze(value: object, *, where: str = "payload", depth: int = 0) -> JsonValue:
     """The same JSON value, immutable all the way down; `InvalidPayload` for anything JSON cannot carry."""
     if value is None or isinstance(value, (str, bool, int, FrozenObject)):
@@ -82,6 +85,10 @@ def _freeze_object(value: Mapping[object, object], where: str, depth: int) -> Fr
 
 def thaw(value: JsonValue) -> object:
     """Plain dicts and lists again, for `json.dumps` and for callers that want to edit a copy."""
+    if type(value) in _LEAVES:  # most are; asking an abstract class takes long
+        return value
+    if type(value) is FrozenObject:
+        return {key: thaw(item) for key, item in value._items.items()}
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, tuple):
