@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cleveragents.errors import EngineUnavailable
 
-__all__ = ["settle_sdk", "temporal_program", "temporal_server"]
+__all__ = ["TemporalServer", "settle_sdk", "temporal_program", "temporal_server"]
 
 _SECONDS = 60.0
 # A queue is in four partitions otherwise, and priorities hold in each of them.
@@ -30,30 +30,54 @@ def temporal_program() -> str | None:
 
 
 def settle_sdk() -> None:
-    """Has the SDK make what it keeps as long as the process lives, once: a pair of sockets for signals. So
-    whoever counts descriptors begins with it."""
-    from temporalio.runtime import Runtime, TelemetryConfig
+    """Has the SDK make what it keeps as long as the process lives, once. So whoever counts descriptors begins
+    with it."""
+    from temporalio.runtime import Runtime
 
-    Runtime(telemetry=TelemetryConfig())
+    Runtime.default()
+
+
+class TemporalServer:
+    """A server on an address of its own, that can be killed and begun again there. It remembers what it was
+    told if it has a `database`."""
+
+    def __init__(self, database: Path | None = None) -> None:
+        self._ports = _free_ports(3)
+        self._kept = [] if database is None else ["--db-filename", str(database)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._ports[0]}"
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        program = temporal_program()
+        assert program is not None
+        port, web, metrics = map(str, self._ports)
+        words = ["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"]
+        ports = ["--port", port, "--http-port", web, "--metrics-port", metrics]
+        quiet = subprocess.DEVNULL
+        command = [program, *words, *ports, *_ONE_LINE, *self._kept]
+        self._process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
+        _wait_until_it_answers(self.address, self._process)
+
+    def kill(self) -> None:
+        """Ends it without a word, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 @contextmanager
 def temporal_server() -> Iterator[str]:
     """The address of a server that answers; it is gone afterwards."""
-    program = temporal_program()
-    assert program is not None
-    port, web, metrics = _free_ports(3)
-    address = f"127.0.0.1:{port}"
-    words = ["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"]
-    ports = ["--port", str(port), "--http-port", str(web), "--metrics-port", str(metrics)]
-    quiet = subprocess.DEVNULL
-    server = subprocess.Popen([program, *words, *ports, *_ONE_LINE], stdin=quiet, stdout=quiet, stderr=quiet)
+    server = TemporalServer()
     try:
-        _wait_until_it_answers(address, server)
-        yield address
+        server.start()
+        yield server.address
     finally:
         server.kill()
-        server.wait()
 
 
 def _wait_until_it_answers(address: str, server: subprocess.Popen[bytes]) -> None:

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 from temporalio.client import Client, WorkflowHistory
-from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from cleveragents.application.container import Container
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.job_engine import WorkerRequest
 from cleveragents.application.services.job_handlers import JobHandler
-from cleveragents.domain.job import HANDED_ON, JobState, Lane, NewJob, Outcome, WorkerIdentity
+from cleveragents.domain.job import HANDED_ON, Job, JobState, Lane, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.job_moves import submitted
 from cleveragents.errors import ConfigurationError, EngineUnavailable, UnknownJob
 from cleveragents.infrastructure.configuration.settings import Settings
 from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection, priority_key
 from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
-from cleveragents.infrastructure.jobs.temporal.worker import is_later
 from cleveragents.infrastructure.jobs.temporal.workflow import ACTIVITY, JobWorkflow
 from tests.ready_database import ready_database
-from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
+from tests.temporal_bench import TemporalServer, settle_sdk, temporal_program, temporal_server
 
 pytestmark = pytest.mark.skipif(temporal_program() is None, reason="there is no Temporal server here")
 
@@ -38,6 +39,7 @@ if temporal_program() is not None:
 NOBODY = "127.0.0.1:9"
 QUEUE = "plans"
 HERE = "plans@here"
+QUICK = {"lease_seconds": 2.0, "heartbeat_seconds": 0.5}
 ME = WorkerIdentity("me", "here", 1, 1)
 YOU = WorkerIdentity("you", "here", 2, 2)
 
@@ -81,8 +83,11 @@ def test_what_was_submitted_while_temporal_was_away_is_run_when_it_is_back(
             wait_until(lambda job=job: container.jobs.get(job.id).state is JobState.SUCCEEDED)
 
 
-def _settings(container: Container, tmp_path: Path, **temporal: str) -> Settings:
+def _settings(
+    container: Container, tmp_path: Path, *, worker: dict[str, float] | None = None, **temporal: str
+) -> Settings:
     facts = {
+        "worker": worker or {},
         "state": {"directory": str(tmp_path)},
         "database": {"url": container.settings.database.url},
         "jobs": {"engine": "temporal", **temporal},
@@ -102,12 +107,7 @@ def test_a_job_whose_workflow_somebody_ended_in_temporal_is_run_all_the_same(
 
 def _replayed(history: WorkflowHistory) -> None:
     """Raises if the workflow would now do anything else than it did then."""
-    # A runtime of its own ends with it; the one that the SDK shares keeps its threads.
-    replayer = Replayer(
-        workflows=[JobWorkflow],
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        runtime=Runtime(telemetry=TelemetryConfig()),
-    )
+    replayer = Replayer(workflows=[JobWorkflow], workflow_runner=UnsandboxedWorkflowRunner())
     asyncio.run(replayer.replay_workflow(history))
 
 
@@ -147,6 +147,62 @@ def test_temporal_tells_five_priorities_apart() -> None:
     assert [priority_key(ours) for ours in (9, 2, 1, 0, -1, -2, -9)] == [1, 1, 2, 3, 4, 5, 5]
 
 
+class Held:
+    """A handler that lets one job not end until it may, and counts."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[str] = Counter()
+        self.goes_on = threading.Event()
+
+    def __call__(self, job: AsyncJob) -> object:
+        self.runs[job.id] += 1
+        if job.kind == "plan:held":
+            self.goes_on.wait(60)
+            job.token.raise_if_cancelled()
+        return "done"
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_all_jobs_end_once_though_temporal_is_killed_meanwhile(
+    container: Container, tmp_path: Path, remembers: bool
+) -> None:
+    """And though it comes back with nothing of what it was told. What ran all the while is nobody else's."""
+    handler = Held()
+    server = TemporalServer(tmp_path / "temporal.db" if remembers else None)
+    with ExitStack() as stack:
+        stack.callback(server.kill)
+        server.start()
+        settings = _settings(container, tmp_path, worker=QUICK, temporal_address=server.address)
+        mine, others = (stack.enter_context(Container(settings)) for _ in range(2))
+        stack.callback(handler.goes_on.set)
+        request = WorkerRequest({"plan": JobHandler(handler)}, queues=(QUEUE,), concurrency=1)
+        mine.engine.run_worker(request)
+        held = mine.engine.submit(NewJob("plan:held", queue=QUEUE))
+        wait_until(lambda: handler.runs[held.id] == 1)
+        queued = [mine.engine.submit(NewJob("plan:1", queue=QUEUE)) for _ in range(3)]
+        _beats(mine, held)  # so that the worker has told of them, too
+        server.kill()
+        _beats(mine, held)  # it is away for longer than a worker may be silent
+        queued.append(mine.engine.submit(NewJob("plan:1", queue=QUEUE)))
+        server.start()
+        if remembers:  # what it was told is offered to another; what it forgot, the first has to tell again
+            others.engine.run_worker(request)
+            for job in queued:
+                wait_until(lambda job=job: mine.jobs.get(job.id).state.ended)
+        handler.goes_on.set()
+        for job in (held, *queued):
+            wait_until(lambda job=job: mine.jobs.get(job.id).state.ended)
+        ended = [mine.jobs.get(job.id) for job in (held, *queued)]
+        assert {(job.state, job.fence) for job in ended} == {(JobState.SUCCEEDED, 1)}
+        assert handler.runs == {job.id: 1 for job in ended}
+
+
+def _beats(container: Container, job: Job) -> None:
+    """Waits for more than a lease, by the heartbeats of who runs it."""
+    before = container.jobs.get(job.id).beat
+    wait_until(lambda: container.jobs.get(job.id).beat > before + 4)
+
+
 def test_a_namespace_that_is_not_there_is_said_when_a_worker_starts(
     container: Container, tmp_path: Path, address: str
 ) -> None:
@@ -180,52 +236,34 @@ def test_without_its_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         connection.close()
 
 
-def test_a_claim_by_id_takes_a_silent_owners_job_and_leaves_a_later_ones(container: Container) -> None:
-    table, clock = container.job_table, container.clock
-    job = table.submit(NewJob("plan:1", queue=QUEUE), now=clock.now())
-    first = table.claim_this(job.id, ME, lambda job: True, now=clock.now())
-    assert first is not None
-    assert (first.owner, first.fence) == (ME, 1)
-    assert table.claim_this(job.id, YOU, lambda job: False, now=clock.now()) is None
-    second = table.claim_this(job.id, YOU, lambda job: True, now=clock.now())
-    assert second is not None
-    assert (second.owner, second.fence, second.attempt) == (YOU, 2, 2)
-    with pytest.raises(UnknownJob):
-        table.claim_this("nobody", ME, lambda job: True, now=clock.now())
-
-
-def test_a_claim_by_id_waits_for_its_time_and_its_lanes_and_ends_with_its_attempts(
+def test_a_claim_by_id_takes_what_is_queued_and_due_and_leaves_what_somebody_has(
     container: Container,
 ) -> None:
     table, clock = container.job_table, container.clock
     lane = (Lane("project:shop", 1),)
-    jobs = [
-        table.submit(NewJob(f"plan:{n}", queue=QUEUE, lanes=lane, max_attempts=1), now=clock.now())
-        for n in range(2)
-    ]
-    running = table.claim_this(jobs[0].id, ME, lambda job: True, now=clock.now())
-    assert running is not None
-    assert table.claim_this(jobs[1].id, ME, lambda job: True, now=clock.now()) is None
-    assert table.claim_this(running.id, YOU, lambda job: True, now=clock.now()) is None
-    assert table.get(running.id).state is JobState.FAILED
-    assert table.claim_this(jobs[1].id, ME, lambda job: True, now=clock.now()) is not None
-    later = table.submit(NewJob("plan:3", queue=QUEUE), now=clock.now())
-    claimed = table.claim_this(later.id, ME, lambda job: True, now=clock.now())
-    assert claimed is not None
+    jobs = [table.submit(NewJob(f"plan:{n}", queue=QUEUE, lanes=lane), now=clock.now()) for n in range(2)]
+    first = table.claim_this(jobs[0].id, ME, now=clock.now())
+    assert first is not None
+    assert (first.owner, first.fence) == (ME, 1)
+    assert table.claim_this(first.id, YOU, now=clock.now()) is None
+    assert table.claim_this(jobs[1].id, ME, now=clock.now()) is None  # its lane is full
     in_an_hour = clock.now() + timedelta(hours=1)
-    table.finish(later.id, claimed.fence, Outcome(JobState.QUEUED, retry_at=in_an_hour), now=clock.now())
-    assert table.claim_this(later.id, YOU, lambda job: True, now=clock.now()) is None
+    table.finish(first.id, first.fence, Outcome(JobState.QUEUED, retry_at=in_an_hour), now=clock.now())
+    assert table.claim_this(first.id, YOU, now=clock.now()) is None
+    assert table.claim_this(jobs[1].id, ME, now=clock.now()) is not None
+    with pytest.raises(UnknownJob):
+        table.claim_this("nobody", ME, now=clock.now())
 
 
 def test_a_claim_by_id_keeps_the_bound_of_its_kind(container: Container) -> None:
     table, clock = container.job_table, container.clock
     new = NewJob("plan:1", queue=QUEUE, at_most=1)
     first, second = (table.submit(new, now=clock.now()) for _ in range(2))
-    running = table.claim_this(first.id, ME, lambda job: True, now=clock.now())
+    running = table.claim_this(first.id, ME, now=clock.now())
     assert running is not None
-    assert table.claim_this(second.id, YOU, lambda job: True, now=clock.now()) is None
+    assert table.claim_this(second.id, YOU, now=clock.now()) is None
     table.finish(first.id, running.fence, Outcome(JobState.SUCCEEDED), now=clock.now())
-    assert table.claim_this(second.id, YOU, lambda job: True, now=clock.now()) is not None
+    assert table.claim_this(second.id, YOU, now=clock.now()) is not None
 
 
 def test_private_jobs_are_not_temporals(container: Container) -> None:
@@ -236,17 +274,3 @@ def test_private_jobs_are_not_temporals(container: Container) -> None:
     assert claimed is not None
     assert claimed.id == job.id
     assert store.reclaim(job.id, 1, 0, error="gone", now=container.clock.now()).state is JobState.QUEUED
-
-
-@pytest.mark.parametrize(
-    ("owner", "later"),
-    [
-        ("w/run-1/0.2", True),
-        ("w/run-1/1.1", True),
-        ("w/run-1/0.1", False),
-        ("w/run-2/5.5", False),
-        ("somebody", False),
-    ],
-)
-def test_an_attempt_that_was_given_up_knows_who_came_after_it(owner: str, later: bool) -> None:
-    assert is_later(owner, "/run-1/0.1") is later

@@ -16,10 +16,6 @@ _USER_GIT = "infrastructure/apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
-    ("infrastructure/jobs/temporal/worker.py", "does not rob the one"): (
-        "return job.owner is None or not is_later(job.owner.id, place)",
-        "return True",
-    ),
     ("infrastructure/jobs/temporal/worker.py", "one that was given up cancels"): (
         "details is not None and details.cancel_requested",
         "details is not None",

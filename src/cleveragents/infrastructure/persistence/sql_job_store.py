@@ -150,19 +150,15 @@ class SqlJobStore:
             self._found = job is not None
             return job
 
-    def claim_this(
-        self, job_id: str, worker: WorkerIdentity, may_take: Callable[[Job], bool], *, now: datetime
-    ) -> Job | None:
-        """The job, owned by `worker`, for whoever has been told by others that it is to run it; from its
-        owner, too, if `may_take` says so. None while it is not due, has no place, or has ended meanwhile."""
+    def claim_this(self, job_id: str, worker: WorkerIdentity, *, now: datetime) -> Job | None:
+        """The job, owned by `worker`, for whoever has been told by others that it is to run it. None while it
+        is not due, has no place or another owner, or has ended meanwhile. `UnknownJob`."""
 
         def unit(connection: Connection) -> Job | None:
             row = connection.execute(_HELD_BY_ID, {"job_id": job_id}).mappings().first()
             if row is None:
                 raise UnknownJob(job_id)
             job = job_of(row)
-            if job.state is JobState.RUNNING and may_take(job):
-                job = self._keep(connection, reclaimed(job, "its worker fell silent", now))
             if job.state is not JobState.QUEUED or job.not_before > now or not has_places(connection, row):
                 return None
             return self._keep(connection, claimed(job, worker, now))

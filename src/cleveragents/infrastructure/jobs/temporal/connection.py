@@ -14,13 +14,13 @@ from cleveragents.infrastructure.own_loop import OwnLoop
 
 if TYPE_CHECKING:
     from temporalio.client import Client
-    from temporalio.runtime import Runtime, TelemetryConfig
 
 __all__ = ["TemporalConnection", "priority_key", "task_queue_of"]
 
 T = TypeVar("T")
 
-_SECONDS = 10.0
+# Who submits a job waits for it, and a worker tells Temporal of what could not be told in this time.
+_SECONDS = 3.0
 
 
 def task_queue_of(queue: str) -> str:
@@ -55,7 +55,7 @@ class TemporalConnection:
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """What the coroutine returns. `EngineUnavailable` when Temporal does not answer."""
-        _classes()
+        _client_class()
         from temporalio.service import RPCError
 
         try:
@@ -69,7 +69,7 @@ class TemporalConnection:
 
     def start(self, job: Job, phase: str) -> None:
         """Has a workflow run the job, unless one does, beginning with that phase. `EngineUnavailable`."""
-        _classes()
+        _client_class()
         from datetime import timedelta
 
         from temporalio.common import Priority, WorkflowIDReusePolicy
@@ -97,7 +97,7 @@ class TemporalConnection:
 
     def cancel(self, job_id: str) -> None:
         """Has the job's workflow cancelled, and with it the code that runs. `EngineUnavailable`."""
-        _classes()
+        _client_class()
         from datetime import timedelta
 
         from temporalio.service import RPCError, RPCStatusCode
@@ -121,24 +121,23 @@ class TemporalConnection:
         return await work(self._client or await self._connected())
 
     async def _connected(self) -> Client:
-        client_of, runtime_of, telemetry_of = _classes()
-        # A runtime of its own, because the one that the SDK shares keeps its threads and sockets for ever.
-        runtime = runtime_of(telemetry=telemetry_of())
-        client = await client_of.connect(self.address, namespace=self._namespace, runtime=runtime)
+        # On the runtime that the SDK shares, which lives as long as the process. One of its own would end
+        # with the client: that waits for its threads, and they may wait for the interpreter's lock, which who
+        # ends it holds.
+        client = await _client_class().connect(self.address, namespace=self._namespace)
         with self._lock:
             self._client = self._client or client
             return self._client
 
 
-def _classes() -> tuple[type[Client], type[Runtime], type[TelemetryConfig]]:
+def _client_class() -> type[Client]:
     """`ConfigurationError` where the SDK is not installed: so this comes before anything else of it."""
     try:
         from temporalio.client import Client
-        from temporalio.runtime import Runtime, TelemetryConfig
     except ImportError:
         missing = "temporal needs its SDK: pip install 'cleveragents[temporal]'"
         raise ConfigurationError("jobs.engine", missing) from None
-    return Client, Runtime, TelemetryConfig
+    return Client
 
 
 def _first_line(error: BaseException) -> str:

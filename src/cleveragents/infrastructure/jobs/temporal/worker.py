@@ -7,7 +7,6 @@ What comes from Temporal is the job, and the word that it was cancelled.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
     from temporalio.client import Client
     from temporalio.worker import Worker
 
-__all__ = ["TemporalWorker", "ensure_namespace", "is_later"]
+__all__ = ["TemporalWorker", "ensure_namespace"]
 
 _LOOK_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 1.0
 _STOP_SECONDS = 30.0
 _TELL_AGAIN_SECONDS = 120.0
+_ASK_SECONDS = 5.0
 _PAGE = 1000
-_PLACE = re.compile(r"/(?P<run>[^/]+)/(?P<look>\d+)\.(?P<attempt>\d+)$")
 
 
 class TemporalWorker:
@@ -76,6 +75,8 @@ class TemporalWorker:
         threads = max(1, concurrency * len(queues))
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="temporal-job")
         self._told_at: dict[str, float] = {}
+        self._asked_at = clock.monotonic()
+        self._cluster: str | None = None
         self._sweeps = ServiceThread("temporal-sweeps", self._tell_of_forgotten, pause_seconds=_LOOK_SECONDS)
         self._theirs: list[Worker] = []
         self._ended: list[Future[None]] = []
@@ -83,6 +84,8 @@ class TemporalWorker:
     def start(self) -> None:
         """Begins to take jobs. `EngineUnavailable` when Temporal or the namespace is not there."""
         self._temporal.run(ensure_namespace)
+        with suppress(EngineUnavailable):  # where we may not ask, forgotten jobs wait for their next turn
+            self._cluster = self._temporal.run(_cluster_id)
         self._theirs = self._temporal.run(self._made)
         self._inner.start()
         self._ended = [self._temporal.begin(one.run) for one in self._theirs]
@@ -134,6 +137,9 @@ class TemporalWorker:
                 # and takes for a deadlock what a busy machine needs for it. Ours imports nothing, and its
                 # histories are replayed by a test.
                 workflow_runner=UnsandboxedWorkflowRunner(),
+                # None is kept in memory: what a dead worker kept would be offered to it alone, for ten
+                # seconds. Histories are short, and another looks at them as quickly.
+                max_cached_workflows=0,
                 activity_executor=self._threads,
                 max_concurrent_activities=self._concurrency,
                 max_heartbeat_throttle_interval=timedelta(seconds=_HEARTBEAT_SECONDS),
@@ -149,13 +155,9 @@ class TemporalWorker:
         info = activity.info()
         place = f"/{info.workflow_run_id}/{look}.{info.attempt}"
 
-        def may_take(job: Job) -> bool:
-            # guard: an attempt that was given up while it slept does not rob the one that came after it
-            return job.owner is None or not is_later(job.owner.id, place)
-
         def claim(me: WorkerIdentity) -> Job | None:
             owner = replace(me, id=f"{me.id}{place}")
-            return self._store.table.claim_this(job_id, owner, may_take, now=self._clock.now())
+            return self._store.table.claim_this(job_id, owner, now=self._clock.now())
 
         with self._listening(job_id):
             try:
@@ -168,8 +170,14 @@ class TemporalWorker:
         phase = self._store.phase_of(job)
         if ran and job.state is JobState.QUEUED and job.error is None:
             return Told(job.state.value, ended=False, phase=phase)  # a phase is done, the next is due
-        due = (job.not_before - self._clock.now()).total_seconds()
-        return Told(job.state.value, ended=False, wait_seconds=max(_LOOK_SECONDS, due), phase=phase)
+        if job.state is JobState.RUNNING:
+            # Temporal may have lost sight of who has it, while it was away itself. Whether that one is silent
+            # is for the row to say: any worker takes it from whoever gives no more signs of life there.
+            wait_seconds = self._temporal.lease_seconds / 3
+        else:
+            wait_seconds = (job.not_before - self._clock.now()).total_seconds()
+        wait_seconds = max(_LOOK_SECONDS, wait_seconds)
+        return Told(job.state.value, ended=False, wait_seconds=wait_seconds, phase=phase)
 
     @contextmanager
     def _listening(self, job_id: str) -> Iterator[None]:
@@ -204,6 +212,8 @@ class TemporalWorker:
             queued |= {job.id: job for job in page if job.queue in mine}
         now = self._clock.monotonic()
         self._told_at = {job_id: at for job_id, at in self._told_at.items() if job_id in queued}
+        if self._told_at and not self._still_knows(now):
+            self._told_at.clear()  # guard: what it was told is forgotten
         for job_id in sorted(queued):
             if now - self._told_at.get(job_id, -_TELL_AGAIN_SECONDS) < _TELL_AGAIN_SECONDS:
                 continue
@@ -213,6 +223,18 @@ class TemporalWorker:
                 return _LOOK_SECONDS
             self._told_at[job_id] = now
         return _LOOK_SECONDS
+
+    def _still_knows(self, now: float) -> bool:
+        """False if it is another Temporal than before, or was away, and may have come back empty."""
+        if now - self._asked_at < _ASK_SECONDS:
+            return True
+        self._asked_at = now
+        before = self._cluster
+        try:
+            self._cluster = self._temporal.run(_cluster_id)
+        except EngineUnavailable:
+            self._cluster = None
+        return before is None or before == self._cluster
 
     def _revive(self) -> None:
         """Begins anew what of Temporal's ended by itself."""
@@ -256,6 +278,18 @@ async def ensure_namespace(client: Client) -> None:
     await client.workflow_service.describe_namespace(asked, timeout=timedelta(seconds=_STOP_SECONDS))
 
 
+async def _cluster_id(client: Client) -> str:
+    """Made once with Temporal's own database: another one knows of none of our jobs."""
+    from datetime import timedelta
+
+    from temporalio.api.workflowservice.v1 import GetClusterInfoRequest
+
+    asked = client.workflow_service.get_cluster_info(
+        GetClusterInfoRequest(), timeout=timedelta(seconds=_STOP_SECONDS)
+    )
+    return (await asked).cluster_id
+
+
 def _is_wanted_cancelled() -> bool:
     """Whether somebody cancelled the workflow. An activity is also told to stop when Temporal gave it up: of
     that the fence tells, and the job is another's, to whom a cancel would do harm."""
@@ -263,11 +297,3 @@ def _is_wanted_cancelled() -> bool:
 
     details = activity.cancellation_details()
     return details is not None and details.cancel_requested  # guard: one that was given up cancels nothing
-
-
-def is_later(owner: str, place: str) -> bool:
-    """Whether that owner's activity was begun after ours: then ours was given up while it slept."""
-    theirs, ours = _PLACE.search(owner), _PLACE.search(place)
-    if theirs is None or ours is None or theirs["run"] != ours["run"]:
-        return False
-    return (int(theirs["look"]), int(theirs["attempt"])) > (int(ours["look"]), int(ours["attempt"]))
