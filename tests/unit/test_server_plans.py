@@ -318,7 +318,7 @@ def test_a_plan_of_the_command_line_is_seen_and_not_run_here(server: PlanServer)
     shown = server.get(f"/plans/{plan.id}")
     assert (shown["project"], shown["can"]) == (None, ["cancel"])
     refused = server.post(f"/plans/{plan.id}/resume", status=409)
-    assert "agents plan show" in refused["detail"]
+    assert "made it and runs it" in refused["detail"]
     assert (
         server.post(f"/plans/{plan.id}/cancel", {"reason": "enough"})["error"]
         == "cancelled: enough (operator)"

@@ -121,7 +121,9 @@ def ensure_shared(parts: PlanParts, plan: Plan) -> None:
     """`PlanError` for a plan that no worker takes from a queue: whoever asked for it runs it."""
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     if not queue_of(root.request):  # guard: what nobody runs is not promised to go on
-        raise PlanError(plan.id, f"the command line made it and runs it: `agents plan show {plan.id}`")
+        raise PlanError(
+            plan.id, f"the command line made it and runs it; `agents plan show {plan.id}` says how it stands"
+        )
 
 
 def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
@@ -138,7 +140,9 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         what = on_one_line(what_it_waits_for(plan))
         raise PlanError(plan.id, f"it waits: {what}; {waiting.get('remedy')}")
     if plan.state.running:
-        again = f"wait for it, or `agents plan cancel {plan.id}` it; `agents plan show {plan.id}` says more"
+        again = (
+            f"wait for it, or stop it: `agents plan cancel {plan.id}`; `agents plan show {plan.id}` says more"
+        )
         raise PlanError(plan.id, f"it is not done yet ({plan.phase.value}/{plan.state.value}); {again}")
     if plan.state is PlanState.ERRORED and plan.phase is not Phase.APPLY and not failed_too:
         raise PlanError(plan.id, f"it failed and has no result; `agents plan resume {plan.id}` tries again")

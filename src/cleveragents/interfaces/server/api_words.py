@@ -18,7 +18,9 @@ _NAMES = {
     "--max-steps": "`limits.steps`",
     "--max-…": "`limits`",
     "--timeout": "`limits.seconds`",
+    "--branch": "`branch`",
     "--commit": "`commit`",
+    "--to-branch": "`to_branch`",
     "--replace": "`replace`",
     "--yes": "`force`",
 }
