@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, text
 
 from cleveragents.application.ports.jobs import Claim, JobStore, Turn
 from cleveragents.domain.job import Job, JobState, Lane, NewJob, Outcome, WorkerIdentity
@@ -17,7 +17,7 @@ from cleveragents.errors import CleverAgentsError, Conflict, StaleFence, Unknown
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.job_turns import JobTurns, Wish
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
-from cleveragents.infrastructure.persistence.tables import outbox
+from cleveragents.infrastructure.persistence.tables import jobs, outbox
 from cleveragents.testing.identifiers import CountingIdentifiers
 from cleveragents.testing.job_store import InMemoryJobStore
 from tests.contracts.test_job_bounds import holds_a_kind, wait_until, waits_for_a_kind
@@ -289,6 +289,47 @@ def test_an_end_is_kept_though_the_place_for_the_claim_was_lost(postgres: Postgr
         assert turns[0].ended.state is JobState.SUCCEEDED
         assert len(store.list(states=[JobState.RUNNING])) == 1
     postgres.drop(url)
+
+
+@pytest.mark.postgres
+def test_heartbeats_hold_jobs_in_the_order_in_which_turns_do(postgres: PostgresServer) -> None:
+    """Else a worker that beats for two jobs while both end would wait for itself in a circle."""
+    url = postgres.ready_url()
+    with open_database(url) as watched, open_database(url) as database:
+        store = SqlJobStore(database, CountingDown())
+        for name in "ab":
+            submit(store, name)
+        second, first = claimed(store).id, claimed(store).id  # by their ids; in the table it is the other way
+        beating = threading.Thread(target=lambda: store.heartbeats({first: 1, second: 1}, now=NOW))
+
+        def hold_the_second(connection: Connection) -> None:
+            held = select(jobs.c.id).with_for_update(skip_locked=True)
+            connection.execute(held.where(jobs.c.id == second)).one()
+            beating.start()
+            wait_until(lambda: _waits_for_a_row(watched))
+            assert connection.execute(held.where(jobs.c.id == first)).first() is None
+
+        database.write(hold_the_second)
+        beating.join(PATIENCE_SECONDS)
+        assert [store.get(job_id).beat for job_id in (first, second)] == [1, 1]
+    postgres.drop(url)
+
+
+class CountingDown:
+    """Identifiers, the last of which is the least."""
+
+    def __init__(self) -> None:
+        self._next = 1000
+
+    def new(self) -> str:
+        self._next -= 1
+        return f"id-{self._next}"
+
+
+def _waits_for_a_row(database: Database) -> bool:
+    query = text("SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted")
+    with database.read() as connection:
+        return int(connection.execute(query).scalar_one()) > 0
 
 
 # ── as it is usually written first ──────────────────────────────────────────────────────────────

@@ -170,9 +170,11 @@ class SqlJobStore:
                 continue
 
     def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
+        # guard: in the order in which everybody holds several, or two would wait for each other in a circle
+        ordered = select(jobs.c.id).where(_is_held(held)).order_by(jobs.c.id).with_for_update()
         beat = (
             update(jobs)
-            .where(_is_held(held))
+            .where(jobs.c.id.in_(ordered))
             .values(beat=jobs.c.beat + 1, updated_at=microseconds(now))
             .returning(jobs.c.id, jobs.c.beat, jobs.c.cancel_reason)
         )
