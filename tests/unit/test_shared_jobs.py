@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.plan_deciding import is_to_be_applied
 from cleveragents.application.services.plan_jobs import phase_of
 from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
 from cleveragents.domain.job import HANDED_ON, Job, JobState, NewJob, Outcome, WorkerIdentity
@@ -106,13 +107,16 @@ def test_a_result_is_applied_by_itself_if_policy_or_user_say_so(
     assert desk.ended == [plan.id]
 
 
-@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize(
+    ("profile", "request_", "applied"),
+    [("full-auto", {}, True), ("full-auto", {"apply": "review"}, False), ("review", {}, False)],
+)
 def test_where_phases_are_apart_each_is_a_claim_of_its_own_and_none_costs_an_attempt(
-    desk: Desk, applied: bool
+    desk: Desk, profile: str, request_: dict[str, str], applied: bool
 ) -> None:
     plans, jobs = desk.bench.parts.plans, desk.bench.container.jobs
     desk.run = replace(desk.run, run=replace(desk.bench.handler(), one_phase=True), phases_apart=True)
-    plan = desk.plan(apply="auto" if applied else "review")
+    plan = desk.plan(profile=profile, **request_)
     seen = []
     job = desk.claimed()
     while (told := desk.run(job)) is HANDED_ON:
@@ -130,8 +134,10 @@ def test_where_phases_are_apart_each_is_a_claim_of_its_own_and_none_costs_an_att
 def test_a_result_that_holds_no_change_is_no_reason_for_another_phase(desk: Desk) -> None:
     """What its executor said is the answer of the job that did it."""
     desk.run = replace(desk.run, phases_apart=True)
-    desk.plan(command("true"), apply="auto")
+    plan = desk.plan(command("true"), apply="auto")
     assert desk.run(desk.claimed()) is not HANDED_ON
+    desk.bench.parts.sandboxes.remove(plan.id)
+    assert is_to_be_applied(desk.bench.parts, desk.now(plan)) is False
 
 
 def test_a_job_is_about_the_phase_that_it_was_asked_for(desk: Desk) -> None:
