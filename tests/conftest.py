@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import hypothesis
@@ -15,7 +17,7 @@ import pytest
 from _pytest.assertion import rewrite
 
 from tests.leaks import take_baseline
-from tests.tracing import untraced
+from tests.tracing import not_traced, untraced
 
 # How long generating takes says how busy the machine is, not whether a test is right.
 hypothesis.settings.register_profile(
@@ -28,6 +30,11 @@ os.environ["PYTHONASYNCIODEBUG"] = "1"
 # A shell starts what runs in the background with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Much of what collecting imports is not ours; and of two processes that do so, each does all of it.
+if "PYTEST_XDIST_WORKER" in os.environ and sys.gettrace() is not None:
+    with not_traced(), suppress(ImportError):
+        for library in ("sqlalchemy", "fastapi.testclient", "langgraph.graph", "acp", "schemathesis"):
+            import_module(library)
 # Traced, rewriting the asserts of all modules took longer than importing what they test.
 rewrite._rewrite_test = untraced(rewrite._rewrite_test)
 
@@ -140,10 +147,12 @@ LONGEST = (
     "races/test_worker",
     "races/test_event_bus_ordered",
     "races/test_cancellation",
+    "unit/test_server_schema",
+    "unit/test_client_commands",
     "unit/test_cli_",
+    "unit/test_sub_plan",
     "unit/test_apply_",
     "unit/test_plan_",
-    "unit/test_sub_plan",
     "unit/test_a",
     "unit/test_sandbox_",
     "unit/test_commands_",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
 import pytest
 
@@ -19,7 +20,9 @@ from cleveragents.infrastructure.models.script_document import read_script
 from cleveragents.infrastructure.models.scripted_model import ScriptedModel
 from cleveragents.testing.scripted_server import ScriptedServer
 
-pytest.importorskip("langchain_openai")
+# Looked for, not imported: that takes seconds, and everybody who collects would take them.
+if find_spec("langchain_openai") is None:
+    pytest.skip("langchain_openai is not installed", allow_module_level=True)
 
 SCRIPT = read_script(
     r"""

@@ -28,7 +28,9 @@ from cleveragents.infrastructure.models.script_document import read_script
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.model_stand import REQUEST, EndingModel, unavailable
 
-pytest.importorskip("langchain_openai")
+# Looked for, not imported: that takes seconds, and everybody who collects would take them.
+if find_spec("langchain_openai") is None:
+    pytest.skip("langchain_openai is not installed", allow_module_level=True)
 
 KEY = "k3y-0f-nobody-in-particular"
 opened: list[Opening] = []

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import pytest
 
@@ -22,7 +23,9 @@ from cleveragents.testing.scripted_server import ScriptedServer
 from tests import model_wires
 from tests.model_wires import Wire, serving
 
-pytest.importorskip("langchain_openai")
+# Looked for, not imported: that takes seconds, and everybody who collects would take them.
+if find_spec("langchain_openai") is None:
+    pytest.skip("langchain_openai is not installed", allow_module_level=True)
 
 KEY = "sk-ant-a-key-of-nobody"
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
