@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+
 import pytest
 
 from cleveragents.application.ports.jobs import Turn
@@ -22,6 +24,22 @@ def test_a_thread_goes_on_until_nothing_is_left(bench: Bench) -> None:
     assert {bench.job(job_id).state for job_id in ids} == {JobState.SUCCEEDED}
     counted = worker.statistics()
     assert (counted.claimed, counted.succeeded, counted.running) == (3, 3, 0)
+
+
+def test_what_one_job_leaves_in_its_context_the_next_does_not_find(bench: Bench) -> None:
+    """Whose changeset it is, and in whose name, is said there: another job's would be taken for its own."""
+    left: ContextVar[str] = ContextVar("left", default="nothing")
+    found: list[str] = []
+
+    def run(job: AsyncJob) -> object:
+        found.append(left.get())
+        left.set(job.id)
+        return None
+
+    worker = bench.worker(run, concurrency=1)
+    bench.submit()
+    bench.play(worker)
+    assert found == ["nothing", "nothing"]
 
 
 def test_what_follows_has_the_slot_and_a_token_of_its_own(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from cleveragents.application.ports.clock import Clock
@@ -64,7 +65,8 @@ class AttemptRunner:
         came with the report, until none does. Never raises: it is a thread's whole life."""
         under_way: Attempt | None = attempt
         while under_way is not None:
-            under_way = self._run(under_way, goes_on)
+            # guard: what one handler leaves in context variables, the next does not find
+            under_way = copy_context().run(self._run, under_way, goes_on)
 
     def _run(self, attempt: Attempt, goes_on: bool) -> Attempt | None:
         job = attempt.job
