@@ -145,6 +145,7 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     assert "it is not applied: that is for you to decide" in ended.err
     plan = ended.id
     assert f"agents --server {bench.url} plan apply {plan}" in ended.err
+    assert "your files" not in ended.err
     left_out = asked("plan", "review", plan, "src")
     assert "left out: src" in left_out.err
     changeset = json.loads(asked("plan", "log", plan, "1", "--format", "json").out)["changeset"]
@@ -162,7 +163,8 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     assert (undone.code, written(bench)) == (0, "The colour of it.\n"), undone.err
     assert asked("plan", "undo", plan).code == 2
     assert asked("plan", "delete", plan, "--yes").code == 0
-    assert asked("plan", "show", plan).code == 2
+    gone = asked("plan", "show", plan)
+    assert (gone.code, f"`agents --server {bench.url} plan list`" in gone.err) == (2, True)
 
 
 def _step(title: str, instructions: str, **more: Any) -> dict[str, Any]:

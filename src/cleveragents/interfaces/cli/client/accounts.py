@@ -118,7 +118,9 @@ def next_steps(account: Account, prefix: str, message: str | None = None) -> lis
     for command, what in account["next_steps"]:
         applies = str(command).startswith("agents plan apply ")
         said = f"{command}{commit}" if applies else str(command)
-        steps.append((said.replace("agents plan ", f"{prefix} plan ", 1), str(what)))
+        # They are not those of who asks.
+        where = str(what).replace("your files", place_of(account))
+        steps.append((said.replace("agents plan ", f"{prefix} plan ", 1), where))
     return steps
 
 

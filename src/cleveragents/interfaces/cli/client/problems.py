@@ -52,8 +52,9 @@ _KINDS: Mapping[int, type[ServerSaid]] = {
 }
 
 
-def problem_of(response: httpx.Response, url: str) -> CleverAgentsError | ServerSaid:
-    """The error that an answer of 400 or more is. Its body has to be read already."""
+def problem_of(response: httpx.Response, url: str, prefix: str = "agents") -> CleverAgentsError | ServerSaid:
+    """The error that an answer of 400 or more is. Its body has to be read already. What it says to do with
+    plans begins with `prefix`."""
     said = _body(response)
     status, code = response.status_code, str(said.get("code", ""))
     if status == 401:
@@ -64,7 +65,8 @@ def problem_of(response: httpx.Response, url: str) -> CleverAgentsError | Server
     if not detail:
         detail = f"the server at {url} answered {status} {response.reason_phrase}"
     kind = _KINDS.get(_exit_code(status, code), ServerSaid)
-    return kind(in_words_of_the_cli(str(detail)), code=code, status=status)
+    words = in_words_of_the_cli(str(detail)).replace("`agents plan ", f"`{prefix} plan ")
+    return kind(words, code=code, status=status)
 
 
 def refused_job(plan_id: str, said: str | None, otherwise: str) -> CleverAgentsError | ServerSaid:

@@ -45,7 +45,7 @@ def connected(session: Session) -> ServerClient:
     url = selected_url(ctx, session)
     if url is None:
         raise ConfigurationError("--server", "names no server")
-    return ctx.with_resource(ServerClient(url, _token(session, url)))
+    return ctx.with_resource(ServerClient(url, _token(session, url), prefix=prefix_of(session)))
 
 
 def prefix_of(session: Session) -> str:

@@ -41,15 +41,23 @@ class ServerClient:
     """One server, as one user. Not thread-safe: use it on the thread that runs the command.
 
     Errors: `ServerUnreachable`, `NotAuthenticated`, and `ServerSaid` for all else that the server refuses.
-    The token is in no message.
+    The token is in no message. `prefix` is how a command begins that goes the same way.
     """
 
-    def __init__(self, url: str, token: str | None, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        prefix: str = "agents",
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         import httpx
 
         self.url = url
         self.tell: Callable[[str], None] = progress
         """Whom to say that the server is waited for; who draws on the terminal says where."""
+        self._prefix = prefix
         self._patience = patience_seconds
         self._answered = False
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -111,7 +119,7 @@ class ServerClient:
             self._answered = True
             if response.status_code >= 400:
                 response.read()
-                raise problem_of(response, self.url)
+                raise problem_of(response, self.url, self._prefix)
             yield response.iter_lines()
 
     def trying(self) -> Iterator[None]:
@@ -169,7 +177,7 @@ class ServerClient:
             self._answered = True
             if response.status_code < 400:
                 return _ensure_api(response, self.url)
-            failed = problem_of(response, self.url)
+            failed = problem_of(response, self.url, self._prefix)
             if response.status_code not in BUSY and said_code(response) != "request-under-way":
                 break
         assert failed is not None

@@ -80,7 +80,7 @@ class ClientGroup(click.Group):
         self._local = local
         self._known = known
         self._here = here
-        self._refused = refused or {}
+        self.refused = refused or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         served = {*self._known, *self._here}
@@ -100,7 +100,7 @@ class ClientGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        reason = self._refused.get(str(args[0]))
+        reason = self.refused.get(str(args[0]))
         if reason is not None:  # guard: not done here instead
             said = f"agents {self.name} {args[0]} cannot go through a server"
             raise click.UsageError(f"{said}: {reason}", ctx)

@@ -1,0 +1,147 @@
+"""What a server tells of plans, as the views of the command line show it, and in the command line's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+
+from cleveragents.domain.plan import Plan, PlanState
+from cleveragents.domain.progress import Progress, ProgressKind
+from cleveragents.interfaces.cli.client.cli_words import in_words_of_the_cli, refused_fields
+from cleveragents.interfaces.cli.client.commands import COMMANDS
+from cleveragents.interfaces.cli.client.problems import refused_job
+from cleveragents.interfaces.cli.client.served_plans import ServedMeter, plan_of
+from cleveragents.interfaces.cli.client.twins import ClientGroup
+from cleveragents.interfaces.cli.commands import cli
+from cleveragents.interfaces.cli.pieces_view import PiecesView
+
+
+def account(name: str, *, parent: str | None = None, tokens: int = 0, **more: Any) -> dict[str, Any]:
+    moment = "2026-11-15T12:00:00Z"
+    limits = {"usd": 0.5, "tokens": None, "steps": None, "seconds": None}
+    spending = {"model_calls": 1, "tokens": tokens, "usd": 0.25, "limits": limits}
+    known = {"goal": "Say color", "action": "builtin/goal", "phase": "execute", "state": "processing"}
+    times = {"created": moment, "updated": moment, "resource": "/srv/shop", "request": {"name": "a part"}}
+    rest = {"waiting_for": None, "error": None, "job": None, "sub_plans": [{"id": None}]}
+    tree = {"parent": parent, "root": parent or name, "depth": 0 if parent is None else 1}
+    return {"id": name, "spending": spending, **known, **times, **rest, **tree, **more}
+
+
+class Board:
+    """What a board and its views are told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def view_of(self, plan: Plan) -> Board:
+        return self
+
+    def say(self, message: str) -> None:
+        self.told.append(("say", message))
+
+    def seen(self, seen: Progress) -> None:
+        self.told.append((seen.kind.value, (seen.actor, seen.node, seen.text, seen.failed)))
+
+    def output(self, chunk: bytes) -> None:
+        self.told.append(("output", chunk))
+
+    def close(self) -> None:
+        self.told.append(("close", None))
+
+
+def test_pieces_are_shown_as_what_they_were_where_the_plan_runs() -> None:
+    board = Board()
+    view = PiecesView(board, plan_of(account("A")))
+    for kind, text in (
+        ("node", '{"actor": "builtin/executor", "node": "think"}'),
+        ("model", "I will "),
+        ("model", "edit it."),
+        ("progress", "  edit a.txt\n    it failed: no such line\nstep 1 of 2: do it\n"),
+        ("output", "1 passed\n"),
+        ("nonsense", "of a newer server"),
+        ("model", "Done."),
+    ):
+        view.show("A", kind, text)
+    view.show("nobody", "output", "lost")
+    view.close()
+    at = ("builtin/executor", "think")
+    assert board.told == [
+        ("node", (*at, "", False)),
+        ("thinking", (*at, "", False)),
+        ("piece", (*at, "I will ", False)),
+        ("piece", (*at, "edit it.", False)),
+        ("thought", (*at, "I will edit it.", False)),
+        ("tool", (*at, "edit a.txt", False)),
+        ("tool_done", (*at, "no such line", True)),
+        ("say", "step 1 of 2: do it"),
+        ("output", b"1 passed\n"),
+        ("thinking", (*at, "", False)),
+        ("piece", (*at, "Done.", False)),
+        ("thought", (*at, "Done.", False)),
+        ("close", None),
+    ]
+    assert ProgressKind("tool_done") is ProgressKind.TOOL_DONE
+
+
+def test_a_meter_knows_the_tree_from_accounts_and_events() -> None:
+    meter = ServedMeter(account("A", tokens=10))
+    meter.take(account("B", parent="A", tokens=5))
+    meter.hear("plan.moved", "B", {"phase": "execute", "state": "complete"})
+    meter.hear("model_call.ended", "B", {"tokens": 7})
+    meter.hear("model_call.ended", "A", {"tokens": 7})  # asked for instead, with its price
+    meter.hear("plan.moved", "elsewhere", {"phase": "execute", "state": "complete"})
+    (part,) = meter.below
+    assert (part.plan.state, part.spent.tokens, meter.read().spent.tokens) == (PlanState.COMPLETE, 12, 10)
+    assert (meter.last.spent.picodollars, meter.last.limits.picodollars) == (25 * 10**10, 5 * 10**11)
+    meter.take(account("A", tokens=30, state="complete", spending=_unspent()))
+    assert (meter.last.plan.state, meter.last.limits.picodollars) == (PlanState.COMPLETE, None)
+
+
+def _unspent() -> dict[str, Any]:
+    return {"model_calls": None, "tokens": None, "usd": None, "limits": None}
+
+
+def test_fields_are_called_as_options() -> None:
+    assert in_words_of_the_cli("say `limits.usd` or `force`; `agents plan list`") == (
+        "say --max-usd or --yes; `agents plan list`"
+    )
+    errors = [
+        {"where": ["body", "limits", "usd"], "problem": "Input should be greater than 0"},
+        {"where": ["body", "checks", "3"], "problem": "String should match pattern '\\S'"},
+        {"where": ["body", "unheard", "of"], "problem": "Value error, a text has no NUL in it"},
+        {"where": [], "problem": "Field required"},
+    ]
+    assert refused_fields(errors) == (
+        "--max-usd: input should be greater than 0; --check: is not written as such a thing is; "
+        "unheard.of: a text has no NUL in it; the request: field required"
+    )
+    assert [refused_fields(nothing) for nothing in (None, [], "words", [1])] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("plan X: it was not applied: README.md is open", 3),
+        ("plan X: the undo was refused, and it is still applied: it conflicts", 3),
+        ("plan X: the disk is full", 1),
+        (None, 1),
+    ],
+)
+def test_what_stands_in_the_way_needs_somebody(said: str | None, code: int) -> None:
+    error = refused_job("X", said, "it was not applied")
+    assert error.exit_code == code
+    assert str(error).count("X") == 1
+
+
+def test_every_command_of_a_group_goes_through_a_server_or_says_why_not() -> None:
+    """A subcommand that is added here and forgotten there would be unknown to who has a server set."""
+    with click.Context(cli) as ctx:
+        for name, place in COMMANDS.items():
+            module, _, attribute = place.partition(":")
+            served = getattr(__import__(module, fromlist=[attribute]), attribute)
+            if isinstance(served, ClientGroup):
+                local = cli.get_command(ctx, name)
+                assert isinstance(local, click.Group)
+                assert set(local.list_commands(ctx)) == set(served.list_commands(ctx)) | set(served.refused)
