@@ -4,38 +4,105 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.tracing import not_traced
+
 SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
-MODULES = sorted(SOURCE.rglob("*.py"))
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
 SUPPRESSIONS = re.compile(r"#\s*(type:\s*ignore|noqa|pragma:\s*no\s*cover|pyright:)", re.IGNORECASE)
+NOTHING = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
+STATED = ("Thread safety:", "Owner:", "Lock:", "Guarantee:", "Cancel safety:")
 
 
-def _name(path: Path) -> str:
-    return str(path.relative_to(SOURCE))
+@dataclass(frozen=True)
+class Module:
+    """A module of ours as it is written."""
+
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        return str(self.path.relative_to(SOURCE))
 
 
-each_module = pytest.mark.parametrize("path", MODULES, ids=_name)
+@pytest.fixture(scope="module")
+def modules() -> list[Module]:
+    """All of them, read once: there are hundreds, and as many rules for each."""
+    with not_traced():
+        texts = [(path, path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
+        return [Module(path, text, ast.parse(text)) for path, text in texts]
 
 
-@each_module
-def test_a_module_says_what_it_is_and_what_it_offers(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert ast.get_docstring(tree), "no docstring"
-    code = [node for node in tree.body if not isinstance(node, ast.Expr)]
-    if not code or "migrations" in path.parts:
-        return
-    names = {target.id for node in tree.body for target in _assigned(node)}
-    assert "__all__" in names, "no __all__"
+def test_there_are_modules_to_look_at(modules: list[Module]) -> None:
+    assert "errors/__init__.py" in [module.name for module in modules]
 
 
-@each_module
-def test_what_all_names_exists(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    offered = [
+def test_a_module_says_what_it_is_and_what_it_offers(modules: list[Module]) -> None:
+    silent = [module.name for module in modules if not ast.get_docstring(module.tree)]
+    assert silent == [], "no docstring"
+    unlisted = [module.name for module in modules if _offers_unlisted(module)]
+    assert unlisted == [], "no __all__"
+
+
+def test_what_all_names_exists(modules: list[Module]) -> None:
+    missing = {module.name: _listed(module.tree) - _defined(module.tree) for module in modules}
+    assert {name: names for name, names in missing.items() if names} == {}
+
+
+def test_a_module_stays_within_its_bounds(modules: list[Module]) -> None:
+    long = [module.name for module in modules if len(module.text.splitlines()) > 400]
+    assert long == [], "past 400 lines a module wants splitting"
+    hiding = [module.name for module in modules if SUPPRESSIONS.search(module.text)]
+    assert hiding == [], "a suppression hides something"
+
+
+def test_a_class_that_makes_a_lock_states_its_thread_safety(modules: list[Module]) -> None:
+    lacking = [
+        f"{module.name}: {node.name} makes a lock and its docstring lacks {paragraph!r}"
+        for module in modules
+        if "threading" in module.text
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef) and _makes_a_lock(node)
+        for paragraph in STATED
+        if paragraph not in (ast.get_docstring(node) or "")
+    ]
+    assert lacking == []
+
+
+def test_locks_are_made_through_the_threading_module(modules: list[Module]) -> None:
+    """Explorers of interleavings replace `threading.Lock`; a name imported from it would escape them."""
+    imported = [
+        module.name
+        for module in modules
+        if "threading" in module.text
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "threading"
+        if LOCKS & {alias.name for alias in node.names}
+    ]
+    assert imported == []
+
+
+def test_no_module_is_named_for_nothing(modules: list[Module]) -> None:
+    parts = {module.name: set(module.path.relative_to(SOURCE).with_suffix("").parts) for module in modules}
+    assert [name for name, words in parts.items() if NOTHING & words] == []
+
+
+def _offers_unlisted(module: Module) -> bool:
+    """It has code, and does not say which of it is for others."""
+    code = [node for node in module.tree.body if not isinstance(node, ast.Expr)]
+    names = {target.id for node in module.tree.body for target in _assigned(node)}
+    return bool(code) and "migrations" not in module.path.parts and "__all__" not in names
+
+
+def _listed(tree: ast.Module) -> set[object]:
+    """What `__all__` names."""
+    return {
         element.value
         for node in tree.body
         if any(target.id == "__all__" for target in _assigned(node))
@@ -43,46 +110,18 @@ def test_what_all_names_exists(path: Path) -> None:
         and isinstance(node.value, ast.List)
         for element in node.value.elts
         if isinstance(element, ast.Constant)
-    ]
-    defined = {node.name for node in tree.body if hasattr(node, "name")}
+    }
+
+
+def _defined(tree: ast.Module) -> set[object]:
+    defined: set[object] = {node.name for node in tree.body if hasattr(node, "name")}
     defined |= {target.id for node in tree.body for target in _assigned(node)}
-    defined |= {
+    return defined | {
         alias.asname or alias.name
         for node in tree.body
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in node.names
     }
-    assert set(offered) <= defined
-
-
-@each_module
-def test_a_module_stays_within_its_bounds(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 400, "past 400 lines a module wants splitting"
-    assert not SUPPRESSIONS.search(text), "a suppression hides something"
-
-
-@each_module
-def test_a_class_that_makes_a_lock_states_its_thread_safety(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ClassDef) and _makes_a_lock(node):
-            said = ast.get_docstring(node) or ""
-            for paragraph in ("Thread safety:", "Owner:", "Lock:", "Guarantee:", "Cancel safety:"):
-                assert paragraph in said, f"{node.name} makes a lock and its docstring lacks {paragraph!r}"
-
-
-@each_module
-def test_locks_are_made_through_the_threading_module(path: Path) -> None:
-    """Explorers of interleavings replace `threading.Lock`; a name imported from it would escape them."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module == "threading":
-            assert not LOCKS & {alias.name for alias in node.names}
-
-
-@each_module
-def test_no_module_is_named_for_nothing(path: Path) -> None:
-    nothing = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
-    assert not nothing & set(path.relative_to(SOURCE).with_suffix("").parts)
 
 
 def _assigned(node: ast.stmt) -> list[ast.Name]:
