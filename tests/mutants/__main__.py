@@ -275,7 +275,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/apply/merge.py": [f"{UNIT}apply_conflicts.py", f"{UNIT}apply_changes.py", *APPLY],
     "infrastructure/apply/moves.py": [f"{UNIT}apply_moves.py", *APPLY],
     "infrastructure/apply/preparation.py": [f"{CONTRACTS}applier.py", *APPLY],
-    "infrastructure/apply/prepared_merge.py": [f"{CONTRACTS}applier.py"],
+    "infrastructure/apply/prepared_merge.py": [f"{UNIT}apply_changes.py", *APPLY],
     "infrastructure/apply/presence.py": [f"{UNIT}apply_recovery.py", *APPLY],
     "infrastructure/apply/recovery.py": [*GUARDS, f"{UNIT}apply_recovery.py", *APPLY],
     "infrastructure/apply/user_git.py": [f"{UNIT}apply_recovery.py", f"{UNIT}apply_commit.py", *APPLY],
