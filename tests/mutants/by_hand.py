@@ -16,6 +16,15 @@ _USER_GIT = "infrastructure/apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
+    ("application/services/attempt_run.py", "the next does not find"): (
+        "copy_context().run(self._run, under_way, goes_on)",
+        "self._run(under_way, goes_on)",
+    ),
+    ("infrastructure/persistence/job_turns.py", "comes too late"): ("held[job.id] = move.job", "pass"),
+    ("infrastructure/persistence/sql_job_store.py", "everybody holds several"): (
+        ".where(jobs.c.id.in_(ordered))",
+        ".where(_is_held(held))",
+    ),
     ("infrastructure/jobs/temporal/worker.py", "one that was given up cancels"): (
         "details is not None and details.cancel_requested",
         "details is not None",

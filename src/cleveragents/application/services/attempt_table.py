@@ -48,10 +48,10 @@ class AttemptTable:
 
     def may_go_on(self) -> bool:
         """Whether an attempt that ends may leave its slot to another; until it does, the slot is its own."""
-        with self._changed:
-            if not self._accepting:  # guard: a draining worker claims nothing
-                return False
-            return len(self._stragglers) < self._options.straggler_limit
+        # No lock: it is no more than a look, and whoever drains meanwhile waits for what comes of it.
+        if not self._accepting:  # guard: a draining worker claims nothing
+            return False
+        return len(self._stragglers) < self._options.straggler_limit
 
     def release(self) -> None:
         """The claim came back with nothing."""
