@@ -161,6 +161,15 @@ LONGEST = (
 )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Who only hands the modules out runs nothing of ours, and is traced for nothing."""
+    hands_out = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if hands_out and "coverage" in sys.modules:
+        running = sys.modules["coverage"].Coverage.current()
+        if running is not None:
+            running.stop()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What collecting makes stays to the end: to look through all of it for garbage, again and again, took as
