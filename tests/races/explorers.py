@@ -33,6 +33,8 @@ import frontrun
 __all__ = ["Exploration", "Scenario", "assert_caught", "assert_holds", "explore"]
 
 State = TypeVar("State")
+# How many schedules there are says when an exploration is over; a busy machine's clock would say too early.
+PATIENCE_SECONDS = 500.0
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def _dpor(scenario: Scenario[Any], effort: int) -> Exploration:
             detect_io=False,
             clock=scenario.clock,
             reproduce_on_failure=0,
-            total_timeout=60.0,
+            total_timeout=PATIENCE_SECONDS,
         )
         if _note(seen, result):
             return seen
@@ -163,7 +165,7 @@ def _random(scenario: Scenario[Any], attempts: int) -> Exploration:
         detect_io=False,
         clock=scenario.clock,
         reproduce_on_failure=0,
-        total_timeout=60.0,
+        total_timeout=PATIENCE_SECONDS,
     )
     _note(seen, result)
     return seen
