@@ -28,6 +28,7 @@ from a2a.types import (
 )
 from a2a.utils.errors import A2AError
 
+from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.user import TokenKind
 from cleveragents.infrastructure.logging import configure_logging
 from tests.served import served
@@ -178,6 +179,9 @@ def test_a_viewer_looks_and_hands_nothing_over(server: PlanServer) -> None:
 
 def test_tasks_are_listed_in_pages_with_how_many_there_are_in_all(server: PlanServer) -> None:
     waiting = server.asking("colour")
+    for number in range(2):
+        new = NewPlan(f"listed {number}", "builtin/goal", str(server.repository))
+        server.parts.plans.create(new, now=server.bench.container.clock.now())
     state = TaskState.TASK_STATE_INPUT_REQUIRED
 
     async def work(client: Client) -> tuple[list[list[str]], list[int], ListTasksResponse, ListTasksResponse]:
@@ -189,6 +193,8 @@ def test_tasks_are_listed_in_pages_with_how_many_there_are_in_all(server: PlanSe
             token = page.next_page_token
         asking = await client.list_tasks(ListTasksRequest(page_size=1, status=state))
         one = await client.list_tasks(ListTasksRequest(context_id=waiting["id"]))
+        none = await client.list_tasks(ListTasksRequest(context_id="no\0thing"))
+        assert (len(none.tasks), none.total_size) == (0, 0)
         return pages, totals, asking, one
 
     pages, totals, asking, one = asked(server, work, "viewer")

@@ -226,8 +226,10 @@ def test_a_plan_that_has_spent_its_budget_goes_on_with_a_larger_one(server: Plan
     where = f"/plans/{plan['id']}"
     assert (plan["state"], plan["needs"]) == ("waiting", "budget")
     assert {"budget", "resume"} <= set(plan["can"])
-    for body in ({"steps": 1}, {}):
-        assert server.post(f"{where}/budget", body, 422)["code"] == "request-refused"
+    for body, places in (({"steps": 1}, [["body", "steps"]]), ({}, [])):
+        refused = server.post(f"{where}/budget", body, 422)
+        assert refused["code"] == "request-refused"
+        assert [one["where"] for one in refused.get("errors", ())] == places
     assert server.post(f"{where}/budget", {"steps": 20})["limits"]["steps"] == 20
     assert server.rested(plan)["state"] == "complete"
 

@@ -201,6 +201,7 @@ def test_the_same_key_twice_makes_one_plan(idle: PlanServer) -> None:
         ({**COMMAND, "model": "openai/gpt-4.1"}, "request-refused", "model"),
         ({**COMMAND, "limits": {"seconds": 60}}, "request-refused", "limits"),
         ({**COMMAND, "profile": "none"}, "configuration-error", "profile"),
+        ({**COMMAND, "to_branch": "x"}, "request-refused", "to_branch"),
         ({**COMMAND, "queue": "mine"}, "invalid-request", "queue"),
         ({**COMMAND, "limits": {"steps": 0}}, "invalid-request", "limits.steps"),
         ({"resource": "shop", "goal": "x"}, "configuration-error", "model"),

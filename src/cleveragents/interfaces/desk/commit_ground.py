@@ -30,7 +30,8 @@ def ensure_can_be_asked(plan: Plan, message: str | None, to_branch: str | None) 
 def ensure_new_branch(to_branch: str, *, remote: bool) -> None:
     """`RequestRefused` where results are not pushed; `InvalidName`."""
     if not remote:
-        raise RequestRefused("only results of plans on git remotes are pushed to branches; leave it out")
+        problem = "only results of plans on git remotes are pushed to branches; leave it out"
+        raise RequestRefused(problem, "to_branch")
     new_branch(to_branch, _NO_PLAN)
 
 
