@@ -250,6 +250,8 @@ def test_sub_plans_are_followed_and_what_they_disagree_about_is_resolved(asked: 
     assert "no conflict is left" in asked("plan", "resolve", ended.id, "README.md", "--theirs").err
     resumed = asked("plan", "resume", ended.id)
     assert (resumed.code, "step 1 of 1" in resumed.err) == (3, False), resumed.err
+    listed = asked("plan", "list", "--all").out.splitlines()
+    assert [line.split()[-1] for line in listed if "    o" in line] == ["one", "other"]
     tree = asked("plan", "tree", ended.id).out
     assert all(f"sub-plan {part['id']}: {part['name']} (merged)" in tree for part in account["sub_plans"])
 

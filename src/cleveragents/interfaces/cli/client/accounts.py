@@ -22,6 +22,7 @@ __all__ = [
     "tell_changes",
     "tell_next",
     "tell_reason",
+    "title_of",
     "told_account",
     "waited_for",
 ]
@@ -107,6 +108,15 @@ def place_of(account: Account) -> str:
     """Where its result goes, or went, in words."""
     resource, branch = str(account["resource"]), account["branch"]
     return resource if branch is None else f"branch {branch} of {resource.rpartition('#')[0]}"
+
+
+def title_of(account: Account) -> str:
+    """What it is about, on one line; of a sub-plan, whose goal says all that it has to know, what it is
+    called."""
+    if account["parent"] is None:
+        return on_one_line(account["goal"])
+    name = account["request"].get("name")
+    return on_one_line(str(name or account["goal"].strip().partition("\n")[0]))
 
 
 def next_steps(account: Account, prefix: str, message: str | None = None) -> list[tuple[str, str]]:

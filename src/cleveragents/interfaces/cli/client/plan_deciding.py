@@ -19,6 +19,7 @@ from cleveragents.interfaces.cli.client.accounts import (
     tell_changes,
     tell_next,
     tell_reason,
+    title_of,
     told_account,
     waited_for,
 )
@@ -28,7 +29,6 @@ from cleveragents.interfaces.cli.output import Output, counted, progress
 from cleveragents.interfaces.cli.plan_outcome import NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import shown_diff
 from cleveragents.interfaces.cli.plan_work import APPLY_IT, asked_for, interactive
-from cleveragents.interfaces.desk.wording import on_one_line
 
 if TYPE_CHECKING:
     from cleveragents.interfaces.cli.client.server_client import ServerClient
@@ -235,7 +235,7 @@ def who_needs_somebody(client: ServerClient, account: Account) -> list[Account]:
 
 def _tell_who_asks(account: Account, asking: Account) -> None:
     if asking["id"] != account["id"]:
-        progress(f"sub-plan {asking['id']} needs you: {on_one_line(asking['goal'])}")
+        progress(f"sub-plan {asking['id']} needs you: {title_of(asking)}")
     tell_reason(asking)
     call = _asking_call(asking)
     if call is not None:

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cleveragents.interfaces.cli import plan_listing as local
-from cleveragents.interfaces.cli.client.accounts import as_local
+from cleveragents.interfaces.cli.client.accounts import as_local, title_of
 from cleveragents.interfaces.cli.client.places import resource_here
 from cleveragents.interfaces.cli.client.selection import connected
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.client.twins import client_command
 from cleveragents.interfaces.cli.output import Output, ago, progress
 from cleveragents.interfaces.cli.session import Session
-from cleveragents.interfaces.desk.wording import on_one_line
 
 __all__ = ["list_plans"]
 
@@ -77,7 +76,7 @@ def _in_families(rows: Sequence[dict[str, Any]]) -> Rows:
 def _row(row: dict[str, Any], output: Output) -> dict[str, Any]:
     if output.for_programs:
         return as_local(row)
-    shown = {**row, "goal": f"{'  ' * row['depth']}{on_one_line(row['goal'])}"}
+    shown = {**row, "goal": f"{'  ' * row['depth']}{title_of(row)}"}
     if output.for_eyes:
         moment = datetime.fromisoformat(row["updated"])
         shown |= {"updated": ago(moment, datetime.now(UTC)), "state": row["needs"] or row["state"]}

@@ -8,13 +8,12 @@ from typing import Any
 
 import click
 
-from cleveragents.interfaces.cli.client.accounts import Account, as_local, exit_code_of, tell_next
+from cleveragents.interfaces.cli.client.accounts import Account, as_local, exit_code_of, tell_next, title_of
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, who_needs_somebody
 from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
 from cleveragents.interfaces.cli.client.served_plans import plan_of
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED, NEEDS_HUMAN, joint_exit_code, short_ids
-from cleveragents.interfaces.desk.wording import on_one_line
 
 __all__ = ["goals_in", "run_goals"]
 
@@ -73,7 +72,7 @@ def _tell(deciding: Deciding, accounts: Sequence[Account]) -> None:
             "state": account["meaning"],
             "files": len(account["changes"]),
             "tokens": account["spending"]["tokens"],
-            "goal": on_one_line(account["goal"]),
+            "goal": title_of(account),
         }
         for account in accounts
     ]
@@ -84,7 +83,7 @@ def _tell(deciding: Deciding, accounts: Sequence[Account]) -> None:
 def _tell_what_next(deciding: Deciding, account: Account, code: int) -> None:
     if code == NEEDS_HUMAN:
         for one in who_needs_somebody(deciding.client, account):
-            progress(f"plan {one['id']} needs you: {on_one_line(one['goal'])}")
+            progress(f"plan {one['id']} needs you: {title_of(one)}")
             tell_next(one, deciding.prefix)
     elif code:
         progress(f"plan {account['id']}: {account['error'] or 'it failed'}")
