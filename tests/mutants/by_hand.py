@@ -42,9 +42,9 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "logger.propagate = False",
         "logger.propagate = True",
     ),
-    ("interfaces/cli/client/plan_following.py", "between the two looks"): (
-        "account = self._looked()",
-        "pass",
+    ("interfaces/cli/client/plan_following.py", "looked at twice"): (
+        " and self._rests(self._looked(plan_id))",
+        "",
     ),
     ("interfaces/cli/client/server_client.py", "the same one each time"): (
         'headers={"Idempotency-Key": key}',

@@ -130,8 +130,8 @@ class PlansFollower:
                 self.say(account["id"], f"{account['phase']}/{account['state']}")
         for asked in self._news():
             for plan_id in [one for one in self._left if asked is None or one == asked]:
+                # guard: looked at twice, because it may have moved between the plan and its job
                 if self._rests(self._looked(plan_id)) and self._rests(self._looked(plan_id)):
-                    # guard: looked at twice, because it may have moved between the plan and its job
                     del self._left[plan_id]
                     if rested is not None:
                         rested()
