@@ -325,7 +325,7 @@ def test_a_position_that_this_log_does_not_have_is_said_to_be_none() -> None:
     run(scenario)
 
 
-def test_a_client_that_lost_its_token_is_told_nothing_more() -> None:
+def test_a_client_that_lost_its_token_is_told_so_and_nothing_more() -> None:
     async def scenario() -> None:
         log = MemoryLog()
         ours = Ours(log)
@@ -338,6 +338,7 @@ def test_a_client_that_lost_its_token_is_told_nothing_more() -> None:
         log.append(1)
         assert b"id: 1" in (await connection.read() or b"")
         log.append(1)
+        assert b"event: problem" in (await connection.read() or b"")
         assert await connection.read() is None
         await ours.close()
 

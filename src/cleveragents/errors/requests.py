@@ -11,8 +11,8 @@ __all__ = ["RequestRefused"]
 
 @dataclass(eq=False)
 class RequestRefused(InvalidRequest):
-    """The request contradicts itself, or asks for what its subject does not have. `where` says in which of its
-    fields, as the API calls them: `limits.usd`."""
+    """The request contradicts itself, or asks for what its subject does not have. `where` says in which of
+    its fields, as the API calls them: `limits.usd`."""
 
     message = "this cannot be asked for: {problem}"
     problem: str
