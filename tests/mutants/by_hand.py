@@ -16,6 +16,23 @@ _USER_GIT = "infrastructure/apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
+    ("application/services/plan_apply.py", "it quotes files"): (
+        "redact_text(error.details)",
+        "error.details",
+    ),
+    ("domain/job_moves.py", "as many attempts left"): ("attempt=job.attempt - 1", "attempt=job.attempt"),
+    ("interfaces/peers/a2a_handler.py", "needs no secret of it"): (
+        "not user.role.may(Role.OPERATOR)",
+        "False",
+    ),
+    ("interfaces/server/routes/plan_reading.py", "needs no secret of it"): (
+        "not who.role.may(Role.OPERATOR)",
+        "False",
+    ),
+    ("interfaces/server/routes/session.py", "is not prolonged"): (
+        "min(lasting, token.expires_at - now)",
+        "lasting",
+    ),
     ("application/services/attempt_run.py", "the next does not find"): (
         "copy_context().run(self._run, under_way, goes_on)",
         "self._run(under_way, goes_on)",
