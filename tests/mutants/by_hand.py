@@ -25,6 +25,10 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "not user.role.may(Role.OPERATOR)",
         "False",
     ),
+    ("interfaces/server/routes/plan_comparing.py", "needs no secret of it"): (
+        "not who.role.may(Role.OPERATOR)",
+        "False",
+    ),
     ("interfaces/server/routes/plan_reading.py", "needs no secret of it"): (
         "not who.role.may(Role.OPERATOR)",
         "False",

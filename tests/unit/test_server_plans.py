@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,29 @@ def test_a_patch_is_what_git_takes(server: PlanServer, tmp_path: Path) -> None:
         for client in (server.bench.operator, server.bench.viewer)
     )
     assert (SECRET in whole.text, SECRET in read.text, "+THREE" in read.text) == (True, False, True)
-    (tmp_path / "it.patch").write_bytes(patch.content)
-    git(server.repository, "apply", "--check", str(tmp_path / "it.patch"))
+    assert "GIT binary patch" not in read.text
+    for taken in (patch, whole):
+        (tmp_path / "it.patch").write_bytes(taken.content)
+        git(server.repository, "apply", "--check", str(tmp_path / "it.patch"))
+    wrong = server.bench.viewer.get(f"/api/plans/{plan['id']}/comparison", params={"other": "ZZZZ"})
+    assert (wrong.status_code, wrong.json()["errors"][0]["where"]) == (404, ["query", "other"])
+
+
+def test_a_file_whose_name_is_no_text_hides_nothing_of_its_plan(server: PlanServer) -> None:
+    made = server.command("echo x > \"$(printf 'odd\\377')\"; echo 3 > plain.txt", apply="review")
+    plan = server.rested(made)
+    where = f"/plans/{plan['id']}"
+    assert [file["path"] for file in server.get(f"{where}/diff")["files"]] == ["odd\ufffd", "plain.txt"]
+    other = server.rested(server.command("true", apply="review"))
+    compared = server.get(f"{where}/comparison", other=other["id"])
+    assert [file["path"] for file in compared["files"]] == ["odd\ufffd", "plain.txt"]
+    assert server.post(f"{where}/review", {"reject": ["plain.txt"]})["left_out"] == ["plain.txt"]
+    (server.repository / os.fsdecode(b"odd\xff")).write_text("other\n")
+    server.done(server.post(f"{where}/apply", status=202))
+    refused = server.get(where)
+    assert (refused["state"], refused["in_the_way"]["paths"]) == ("constrained", ["odd\ufffd"])
+    assert server.get("/events", plan=plan["id"])["items"]
+    (server.repository / os.fsdecode(b"odd\xff")).unlink()
 
 
 def test_what_actors_decided_did_and_spent_is_shown(server: PlanServer) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "found_plan",
     "part_rows",
     "place_of",
+    "shown_resource",
 ]
 
 Row = dict[str, JsonValue]
@@ -49,7 +50,7 @@ def fields_of(plan: Plan) -> dict[str, JsonValue]:
         "action": plan.action,
         "phase": plan.phase.value,
         "state": plan.state.value,
-        "resource": _shown_resource(plan),
+        "resource": shown_resource(plan),
         "created": timestamp(plan.created_at),
         "updated": timestamp(plan.updated_at),
         "waiting_for": None if plan.state is PlanState.CONSTRAINED else plan.waiting_for,
@@ -68,7 +69,7 @@ def place_of(parts: PlanParts, plan: Plan) -> str:
     return plan.resource if remote is None else f"branch {branch} of {remote.shown}"
 
 
-def _shown_resource(plan: Plan) -> str:
+def shown_resource(plan: Plan) -> str:
     """Of a remote without who logs in there, and with what."""
     remote = remote_of(plan.resource)
     return plan.resource if remote is None else f"{remote.shown}#{remote.branch}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.errors import PlanError, SandboxMissing
+from cleveragents.interfaces.desk.accounts import shown_resource
 from cleveragents.interfaces.desk.reach import ensure_reachable
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def repositories_differ(one: Plan, other: Plan) -> str | None:
     """A word on that, where they do."""
     if one.resource == other.resource:
         return None
-    said = f"they are plans of different repositories, {one.resource} and {other.resource}"
+    said = f"they are plans of different repositories, {shown_resource(one)} and {shown_resource(other)}"
     return f"{said}: all that these differ in is shown, too"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 
     from cleveragents.interfaces.server.service import Service
 
-__all__ = ["NAME", "InResource", "NamePath", "PartOfName", "account_as", "root_named"]
+__all__ = ["NAME", "InResource", "NamePath", "PartOfName", "account_as", "root_named", "sayable"]
 
 Model = TypeVar("Model", bound=BaseModel)
+
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 
 NAME = r"^[a-z0-9][a-z0-9._-]*$"
 """Names of projects and resources: lower case letters, digits and `._-`."""
@@ -41,7 +44,19 @@ InResource = Annotated[
 
 def account_as(model: type[Model], account: Mapping[str, JsonValue]) -> Model:
     """The account, as the API promises it."""
-    return model.model_validate(thaw(freeze(account)))
+    return model.model_validate(sayable(thaw(freeze(account))))
+
+
+def sayable(value: object) -> object:
+    """The same for JSON in UTF-8. Names of files may be any bytes; of those that are no text, each has a
+    character of its own here that no encoder takes, and is shown as one that cannot be read."""
+    if type(value) is str:
+        return value if value.isascii() else _NO_TEXT.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {sayable(key): sayable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [sayable(item) for item in value]
+    return value
 
 
 def root_named(here: Service, resource: str | None) -> Path | None:

@@ -29,6 +29,7 @@ from cleveragents.errors import (
     TooManyRequests,
     Unavailable,
 )
+from cleveragents.interfaces.server.accounts import sayable
 from cleveragents.interfaces.server.api_words import in_words_of_the_api
 from cleveragents.interfaces.server.whereabouts import places_of
 
@@ -131,7 +132,7 @@ def problem(
     if content["detail"] != masked:
         content["command_line"] = masked
     said = {**({"WWW-Authenticate": "Bearer"} if status == 401 else {}), **(headers or {})}
-    return JSONResponse(content, status_code=status, media_type=MEDIA_TYPE, headers=said)
+    return JSONResponse(sayable(content), status_code=status, media_type=MEDIA_TYPE, headers=said)
 
 
 def problem_of(error: CleverAgentsError | Refused, request: Request | None = None) -> JSONResponse:

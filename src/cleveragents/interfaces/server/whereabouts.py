@@ -73,7 +73,7 @@ def places_of(error: CleverAgentsError, request: Request, said: str) -> list[dic
     field = _field_of(error)
     if field is None:
         return []
-    where = _where(field, request)
+    where = _named_second(error, request) or _where(field, request)
     return [] if where is None else [{"where": where, "problem": said}]
 
 
@@ -87,6 +87,14 @@ def _field_of(error: CleverAgentsError) -> str | None:
     if isinstance(error, ConfigurationError):
         return next((field for source, field in _SOURCES.items() if error.source.startswith(source)), None)
     return _FIELDS.get(type(error))
+
+
+def _named_second(error: CleverAgentsError, request: Request) -> Sequence[str] | None:
+    """Of two plans that are compared, the `other`, if that is the one."""
+    if not isinstance(error, (AmbiguousPlan, UnknownPlan)):
+        return None
+    named = request.path_params.get("plan_id"), request.query_params.get("other")
+    return ["query", "other"] if error.plan_id != named[0] and error.plan_id == named[1] else None
 
 
 def _arguments(error: InvalidArguments) -> list[dict[str, object]]:

@@ -15,6 +15,7 @@ from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutpu
 from cleveragents.interfaces.desk.event_account import event_rows, fields_of_row
 from cleveragents.interfaces.desk.job_listing import job_ids_of
 from cleveragents.interfaces.server.access import Viewer, is_still_known
+from cleveragents.interfaces.server.accounts import sayable
 from cleveragents.interfaces.server.hub import EventHub
 from cleveragents.interfaces.server.listing import Limit
 from cleveragents.interfaces.server.log_follower import LogSource
@@ -110,7 +111,7 @@ def list_events(
         rows, more = rows[-limit:], False
     else:
         rows, more = rows[:limit], len(rows) > limit
-    items = [EventModel.model_validate(fields_of_row(row)) for row in rows]
+    items = [EventModel.model_validate(sayable(fields_of_row(row))) for row in rows]
     return EventListing(items=items, next=items[-1].position if more else None)
 
 

@@ -67,16 +67,15 @@ def compare_plans(
     ] = "json",
 ) -> Comparison | Response:
     """Compares what a plan has come to, now or before a correction, with what another has, or the same
-    one. The patch is masked for viewers."""
+    one. The patch is to the byte for operators; masked, and without binary contents, for viewers."""
     from cleveragents.infrastructure.sandbox.outcomes import diff_between
 
     parts = here.parts
     plans = [found_plan(parts, name) for name in (plan_id, other)]
     one, then = outcome_of(parts, plans[0], before), outcome_of(parts, plans[1], other_before)
     if form == "patch":
-        patch = diff_between(one, then, options=_OPTIONS)
-        if not who.role.may(Role.OPERATOR):  # guard: who may not apply it needs no secret of it
-            patch = masked_patch(patch)
-        return Response(patch, media_type=_PATCH)
+        masked = not who.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
+        patch = diff_between(one, then, options=_OPTIONS if masked else ("--binary", *_OPTIONS))
+        return Response(masked_patch(patch) if masked else patch, media_type=_PATCH)
     note = repositories_differ(*plans)
     return account_as(Comparison, {"files": differing_files(one, then), "note": note})
