@@ -467,6 +467,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/desk/spending.py": [f"{UNIT}cli_goals.py"],
     "interfaces/cli/plan_ending.py": [f"{UNIT}guards_cli.py", f"{UNIT}cli_run_background.py"],
     "interfaces/desk/applying.py": [f"{UNIT}server_plans_deciding.py"],
+    "interfaces/desk/commit_ground.py": [f"{UNIT}client_commands.py"],
     "interfaces/desk/deciding.py": [f"{UNIT}server_plans.py"],
     "interfaces/desk/ending.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/desk/plan_files.py": [f"{UNIT}server_plans.py"],

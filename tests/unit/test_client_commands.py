@@ -445,7 +445,8 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
     refused = asked("plan", "apply", second, "--to-branch", own)
     assert (refused.code, "has a branch" in refused.err, "--to-branch NAME" in refused.err) == (3, True, True)
     assert remote.said("rev-parse", f"{own}^") == tip
-    assert asked("plan", "apply", second, "--to-branch", "-x").code == 2
+    for taken_otherwise in ("-x", "HEAD", "refs/heads/main"):
+        assert asked("plan", "apply", second, "--to-branch", taken_otherwise).code == 2
     assert asked("plan", "apply", second, "--to-branch", "mine").code == 0
     undone = asked("plan", "undo", second)
     assert f"of branch mine of {remote.address.url}, by one more commit" in undone.err
@@ -459,6 +460,8 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
     [
         (("plan", "show", "NOSUCH"), 2, "NOSUCH"),
         (("plan", "apply", "a/../b"), 2, ""),
+        (("plan", "watch", ""), 2, "'plans/' names nothing on a server"),
+        (("plan", "show", "\udcff"), 2, "names nothing on a server"),
         (("run",), 2, "say what is wanted"),
         (("run", "--yes", "--review", "goal"), 2, "say one of them"),
         (("run", "--action", "builtin/replace", "--arg", "patern=x"), 2, "pattern"),

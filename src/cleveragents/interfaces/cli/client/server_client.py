@@ -159,7 +159,7 @@ class ServerClient:
     ) -> httpx.Response:
         import httpx
 
-        if {".", ".."} & set(path.split("/")):  # guard: a name that was typed leads nowhere else
+        if not _is_name(path):  # guard: a name that was typed leads nowhere else
             raise click.UsageError(f"{path.removeprefix('/')!r} names nothing on a server")
         failed: CleverAgentsError | ServerSaid | None = None
         for _ in self.trying():
@@ -182,6 +182,15 @@ class ServerClient:
                 break
         assert failed is not None
         raise failed from None
+
+
+def _is_name(path: str) -> bool:
+    """Whether each part of it is a name; none is empty, or of bytes that are no text."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return not {"", ".", ".."} & set(path.removeprefix("/").split("/"))
 
 
 def _in_words(problem: Exception) -> str:
