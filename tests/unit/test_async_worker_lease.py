@@ -10,6 +10,7 @@ import pytest
 
 from cleveragents.application.ports.jobs import Heartbeat
 from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.application.services.job_outcome import StopCause
 from cleveragents.domain.job import JobState
 from cleveragents.errors import (
     DatabaseFailed,
@@ -152,6 +153,34 @@ def test_a_cancel_of_a_later_attempt_is_not_mistaken_for_ones_own(bench: Bench) 
     worker._keeper.beat()
     [attempt] = worker._table.running()
     assert attempt.stopped is None
+
+
+def test_of_two_attempts_at_one_job_in_one_round_the_later_one_is_kept(bench: Bench) -> None:
+    """A machine that slept finds its job taken, queued and claimed again before its first attempt knows."""
+    worker = bench.worker()
+    job_id = bench.submit()
+    claim(worker)
+    bench.store.reclaim(job_id, 1, 0, error="taken", now=bench.clock.now())
+    claim(worker)
+    bench.clock.advance(5)
+    worker._keeper.beat()
+    first, second = sorted(worker._table.running(), key=lambda attempt: attempt.job.fence)
+    assert first.stopped is not None
+    assert first.stopped.cause is StopCause.LEASE_LOST
+    assert second.stopped is None
+    assert (bench.job(job_id).fence, bench.job(job_id).beat) == (2, 1)
+
+
+def test_a_cancel_is_told_to_the_attempt_that_it_is_about(bench: Bench) -> None:
+    worker = bench.worker()
+    job_id = bench.submit()
+    claim(worker)
+    bench.store.reclaim(job_id, 1, 0, error="taken", now=bench.clock.now())
+    claim(worker)
+    bench.store.request_cancel(job_id, "enough", now=bench.clock.now())
+    worker._keeper.beat()
+    first, second = sorted(worker._table.running(), key=lambda attempt: attempt.job.fence)
+    assert (first.stopped is None, second.stopped is None) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,12 @@ class LeaseKeeper:
     def _beat_for(self, attempts: Sequence[Attempt]) -> None:
         sent_at = self._clock.monotonic()
         self._faults.reach("job.heartbeat.before")
-        heard = self._store.heartbeats(_held(attempts), now=self._clock.now())
+        held = _held(attempts)
+        heard = self._store.heartbeats(held, now=self._clock.now())
         self._faults.reach("job.heartbeat.after")
         for attempt in attempts:
-            answer = heard.get(attempt.job.id)
+            # guard: an answer to a later attempt of ours keeps no earlier one
+            answer = heard.get(attempt.job.id) if held[attempt.job.id] == attempt.job.fence else None
             if answer is None:
                 words = str(StaleFence(attempt.job.id, attempt.job.fence))
                 attempt.stop(StopCause.LEASE_LOST, words, self._clock.monotonic())
@@ -115,10 +117,11 @@ class LeaseKeeper:
                 attempt.stop(StopCause.CANCEL, answer.cancel_reason, self._clock.monotonic())
 
     def _look_for_cancels(self, attempts: Sequence[Attempt]) -> None:
-        reasons = self._store.cancels(_held(attempts))
+        held = _held(attempts)
+        reasons = self._store.cancels(held)
         for attempt in attempts:
             reason = reasons.get(attempt.job.id)
-            if reason is not None:
+            if reason is not None and held[attempt.job.id] == attempt.job.fence:
                 attempt.stop(StopCause.CANCEL, reason, self._clock.monotonic())
 
     def _logger(self, attempts: Sequence[Attempt]) -> FilteringBoundLogger:
@@ -127,4 +130,6 @@ class LeaseKeeper:
 
 
 def _held(attempts: Sequence[Attempt]) -> dict[str, int]:
-    return {attempt.job.id: attempt.job.fence for attempt in attempts}
+    """By the last fence of each job: of one that a peer took and gave back, a worker may have two attempts,
+    until the first one hears of it."""
+    return {one.job.id: one.job.fence for one in sorted(attempts, key=lambda attempt: attempt.job.fence)}
