@@ -125,6 +125,44 @@ def test_a_mirror_is_removed_when_nobody_needs_it_and_nobody_is_about_to(
     assert mirrors.fetched(remote.address) == commit
 
 
+def test_who_is_killed_while_removing_leaves_no_half_of_a_checkout(
+    remote: Remote, mirrors: Mirrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = mirrors.fetched(remote.address)
+    place = mirrors.checkout(remote.address, commit)
+    [lock] = mirrors.directory.glob("*.lock")
+    [mirror] = mirrors.directory.glob("*.git")
+
+    def interrupted(directory: Path) -> None:
+        for path in directory.glob("**/a.txt"):
+            path.unlink()
+        raise KeyboardInterrupt
+
+    for remove in (lambda: mirrors.discard(place), lambda: mirrors.remove(mirror, list)):
+        os.utime(place, (0, 0))
+        os.utime(lock, (0, 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                remove()
+        mirrors.fetch(remote.address)
+        assert mirrors.checkout(remote.address, commit) == place
+        assert {path: (place / path).read_text() for path in FILES} == dict(FILES)
+        assert git(place, "status", "--porcelain") == ""
+    assert len([*mirrors.directory.glob("**/*.new")]) == 3
+
+
+def test_a_checkout_that_was_asked_for_meanwhile_is_not_discarded(remote: Remote, mirrors: Mirrors) -> None:
+    commit = mirrors.fetched(remote.address)
+    place = mirrors.checkout(remote.address, commit)
+    assert not mirrors.discard(place)
+    assert place.is_dir()
+    os.utime(place, (0, 0))
+    assert mirrors.discard(place)
+    assert not place.exists()
+    assert mirrors.discard(place)  # somebody else was faster
+
+
 def test_a_push_moves_the_branch_from_where_it_was_seen_and_from_nowhere_else(
     remote: Remote, mirrors: Mirrors
 ) -> None:

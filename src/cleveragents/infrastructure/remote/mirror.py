@@ -137,8 +137,9 @@ class Mirrors:
         Made once; nobody works in it. `SandboxRefused` if the remote does not have the commit any more."""
         place = self._place(address).with_suffix("") / commit
         if place.is_dir():
-            os.utime(place)  # guard: what is used is not taken for unused
-            return place
+            with suppress(FileNotFoundError):  # it was discarded in this very moment
+                os.utime(place)  # guard: what is used is not taken for unused
+                return place
         if self.value_of(address, commit) is None:
             self._fetch_commit(address, commit)
         mirror = self._place(address)
@@ -187,11 +188,17 @@ class Mirrors:
             # guard: asked again while nobody can fetch
             if not _try(descriptor) or mirror not in self.unneeded(needed()):
                 return False
-            gone = mirror.with_name(f"{mirror.name}.{secrets.token_hex(8)}.new")
-            mirror.rename(gone)  # whole, or not at all: whoever comes now makes another
-            for path in (gone, mirror.with_suffix("")):
-                if path.exists():
-                    remove_all(path)
+            gone = [_set_aside(path) for path in (mirror.with_suffix(""), mirror) if path.exists()]
+            for path in gone:
+                remove_all(path)
+        return True
+
+    def discard(self, checkout: Path) -> bool:
+        """Removes a checkout that was found unused, unless somebody has asked for it since."""
+        if not _is_old(checkout):
+            return False
+        with suppress(FileNotFoundError):  # somebody else does the same
+            remove_all(_set_aside(checkout))
         return True
 
     def drafts(self) -> list[Path]:
@@ -310,6 +317,14 @@ def _free_refs(mirror: Path, before: float) -> None:
         with suppress(FileNotFoundError):
             if lock.stat().st_mtime < before:  # guard: one that outlived its caller may still run
                 lock.unlink()
+
+
+def _set_aside(path: Path) -> Path:
+    """Where it is now, as a draft: it is gone as a whole, and who is killed while removing it leaves nothing
+    that looks like the whole. Whoever wants it makes another."""
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+    path.rename(aside)
+    return aside
 
 
 def _is_old(path: Path) -> bool:

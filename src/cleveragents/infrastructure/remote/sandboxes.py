@@ -116,13 +116,14 @@ class RemoteSandboxes(SandboxRegistry):
         for place in kept:
             with suppress(SandboxMissing):
                 used.add(Path(place.read_facts(place.directory.name).resource))
-        checkouts = self._take_over.directories.mirrors.unused(used)
+        mirrors = self._take_over.directories.mirrors
+        checkouts = mirrors.unused(used)
         if not dry_run:
             for path in copies:
                 with suppress(SandboxBusy):
                     self.remove_copy(path)
             for path in checkouts:
-                remove_all(path)
+                mirrors.discard(path)
         return len(copies) + len(checkouts)
 
     def remove_copy(self, path: Path) -> None:
