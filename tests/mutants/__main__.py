@@ -450,6 +450,8 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/client/following.py": [f"{UNIT}client_cuts.py"],
     "interfaces/cli/client/logins.py": [f"{UNIT}client_logins.py"],
     "interfaces/cli/client/plan_following.py": [f"{UNIT}client_commands.py"],
+    "interfaces/cli/client/run.py": [f"{UNIT}client_commands.py"],
+    "interfaces/cli/client/run_goals.py": [f"{UNIT}client_commands.py"],
     "interfaces/cli/client/selection.py": [f"{UNIT}client_commands.py"],
     "interfaces/cli/client/server_client.py": [f"{UNIT}client_cuts.py", f"{UNIT}client_commands.py"],
     "interfaces/cli/client/twins.py": [f"{UNIT}client_commands.py"],

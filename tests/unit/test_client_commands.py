@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,13 @@ def test_goals_of_a_file_are_plans_of_their_own(bench: Served, asked: Ask, model
     for one in started:
         assert asked("plan", "watch", one["plan"]).code == 3
     assert asked(*words, "--background", "--parallel", "2").code == 2
+    # One that no server takes says nothing about those that it has taken.
+    file.write_text(f"Keep one thing\n{'x' * 100_001}\n")
+    for more in ("--review", "--background"):
+        refused = asked(*words, more)
+        begun = re.findall(r"plan (\w{26}) (?:is on|runs on)", refused.err)
+        assert (refused.code, len(begun), "at most 100000" in refused.err) == (2, 1, True), refused.err
+        asked("plan", "watch", *begun)
 
 
 def test_a_question_is_answered(bench: Served, asked: Ask, agents: Ask, model: str) -> None:

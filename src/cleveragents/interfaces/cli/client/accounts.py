@@ -15,6 +15,7 @@ from cleveragents.interfaces.desk.wording import on_one_line
 __all__ = [
     "Account",
     "as_local",
+    "error_of",
     "exit_code_of",
     "is_done",
     "is_running",
@@ -108,6 +109,11 @@ def place_of(account: Account) -> str:
     """Where its result goes, or went, in words."""
     resource, branch = str(account["resource"]), account["branch"]
     return resource if branch is None else f"branch {branch} of {resource.rpartition('#')[0]}"
+
+
+def error_of(account: Account, prefix: str, otherwise: str) -> str:
+    """Why it failed; what it says to do goes through this server."""
+    return str(account["error"] or otherwise).replace("`agents plan ", f"`{prefix} plan ")
 
 
 def title_of(account: Account) -> str:

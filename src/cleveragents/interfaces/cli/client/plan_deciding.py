@@ -13,6 +13,7 @@ import click
 from cleveragents.errors import Cancelled, CheckFailed, NotAuthenticated, PlanFailed, ServerUnreachable
 from cleveragents.interfaces.cli.client.accounts import (
     Account,
+    error_of,
     failed_checks,
     is_done,
     place_of,
@@ -89,7 +90,7 @@ def decide(deciding: Deciding, account: Account) -> Account:
         _tell_constrained(deciding, account)
     if account["state"] == "errored":
         tell_next(account, deciding.prefix)
-        raise PlanFailed(account["id"], account["error"] or "it says no more")
+        raise PlanFailed(account["id"], error_of(account, deciding.prefix, "it says no more"))
     if account["state"] == "applied":
         _tell_applied(deciding, account)
     if not is_done(account):

@@ -124,7 +124,14 @@ def _run_many(
     if parallel is not None:
         said = "--parallel needs somebody who waits; leave it or --background out"
         raise click.UsageError(f"{said} (`agents project add --max-parallel` bounds a project's plans)")
-    _tell_started(deciding, [deciding.client.post("/plans", body) for body in bodies])
+    made: list[Account] = []
+    try:
+        for body in bodies:
+            account = deciding.client.post("/plans", body)
+            made.append(account)
+    finally:
+        if made:  # guard: what was begun goes on, whatever became of the next
+            _tell_started(deciding, made)
 
 
 def _run_here(deciding: Deciding, account: Account, after: Moment) -> None:

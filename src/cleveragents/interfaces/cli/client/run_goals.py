@@ -8,9 +8,18 @@ from typing import Any
 
 import click
 
-from cleveragents.interfaces.cli.client.accounts import Account, as_local, exit_code_of, tell_next, title_of
+from cleveragents.errors import CleverAgentsError
+from cleveragents.interfaces.cli.client.accounts import (
+    Account,
+    as_local,
+    error_of,
+    exit_code_of,
+    tell_next,
+    title_of,
+)
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, who_needs_somebody
 from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
+from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.served_plans import plan_of
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED, NEEDS_HUMAN, joint_exit_code, short_ids
@@ -37,9 +46,13 @@ def run_goals(deciding: Deciding, bodies: Sequence[Mapping[str, Any]], *, parall
     hint = "Ctrl-C stops them all"
     following = PlansFollower(client, [], deciding.output, after=moment_now(client), alone=False, hint=hint)
 
+    made: list[str] = []
+
     def begin_next() -> None:
         if waiting:
-            following.add(client.post("/plans", waiting.popleft()))
+            account = client.post("/plans", waiting.popleft())
+            made.append(account["id"])
+            following.add(account)
 
     interrupted = False
     try:
@@ -49,6 +62,11 @@ def run_goals(deciding: Deciding, bodies: Sequence[Mapping[str, Any]], *, parall
     except KeyboardInterrupt:
         interrupted = True
         accounts = following.stopped(deciding.prefix)
+    except (CleverAgentsError, ServerSaid):
+        following.close()
+        for plan_id in made:  # guard: what was begun goes on, whatever became of the next
+            progress(f"plan {plan_id} is on the server; `{deciding.prefix} plan show {plan_id}` says more")
+        raise
     finally:
         following.close()
     _tell(deciding, accounts)
@@ -86,5 +104,5 @@ def _tell_what_next(deciding: Deciding, account: Account, code: int) -> None:
             progress(f"plan {one['id']} needs you: {title_of(one)}")
             tell_next(one, deciding.prefix)
     elif code:
-        progress(f"plan {account['id']}: {account['error'] or 'it failed'}")
+        progress(f"plan {account['id']}: {error_of(account, deciding.prefix, 'it failed')}")
         tell_next(account, deciding.prefix)
