@@ -122,3 +122,5 @@ def test_a_patch_is_cut_down_to_files() -> None:
     second = b'diff --git "a/\\303\\244" "b/\\303\\244"\n@@ -1 +1 @@\n-a\n+b\n'
     assert patch_of_files(first + second, ["x y"]) == first
     assert patch_of_files(first + second, ["\u00e4"]) == second
+    odd = b"diff --git a/o\xff b/o\xff\n+3\n"
+    assert patch_of_files(first + odd, ["o\ufffd"]) == odd

@@ -29,6 +29,7 @@ __all__ = ["diff_of_plan", "patch_of_files", "resolve_conflicts", "review_plan",
 
 _SECONDS = 60.0
 _FILE = re.compile(rb"(?m)^diff --git ")
+_NO_TEXT = re.compile("[\udc80-\udcff]")
 
 
 def _diff_of_plan(
@@ -109,10 +110,11 @@ def patch_of_files(patch: bytes, paths: Sequence[str]) -> bytes:
 
 
 def _path_of(piece: bytes) -> str:
-    """Of `diff --git a/NAME b/NAME`: both are the same, and have the same length."""
+    """Of `diff --git a/NAME b/NAME`: both are the same, and have the same length. Bytes that are no text are
+    as the server names them in JSON."""
     names = piece.partition(b"\n")[0].removeprefix(b"diff --git ").decode("utf-8", "surrogateescape")
     name = names[(len(names) + 1) // 2 :]
-    return named_by(name).removeprefix("b/")
+    return _NO_TEXT.sub("\ufffd", named_by(name).removeprefix("b/"))
 
 
 def _statistics(patch: bytes) -> bytes:
