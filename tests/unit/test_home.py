@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -65,6 +67,48 @@ def test_a_copy_is_refused_while_the_other_is_there_and_may_get_a_name_of_its_ow
     own = home_id(copy)
     assert own not in ("", name)
     assert (home_id(state), home_id(copy)) == (name, own)
+
+
+def test_a_copy_is_refused_though_its_file_system_gives_it_the_same_number(tmp_path: Path) -> None:
+    """As the top of a volume has it on every volume."""
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    home_id(state)
+    shutil.copytree(state, copy)
+    place = copy / "home.place"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"inode": copy.stat().st_ino}))
+    with pytest.raises(ConfigurationError, match=f"is a copy of {state}"):
+        home_id(copy)
+
+
+def test_a_copy_whose_files_are_links_is_one_too(tmp_path: Path) -> None:
+    state, copy = tmp_path / "state", tmp_path / "copy"
+    home_id(state)
+    shutil.copytree(state, copy, copy_function=os.link)
+    with pytest.raises(ConfigurationError, match=f"is a copy of {state}"):
+        home_id(copy)
+
+
+def test_a_directory_that_is_seen_from_another_place_is_no_copy(tmp_path: Path) -> None:
+    state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    name = home_id(state)
+    elsewhere.symlink_to(state)
+    place = state / "home.place"
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"path": str(elsewhere)}))
+    assert home_id(state) == name
+
+
+def test_a_place_that_cannot_be_written_down_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = home_id(tmp_path)
+    (tmp_path / "home.place").unlink()
+
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for method in ("write_text", "unlink"):
+        monkeypatch.setattr(Path, method, refused)
+    assert home_id(tmp_path) == name
 
 
 def test_a_copy_on_another_machine_is_refused_until_somebody_says_which_keeps_the_name(

@@ -75,28 +75,35 @@ class _Place:
             draft.write_text(f"{json.dumps(asdict(self))}\n", encoding="utf-8")
             draft.replace(file)
         except OSError:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):  # a file system that is read-only does not take away what is not there
+                draft.unlink()
 
 
 def _ensure_alone(file: Path, here: _Place, there: _Place) -> None:
     """`ConfigurationError` if this is a copy of a directory that is, or may be, still in use."""
-    if here.inode == there.inode:
-        return  # the same one, moved, or seen from another place or container
     anew = f"delete {file}: it gets a name of its own, and leaves to the other what is there"
-    if here.machine != there.machine:
-        kept = f"if that one is used no more, delete {file.with_name('home.place')}"
-        problem = f"this state directory is a copy of {there.path} of another machine; {kept}; else {anew}"
-        raise ConfigurationError(str(file), problem)
-    if here.path != there.path and _is_still(there):
+    # guard: before their numbers are looked at, which the tops of two file systems may have in common
+    if here.path != there.path and _is_still(there, file):
         raise ConfigurationError(str(file), f"this state directory is a copy of {there.path}; {anew}")
+    if here.inode == there.inode or here.machine == there.machine:
+        return  # the same one, moved, or seen from another place or container
+    kept = f"if that one is used no more, delete {file.with_name('home.place')}"
+    problem = f"this state directory is a copy of {there.path} of another machine; {kept}; else {anew}"
+    raise ConfigurationError(str(file), problem)
 
 
-def _is_still(there: _Place) -> bool:
-    """Whether the directory is where it was, and has the name."""
+def _is_still(there: _Place, file: Path) -> bool:
+    """Whether there is a directory where that one was, which is not this one, and has the name."""
     with suppress(OSError, ConfigurationError):
-        directory = Path(there.path)
-        return directory.stat().st_ino == there.inode and _read(directory / "home") == there.name
+        other = Path(there.path) / file.name
+        return _identity(other) != _identity(file) and _read(other) == there.name
     return False
+
+
+def _identity(file: Path) -> tuple[int, int, int]:
+    """The same for one directory, however many ways lead to it, and for no copy, in which it is younger."""
+    found = file.stat()
+    return file.parent.stat().st_ino, found.st_ino, found.st_ctime_ns
 
 
 @cache
