@@ -13,7 +13,7 @@ import pytest
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.job_handlers import HandlerFunction, JobHandler
 from cleveragents.application.services.worker_options import WorkerOptions
-from cleveragents.domain.job import JobState, NewJob
+from cleveragents.domain.job import HANDED_ON, JobState, NewJob
 from cleveragents.errors import (
     Cancelled,
     ConfigurationError,
@@ -105,6 +105,21 @@ def test_a_failure_is_tried_again_later_and_later_and_then_recorded(bench: Bench
     assert job.error == "the work handler failed: RuntimeError: attempt 3 (attempt 3 of 3)"
     statistics = worker.statistics()
     assert (statistics.retried, statistics.failed) == (2, 1)
+
+
+def test_a_job_that_is_handed_on_is_no_failure_and_goes_on_as_the_same_attempt(bench: Bench) -> None:
+    attempts: list[tuple[int, int]] = []
+
+    def run(job: AsyncJob) -> object:
+        attempts.append((job.attempt, job.fence))
+        return HANDED_ON if job.fence < 3 else "done"
+
+    worker = bench.worker(run)
+    job_id = bench.play(worker)
+    assert attempts == [(1, 1), (1, 2), (1, 3)]
+    assert bench.job(job_id).result == "done"
+    statistics = worker.statistics()
+    assert (statistics.claimed, statistics.handed_on, statistics.retried) == (3, 2, 0)
 
 
 @pytest.mark.parametrize(

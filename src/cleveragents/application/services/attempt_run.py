@@ -195,7 +195,8 @@ class AttemptRunner:
             return None
         self.faults.reach("job.finish.after")
         after = turn.ended
-        self.table.count(_COUNTED[after.state])
+        handed_on = outcome.handed_on and after.state is JobState.QUEUED
+        self.table.count("handed_on" if handed_on else _COUNTED[after.state])
         worker_log(job).info("job.finished", state=after.state.value, attempt=job.attempt)
         if turn.following is not None:
             self.faults.reach("job.claim.after")

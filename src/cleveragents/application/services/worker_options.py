@@ -56,6 +56,7 @@ class WorkerStatistics:
     failed: int = 0
     cancelled: int = 0
     retried: int = 0
+    handed_on: int = 0
     lease_lost: int = 0
     reclaimed: int = 0
     running: int = 0
