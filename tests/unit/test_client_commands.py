@@ -166,6 +166,8 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     assert asked("plan", "delete", plan, "--yes").code == 0
     gone = asked("plan", "show", plan)
     assert (gone.code, f"`agents --server {bench.url} plan list`" in gone.err) == (2, True)
+    lost = asked("resource", "remove", "nosuch")
+    assert (lost.code, f"`agents --server {bench.url} resource list`" in lost.err) == (2, True)
 
 
 def _step(title: str, instructions: str, **more: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,10 @@ _EXIT_CODES = {404: 2, 409: 75, 422: 2, **dict.fromkeys(BUSY, 75)}
 
 _REFUSALS = ("it was not applied: ", "the undo was refused")
 """So jobs say that something stands in the way."""
+
+
+_THERE = re.compile(r"`agents (?=(?:action|actor|jobs|model|plan|project|resource|user) )")
+"""A command about what the server has: without `--server` it would show what is here."""
 
 
 class ServerSaid(click.ClickException):
@@ -54,7 +59,7 @@ _KINDS: Mapping[int, type[ServerSaid]] = {
 
 def problem_of(response: httpx.Response, url: str, prefix: str = "agents") -> CleverAgentsError | ServerSaid:
     """The error that an answer of 400 or more is. Its body has to be read already. What it says to do with
-    plans begins with `prefix`."""
+    what it has begins with `prefix`."""
     said = _body(response)
     status, code = response.status_code, str(said.get("code", ""))
     if status == 401:
@@ -65,7 +70,7 @@ def problem_of(response: httpx.Response, url: str, prefix: str = "agents") -> Cl
     if not detail:
         detail = f"the server at {url} answered {status} {response.reason_phrase}"
     kind = _KINDS.get(_exit_code(status, code), ServerSaid)
-    words = in_words_of_the_cli(str(detail)).replace("`agents plan ", f"`{prefix} plan ")
+    words = _THERE.sub(lambda _: f"`{prefix} ", in_words_of_the_cli(str(detail)))
     return kind(words, code=code, status=status)
 
 
