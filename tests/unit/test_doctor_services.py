@@ -14,6 +14,7 @@ import pytest
 
 from cleveragents.application.container import Container
 from cleveragents.application.ports.plans import NewPlan
+from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.application.ports.workers import WorkerRecord
 from cleveragents.domain.job import NewJob, WorkerIdentity
 from cleveragents.domain.project import ResourceKind
@@ -231,6 +232,26 @@ def test_mirrors_that_no_plan_and_no_resource_names_are_removed(closing: ExitSta
     assert of_the_dead.mend() == f"removed {draft}"
     assert unneeded_mirrors(container) == []
     assert mirrors.fetched(remotes[2].address) == remotes[2].tip()
+
+
+def test_a_mirror_stays_while_a_sandbox_borrows_from_it_though_its_plan_is_nowhere(
+    closing: ExitStack, tmp_path: Path
+) -> None:
+    """Deleted; or of another database, for which this state directory was used before."""
+    container = container_of(closing, tmp_path)
+    parts, remote = container.plan_parts, new_remote(tmp_path / "one")
+    mirrors, now = parts.remotes.mirrors, container.clock.now()
+    checkout = mirrors.checkout(remote.address, mirrors.fetched(remote.address))
+    plan = parts.plans.create(NewPlan("g", "builtin/command", remote.resource), now=now)
+    asked = SandboxRequest(plan.id, checkout, from_head=True, remote=remote.resource)
+    sandbox = parts.sandboxes.create(asked)
+    parts.plans.delete(plan, now=now)
+    [lock] = mirrors.directory.glob("*.lock")
+    os.utime(lock, (LONG_AGO, LONG_AGO))
+    assert remove_mirrors(parts.remotes, dry_run=False) == 0
+    assert sandbox.keeps(sandbox.base)
+    parts.sandboxes.remove(plan.id)
+    assert remove_mirrors(parts.remotes, dry_run=False) == 1
 
 
 def test_all_three_are_asked_at_once_in_their_order(closing: ExitStack, tmp_path: Path) -> None:

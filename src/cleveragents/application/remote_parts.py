@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteParts"]
 
 _PAGE = 500
+_SANDBOXES = "sandboxes"
 
 
 class RemoteParts:
@@ -45,7 +46,8 @@ class RemoteParts:
         from cleveragents.infrastructure.remote.mirror import Mirrors
         from cleveragents.infrastructure.sandbox.leftovers import MIRRORS
 
-        return Mirrors(self._container.state_directory / MIRRORS)
+        state = self._container.state_directory
+        return Mirrors(state / MIRRORS, sandboxes=state / _SANDBOXES)
 
     @property
     def directories(self) -> ResourceDirectories:
@@ -75,7 +77,7 @@ class RemoteParts:
         )
         return RemoteSandboxes(
             container.database,
-            container.state_directory / "sandboxes",
+            container.state_directory / _SANDBOXES,
             take_over,
             quota_bytes=container.settings.sandbox.quota_bytes,
             clock=container.clock,

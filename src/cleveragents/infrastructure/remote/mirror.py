@@ -21,9 +21,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from cleveragents.domain.remote import RemoteAddress
-from cleveragents.errors import GitFailed, RemoteUnreachable, SandboxRefused
+from cleveragents.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.infrastructure.git.git_directory import GitDirectory
 from cleveragents.infrastructure.git.plumbing import PrivateRepository, RunningGit, user_environment, within
+from cleveragents.infrastructure.sandbox.facts import SandboxPlace
 from cleveragents.infrastructure.sandbox.paths import remove_all
 
 __all__ = ["Mirrors", "missing_branch"]
@@ -58,11 +59,13 @@ class Mirrors:
     """The mirrors below one directory. Stateless but for that: any thread and process may share it.
 
     One fetch at a time per mirror, by a lock of the kernel's. No call to a remote takes longer than
-    `seconds`; one that does is ended, and a fetch leaves at most a part that nobody looks at.
+    `seconds`; one that does is ended, and a fetch leaves at most a part that nobody looks at. `sandboxes` is
+    the directory of those that may borrow from them.
     """
 
     directory: Path
     seconds: float = 600.0
+    sandboxes: Path | None = None
 
     def fetched(self, address: RemoteAddress) -> str:
         """The commit that the branch names now. `RemoteUnreachable`; `SandboxRefused` without the branch."""
@@ -176,10 +179,13 @@ class Mirrors:
         return [path for path in found if path not in used and _is_old(path)]
 
     def unneeded(self, urls: Collection[str]) -> list[Path]:
-        """Mirrors of remotes that have none of these addresses, and that nobody has fetched of late."""
+        """Mirrors of remotes that have none of these addresses, from which no sandbox borrows, and that
+        nobody has fetched of late."""
         needed = {self._place_of(url) for url in urls}
         found = [path for path in sorted(self.directory.glob("*.git")) if path not in needed]
-        return [path for path in found if _is_old(path.with_suffix(".lock"))]
+        old = [path for path in found if _is_old(path.with_suffix(".lock"))]
+        borrowed = self._borrowed() if old else ()
+        return [path for path in old if path not in borrowed]
 
     def remove(self, mirror: Path, needed: Callable[[], Collection[str]]) -> bool:
         """Removes a mirror and its checkouts, unless somebody fetches, or it is needed by now: whoever is
@@ -230,6 +236,15 @@ class Mirrors:
         place = self._place(address).with_suffix(".applying")
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         return place
+
+    def _borrowed(self) -> set[Path]:
+        """Mirrors that sandboxes were made of, be it of plans that are in no database, or in another one."""
+        found: set[Path] = set()
+        for path in () if self.sandboxes is None else self.sandboxes.glob("*"):
+            with suppress(SandboxMissing):
+                checkout = Path(SandboxPlace(path).read_facts(path.name).resource)
+                found.add(self.directory / f"{checkout.parent.name}.git")
+        return found
 
     def _place(self, address: RemoteAddress) -> Path:
         return self._place_of(address.url)
