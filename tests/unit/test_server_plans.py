@@ -133,6 +133,10 @@ def test_a_file_whose_name_is_no_text_hides_nothing_of_its_plan(server: PlanServ
     server.done(server.post(f"{where}/apply", status=202))
     refused = server.get(where)
     assert (refused["state"], refused["in_the_way"]["paths"]) == ("constrained", ["odd\ufffd"])
+    # It is left out by the name that it is shown with.
+    left = server.post(f"{where}/review", {"reject": ["odd\ufffd"]})["left_out"]
+    assert left == ["odd\ufffd", "plain.txt"]
+    server.post(f"{where}/review", {"reject": ["even\ufffd"]}, status=409)
     assert server.get("/events", plan=plan["id"])["items"]
     (server.repository / os.fsdecode(b"odd\xff")).unlink()
 

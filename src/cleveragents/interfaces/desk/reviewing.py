@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cleveragents.domain.review import ReviewKind
 from cleveragents.errors import PlanError
 from cleveragents.interfaces.desk.reach import ensure_reachable
+from cleveragents.interfaces.desk.wording import UNREADABLE, shown_name
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -31,7 +32,8 @@ def review_files(
 ) -> list[str]:
     """Takes each in or leaves it out, and returns the files that are meant. `PlanError` if one names nothing,
     and then none was reviewed."""
-    files = [(path, taken) for name, taken in verdicts for path in _meant_files(parts, plan, [name])]
+    known = _changed_files(parts, plan) if verdicts else []
+    files = [(path, taken) for name, taken in verdicts for path in _meant_files(plan, known, name)]
     _ensure_known(parts, plan, [changeset for changeset, _ in changesets])
     with parts.rewriting.unmerged(plan):  # guard: what is merged is reviewed with the whole
         for path, taken in files:
@@ -49,18 +51,22 @@ def is_meant(path: str, names: Sequence[str]) -> bool:
     )
 
 
-def _meant_files(parts: PlanParts, plan: Plan, names: Sequence[str]) -> list[str]:
-    """Every changed file that is named. `PlanError` if one names nothing, and then none was reviewed."""
+def _changed_files(parts: PlanParts, plan: Plan) -> list[str]:
     entries = [change.entry for change in parts.history.changes(plan.id)]
-    known = sorted({path for entry in entries for path in (entry.path, entry.old_path) if path is not None})
-    found: list[str] = []
-    for name in names:
-        meant = [path for path in known if is_meant(path, [name])]
-        if not meant:
-            remedy = f"`agents plan diff {plan.id} --name-only` shows what it changed"
-            raise PlanError(plan.id, f"it changed no file {name!r}; {remedy}")
-        found += meant
-    return found
+    return sorted({path for entry in entries for path in (entry.path, entry.old_path) if path is not None})
+
+
+def _meant_files(plan: Plan, known: Sequence[str], name: str) -> list[str]:
+    """Every one of the changed files that is named. A name that is no text is meant as it is shown, if one
+    file alone is shown so. `PlanError` if it names nothing."""
+    meant = [path for path in known if is_meant(path, [name])]
+    alike = [path for path in known if shown_name(path) == name] if UNREADABLE in name else []
+    if not meant and len(alike) == 1:
+        return alike
+    if not meant:
+        remedy = f"`agents plan diff {plan.id} --name-only` shows what it changed"
+        raise PlanError(plan.id, f"it changed no file {name!r}; {remedy}")
+    return meant
 
 
 def _ensure_known(parts: PlanParts, plan: Plan, changesets: Sequence[str]) -> None:

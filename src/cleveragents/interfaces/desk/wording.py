@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from math import ceil
 
-__all__ = ["UNITS", "ago", "counted", "on_one_line", "spelt_duration", "timestamp"]
+__all__ = [
+    "UNITS",
+    "UNREADABLE",
+    "ago",
+    "counted",
+    "on_one_line",
+    "shown_name",
+    "spelt_duration",
+    "timestamp",
+]
+
+UNREADABLE = "\ufffd"
+"""What stands for a byte that is no text."""
+
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 """Seconds, by the letter that stands for so many."""
@@ -33,6 +48,12 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def on_one_line(text: str) -> str:
     """The text without its line breaks."""
     return " ".join(text.split())
+
+
+def shown_name(text: str) -> str:
+    """The text in characters that every encoder takes. Names of files may be any bytes; each that is no text
+    has a character of its own in Python, which JSON in UTF-8 cannot say."""
+    return text if text.isascii() else _NO_TEXT.sub(UNREADABLE, text)
 
 
 def spelt_duration(seconds: float) -> str:

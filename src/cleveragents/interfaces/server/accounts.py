@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -11,6 +10,7 @@ from fastapi import Query
 from pydantic import BaseModel
 
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
+from cleveragents.interfaces.desk.wording import shown_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "InResource", "NamePath", "PartOfName", "account_as", "root_named", "sayable"]
 
 Model = TypeVar("Model", bound=BaseModel)
-
-_NO_TEXT = re.compile("[\ud800-\udfff]")
 
 NAME = r"^[a-z0-9][a-z0-9._-]*$"
 """Names of projects and resources: lower case letters, digits and `._-`."""
@@ -48,10 +46,9 @@ def account_as(model: type[Model], account: Mapping[str, JsonValue]) -> Model:
 
 
 def sayable(value: object) -> object:
-    """The same for JSON in UTF-8. Names of files may be any bytes; of those that are no text, each has a
-    character of its own here that no encoder takes, and is shown as one that cannot be read."""
+    """The same for JSON in UTF-8, whatever bytes the names of files are."""
     if type(value) is str:
-        return value if value.isascii() else _NO_TEXT.sub("\ufffd", value)
+        return shown_name(value)
     if isinstance(value, dict):
         return {sayable(key): sayable(item) for key, item in value.items()}
     if isinstance(value, list):

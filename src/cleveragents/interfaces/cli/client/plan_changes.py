@@ -24,12 +24,12 @@ from cleveragents.interfaces.cli.plan_work import interactive
 from cleveragents.interfaces.cli.session import Session
 from cleveragents.interfaces.desk.changes import changes_in_words
 from cleveragents.interfaces.desk.reviewing import is_meant
+from cleveragents.interfaces.desk.wording import shown_name
 
 __all__ = ["diff_of_plan", "patch_of_files", "resolve_conflicts", "review_plan", "rollback_plan"]
 
 _SECONDS = 60.0
 _FILE = re.compile(rb"(?m)^diff --git ")
-_NO_TEXT = re.compile("[\udc80-\udcff]")
 
 
 def _diff_of_plan(
@@ -114,7 +114,7 @@ def _path_of(piece: bytes) -> str:
     as the server names them in JSON."""
     names = piece.partition(b"\n")[0].removeprefix(b"diff --git ").decode("utf-8", "surrogateescape")
     name = names[(len(names) + 1) // 2 :]
-    return _NO_TEXT.sub("\ufffd", named_by(name).removeprefix("b/"))
+    return shown_name(named_by(name).removeprefix("b/"))
 
 
 def _statistics(patch: bytes) -> bytes:
