@@ -16,6 +16,10 @@ _USER_GIT = "infrastructure/apply/user_git.py"
 _SPAWNED = "self._command = self._spawn(argv, passed)\n            self._child = self._command.pid"
 
 BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
+    ("application/services/job_lease.py", "keeps no earlier one"): (
+        " if held[attempt.job.id] == attempt.job.fence else None",
+        "",
+    ),
     ("application/services/plan_apply.py", "it quotes files"): (
         "redact_text(error.details)",
         "error.details",
