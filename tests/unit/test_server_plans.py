@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.interfaces.desk.diffs import DiffBounds, diff_of
+from cleveragents.interfaces.desk.reviewing import review_files
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.applying import git
 from tests.server_plan_bench import PlanServer, plan_server
@@ -139,6 +142,26 @@ def test_a_file_whose_name_is_no_text_hides_nothing_of_its_plan(server: PlanServ
     server.post(f"{where}/review", {"reject": ["even\ufffd"]}, status=409)
     assert server.get("/events", plan=plan["id"])["items"]
     (server.repository / os.fsdecode(b"odd\xff")).unlink()
+
+
+def test_many_files_are_reviewed_with_one_look_at_the_changes(server: PlanServer) -> None:
+    made = server.command("mkdir many; for i in 1 2 3 4 5 6; do echo $i > many/$i; done", apply="review")
+    plan = server.parts.plans.get(server.rested(made)["id"])
+    looks: list[str] = []
+
+    def listen(*facts: Any) -> None:
+        if threading.current_thread() is threading.main_thread() and "FROM change_entries" in facts[2]:
+            looks.append(facts[2])
+
+    event.listen(Engine, "before_cursor_execute", listen)
+    try:
+        verdicts = [("many/1", False), ("many/2", False), ("many", False), ("many/2", True)]
+        review_files(server.parts, plan, verdicts)
+    finally:
+        event.remove(Engine, "before_cursor_execute", listen)
+    assert len(looks) == 2, looks  # which changesets there are, and what is in the only one
+    left = [f"many/{number}" for number in (1, 3, 4, 5, 6)]
+    assert server.get(f"/plans/{plan.id}")["left_out"] == left
 
 
 def test_what_actors_decided_did_and_spent_is_shown(server: PlanServer) -> None:

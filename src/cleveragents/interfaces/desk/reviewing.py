@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.domain.review import ReviewKind
+from cleveragents.domain.review import Review, ReviewKind
 from cleveragents.errors import PlanError
 from cleveragents.interfaces.desk.reach import ensure_reachable
 from cleveragents.interfaces.desk.wording import UNREADABLE, shown_name
@@ -32,12 +32,14 @@ def review_files(
 ) -> list[str]:
     """Takes each in or leaves it out, and returns the files that are meant. `PlanError` if one names nothing,
     and then none was reviewed."""
-    known = _changed_files(parts, plan) if verdicts else []
-    files = [(path, taken) for name, taken in verdicts for path in _meant_files(plan, known, name)]
-    _ensure_known(parts, plan, [changeset for changeset, _ in changesets])
     with parts.rewriting.unmerged(plan):  # guard: what is merged is reviewed with the whole
-        for path, taken in files:
-            parts.result.review(plan, ReviewKind.PATH, path, accepted=taken)
+        known = _changed_files(parts, plan) if verdicts else []
+        files = [(path, taken) for name, taken in verdicts for path in _meant_files(plan, known, name)]
+        _ensure_known(parts, plan, [changeset for changeset, _ in changesets])
+        # Each is known to be one of them: to look again would read all changes for each file.
+        for path, taken in dict(files).items():
+            verdict = Review(plan.id, ReviewKind.PATH, path, taken)
+            parts.reviews.set(verdict, now=parts.result.clock.now())
         for changeset, taken in changesets:
             parts.result.review(plan, ReviewKind.CHANGESET, changeset, accepted=taken)
     return [path for path, _ in files]
@@ -70,7 +72,7 @@ def _meant_files(plan: Plan, known: Sequence[str], name: str) -> list[str]:
 
 
 def _ensure_known(parts: PlanParts, plan: Plan, changesets: Sequence[str]) -> None:
-    known = {changeset.id for changeset in parts.changesets.of_plan(plan.id)}
+    known = {changeset.id for changeset in parts.changesets.of_plan(plan.id)} if changesets else set()
     for unknown in (changeset for changeset in changesets if changeset not in known):
         remedy = f"`agents plan log {plan.id} NUMBER` shows a call's"
         raise PlanError(plan.id, f"it has no changeset {unknown!r}; {remedy}")
