@@ -97,7 +97,9 @@ def test_a_plan_is_made_reviewed_applied_and_undone(server: PlanServer) -> None:
 def test_a_patch_is_what_git_takes(server: PlanServer, tmp_path: Path) -> None:
     plan = server.rested(
         server.command(
-            f"sed -i s/three/THREE/ a.txt; printf '\\0\\1' > raw.bin; echo {SECRET} > key.txt", apply="review"
+            f"sed -i s/three/THREE/ a.txt; printf '\\0\\1' > raw.bin; echo {SECRET} > key.txt; "
+            "echo '-----BEGIN PRIVATE KEY-----' > cut.pem; echo MIIEvAIBADANBg >> cut.pem; echo end > z.txt",
+            apply="review",
         )
     )
     patch, masked = (
@@ -108,6 +110,7 @@ def test_a_patch_is_what_git_takes(server: PlanServer, tmp_path: Path) -> None:
     # Who may not apply it reads it without what is secret, or may be.
     assert (SECRET in patch.text, SECRET in masked.text) == (True, False)
     assert "+THREE" in masked.text
+    assert ("MIIEvAIBADANBg" in masked.text, "+end" in masked.text) == (False, True)
     assert "GIT binary patch" not in masked.text
     other = server.rested(server.command("true", apply="review"))
     whole, read = (

@@ -6,6 +6,7 @@ masked; whoever needs it to the byte, and may apply it, takes the patch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DiffBounds", "diff_of", "masked_patch", "patch_of"]
 
+_FILE = re.compile(rb"(?m)^(?=diff --git )")
 _OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
 
 Row = dict[str, JsonValue]
@@ -67,9 +69,12 @@ def patch_of(parts: PlanParts, plan: Plan, *, masked: bool = False) -> bytes:
 
 
 def masked_patch(patch: bytes) -> bytes:
-    """The patch with secrets masked, as wherever text of files is shown. It may apply no more."""
-    text = patch.decode("utf-8", "surrogateescape")
-    return redact_text(text).encode("utf-8", "surrogateescape")
+    """The patch with secrets masked, as wherever text of files is shown. It may apply no more.
+
+    File by file: a key that has no end hides nothing of the next, and no thread waits for all of it.
+    """
+    texts = (piece.decode("utf-8", "surrogateescape") for piece in _FILE.split(patch))
+    return b"".join(redact_text(text).encode("utf-8", "surrogateescape") for text in texts)
 
 
 def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iterator[str]:
