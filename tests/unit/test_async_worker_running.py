@@ -165,6 +165,8 @@ def test_a_deaf_thread_neither_holds_up_the_cancel_nor_the_close(setting: Settin
     worker.cancel(job_id)
     worker.run_until_idle(60)
     assert setting.store.get(job_id).state is JobState.CANCELLED
+    while worker.statistics().stragglers == 0:  # it is counted once its end is kept
+        worker._table.wait_change(0.001)
     assert worker.statistics().stragglers == 1
     worker.close()
     release.set()
