@@ -208,7 +208,8 @@ def _explorers_on(version: str) -> list[str]:
     """Both on the newest, if that runs everything; else each explores where it is quick."""
     both = version == VERSIONS[-1] == PRIMARY
     named = "" if both else "interleave" if version == VERSIONS[-1] else "frontrun"
-    return ["env", f"CLEVERAGENTS_EXPLORERS={named}"]
+    # Not called as a setting would be: the program refuses settings that it does not know.
+    return ["env", f"RACE_EXPLORERS={named}"]
 
 
 def _bdd() -> Commands:

@@ -227,9 +227,11 @@ def test_what_a_shell_would_have_done_is_named_unless_it_is_quoted(page: Page) -
 def test_where_a_result_goes_is_read_from_the_resource_without_who_logs_in(page: Page) -> None:
     found = "m.remoteOf({ resource: given })"
     assert computed(page, "place.js", found, "/srv/shop#1") is None
-    far = {"url": "ssh://git.example/shop.git", "branch": "main"}
+    far = {"url": "ssh://git.example/shop.git", "branch": "main", "target": "main"}
     assert computed(page, "place.js", found, "ssh://git@git.example/shop.git#main") == far
     assert computed(page, "place.js", found, "git+ssh://git.example/shop.git#main") == far
+    asked = "m.remoteOf({ resource: given, branch: 'agents/red' }).target"
+    assert computed(page, "place.js", asked, "ssh://git.example/shop.git#main") == "agents/red"
 
 
 def test_an_undone_plan_has_no_tick_at_apply(page: Page) -> None:

@@ -13,7 +13,7 @@ never `from threading import Lock`, and takes executors as parameters.
 An exploration that did not reach the outcomes a scenario says are possible proved nothing: `reachable`
 makes that an error.
 
-`CLEVERAGENTS_EXPLORERS` may name one of them, for an interpreter beside the one on which the other runs:
+`RACE_EXPLORERS` may name one of them, for an interpreter beside the one on which the other runs:
 `frontrun` alone, or `interleave` first, and frontrun only for what is still unseen or uncaught then.
 """
 
@@ -67,7 +67,7 @@ class Exploration:
 
 def explore(scenario: Scenario[Any], *, effort: int = 400) -> Iterator[Exploration]:
     """One exploration per explorer, as they are asked for; each stops at its first violation."""
-    wanted = os.environ.get("CLEVERAGENTS_EXPLORERS", "")
+    wanted = os.environ.get("RACE_EXPLORERS", "")
     if sys.version_info < (3, 12) or wanted == "frontrun":
         yield from _by_frontrun(scenario, effort)
     elif wanted == "interleave":
@@ -95,7 +95,7 @@ def assert_holds(scenario: Scenario[Any], *, effort: int = 400) -> None:
 
 def _is_enough(explorations: int) -> bool:
     """Both ways of the explorer that was named are through; the other one runs on another interpreter."""
-    return explorations == 2 and os.environ.get("CLEVERAGENTS_EXPLORERS") == "interleave"
+    return explorations == 2 and os.environ.get("RACE_EXPLORERS") == "interleave"
 
 
 def assert_caught(scenario: Scenario[Any], *, effort: int = 400) -> None:
