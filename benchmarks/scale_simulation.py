@@ -37,29 +37,30 @@ _PATIENCE = 1.25
 class Constants:
     """Where each comes from is said beside it: measured by a benchmark of this directory, or assumed."""
 
-    # Measured: `plan_costs`. 71 transactions for a goal of four answers, and six for each answer with a tool
+    # Measured: `plan_costs`. 75 transactions for a goal of four answers, and six for each answer with a tool
     # call more ("Goals and actors" in docs/reference/performance.md).
-    transactions_per_plan: float = 47.0
+    transactions_per_plan: float = 51.0
     transactions_per_turn: float = 6.0
-    # Measured: `plan_costs`, 0.6-0.8 CPU seconds for a plan of ours, all git and processes included.
-    cpu_seconds_per_plan: float = 0.6
+    # Measured: `plan_costs`, 0.7-0.8 CPU seconds for a plan of ours, all git and processes included.
+    cpu_seconds_per_plan: float = 0.64
     cpu_seconds_per_turn: float = 0.03
-    # Measured: `many_plans`.
+    # Measured: `many_plans`; memory with 200 at once.
     events_per_plan: float = 20.0
     events_per_turn: float = 3.0
-    memory_per_plan_bytes: float = 7.6e6
+    memory_per_plan_bytes: float = 0.63e6
     # Measured: `plan_costs`, what a plan on a remote takes longer than one on a directory; only one at a time
     # moves a branch.
-    apply_seconds: float = 0.3
+    apply_seconds: float = 0.2
     # Measured: `bench_jobs` (SQLite, 1,860 jobs/s of two transactions each, quiet, one machine).
     sqlite_transactions: float = 3_700.0
-    # Measured on a busy machine: `engine_peers`, 170 jobs/s of two transactions each on two cores that the
-    # workers share. Extrapolated: a server of 16 cores does eight times as much.
-    postgresql_transactions: float = 340.0
+    # Measured: `engine_peers`, 1,000 jobs/s on two cores that the workers share; three and more share two
+    # transactions of their moves, counted as one each. Extrapolated: a server of 16 cores does eight times
+    # as much.
+    postgresql_transactions: float = 1_000.0
     postgresql_server: float = 8.0
-    # Measured: `bench_streams`, 4,000 events/s to 100 clients with 0.35 of a core. Extrapolated to a whole
+    # Measured: `bench_streams`, 2,000 events/s to 100 clients with 0.35 of a core. Extrapolated to a whole
     # one.
-    fanout_events: float = 11_000.0
+    fanout_events: float = 5_700.0
     # Assumed: what a plan that is worth running does.
     turns: int = 20
     model_seconds: float = 10.0
