@@ -121,18 +121,15 @@ def test_fields_are_called_as_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
-    [
-        ("plan X: it was not applied: README.md is open", 3),
-        ("plan X: the undo was refused, and it is still applied: it conflicts", 3),
-        ("plan X: the disk is full", 1),
-        (None, 1),
-    ],
+    ("code", "exits"),
+    [("apply-conflict", 3), ("check-failed", 3), ("stale-plan", 75), ("not-allowed", 1), (None, 1)],
 )
-def test_what_stands_in_the_way_needs_somebody(said: str | None, code: int) -> None:
-    error = refused_job("X", said, "it was not applied")
-    assert error.exit_code == code
+def test_a_job_that_was_refused_ends_the_command_by_its_code(code: str | None, exits: int) -> None:
+    job = {"error": "plan X: so it is", "result": None if code is None else {"code": code}}
+    error = refused_job("X", job, "it was not applied")
+    assert error.exit_code == exits
     assert str(error).count("X") == 1
+    assert refused_job("X", {"error": None, "result": None}, "so").exit_code == 1
 
 
 def test_every_command_of_a_group_goes_through_a_server_or_says_why_not() -> None:

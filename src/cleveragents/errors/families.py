@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-__all__ = ["CleverAgentsError", "Conflict", "Fault", "InvalidRequest", "Unavailable"]
+__all__ = ["CleverAgentsError", "Conflict", "Fault", "InvalidRequest", "Unavailable", "code_of"]
+
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 @dataclass(eq=False)
@@ -43,3 +46,8 @@ class Unavailable(CleverAgentsError):
 
 class Fault(CleverAgentsError):
     """Something is broken that no caller can mend."""
+
+
+def code_of(error: CleverAgentsError) -> str:
+    """The class's name as programs compare it: `stale-plan`."""
+    return _WORD.sub("-", type(error).__name__).lower()

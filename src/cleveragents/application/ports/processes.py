@@ -23,12 +23,13 @@ class Raised:
     """A handler did not come back with a value: it raised, or its process died.
 
     `permanent`: another attempt would end the same way. `cancelled`: it says that it stopped because it
-    was told to.
+    was told to. `code`: what programs call the error, if it is one of ours and permanent.
     """
 
     problem: str
     permanent: bool = False
     cancelled: bool = False
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import HandedOn, Job, JobState, Outcome
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.redaction import redact_text
-from cleveragents.errors import Cancelled, HandlerFailed, InvalidPayload, InvalidRequest
+from cleveragents.errors import Cancelled, CleverAgentsError, HandlerFailed, InvalidPayload, InvalidRequest
+from cleveragents.errors.families import code_of
 
 __all__ = ["Stop", "StopCause", "backoff_seconds", "outcome_of", "raised"]
 
@@ -55,7 +56,14 @@ def raised(error: BaseException, *, told_to_stop: bool = False) -> Raised:
         problem=redact_text(problem),
         permanent=isinstance(error, InvalidRequest),
         cancelled=isinstance(error, Cancelled) or (library_cancel and told_to_stop),
+        code=_code(error) if isinstance(error, InvalidRequest) else None,
     )
+
+
+def _code(refused: InvalidRequest) -> str:
+    """Of what stood in its way, if that is said; else of the refusal itself."""
+    why = refused.__cause__
+    return code_of(why if isinstance(why, CleverAgentsError) else refused)
 
 
 def _describe(error: BaseException) -> str:
@@ -87,7 +95,8 @@ def outcome_of(
             return Outcome(JobState.QUEUED, handed_on=True)
         return _succeeded(job, verdict)
     if verdict.permanent:
-        return Outcome(JobState.FAILED, error=verdict.problem)
+        said = None if verdict.code is None else freeze({"code": verdict.code})
+        return Outcome(JobState.FAILED, result=said, error=verdict.problem)
     error = str(HandlerFailed(job.kind, verdict.problem))
     if stop is not None and cause is StopCause.DRAIN:
         return Outcome(JobState.QUEUED, error=f"given back: {stop.reason}", retry_at=now)

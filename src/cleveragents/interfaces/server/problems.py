@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
@@ -29,6 +28,7 @@ from cleveragents.errors import (
     TooManyRequests,
     Unavailable,
 )
+from cleveragents.errors.families import code_of
 from cleveragents.interfaces.server.accounts import sayable
 from cleveragents.interfaces.server.api_words import in_words_of_the_api
 from cleveragents.interfaces.server.whereabouts import places_of
@@ -48,7 +48,6 @@ __all__ = [
 
 MEDIA_TYPE = "application/problem+json"
 
-_WORD = re.compile(r"(?<!^)(?=[A-Z])")
 _HTTP_CODES = {
     400: "invalid-request",
     404: "not-found",
@@ -115,11 +114,6 @@ def status_of(error: CleverAgentsError) -> int:
     if isinstance(error, Conflict):
         return 409
     return 503 if isinstance(error, Unavailable) else 500
-
-
-def code_of(error: CleverAgentsError) -> str:
-    """The class's name as programs compare it: `stale-plan`."""
-    return _WORD.sub("-", type(error).__name__).lower()
 
 
 def problem(

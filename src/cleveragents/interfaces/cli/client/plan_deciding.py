@@ -120,8 +120,8 @@ def apply_now(deciding: Deciding, account: Account) -> Account:
     if account["state"] == "constrained":
         _tell_constrained(deciding, account)
     tell_next(account, deciding.prefix, deciding.message)
-    problem = client.get(f"/jobs/{job['id']}")["error"] or account["error"]
-    raise refused_job(plan_id, problem, "it was not applied")
+    ended = client.get(f"/jobs/{job['id']}")
+    raise refused_job(plan_id, ended, account["error"] or "it was not applied")
 
 
 def _tell_constrained(deciding: Deciding, account: Account) -> NoReturn:

@@ -21,7 +21,7 @@ from cleveragents.interfaces.cli.client.plan_deciding import (
     work_on,
 )
 from cleveragents.interfaces.cli.client.plan_following import moment_now
-from cleveragents.interfaces.cli.client.problems import refused_job
+from cleveragents.interfaces.cli.client.problems import ServerSaid, refused_job
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.twins import client_command
 from cleveragents.interfaces.cli.output import Output, counted, progress
@@ -92,20 +92,19 @@ def _undo_plan(session: Session, plan_id: str, message: str | None, output: Outp
     job = client.post(f"/plans/{account['id']}/undo", {"commit": message})
     account = job_done(deciding, account, job, after=after)
     if account["state"] != "undone":
-        problem = client.get(f"/jobs/{job['id']}")["error"]
-        _tell_how_to_undo(problem or "", f"{deciding.prefix} plan diff {account['id']}")
-        raise refused_job(account["id"], problem, "it was not undone")
+        ended = client.get(f"/jobs/{job['id']}")
+        refused = refused_job(account["id"], ended, "it was not undone")
+        if isinstance(refused, ServerSaid) and refused.code == "apply-conflict":
+            _tell_how_to_undo(f"{deciding.prefix} plan diff {account['id']}")
+        raise refused
     by = "" if account["branch"] is None else ", by one more commit"
     progress(f"taken back from {counted(files, 'file')} of {place_of(account)}{by}")
     told_account(output, account)
 
 
-def _tell_how_to_undo(problem: str, diff: str) -> None:
-    if "it conflicts with" in problem:
-        progress("take the edits of those places out for a moment, and undo it again; or in its repository:")
-        progress(
-            f"  {diff} | git apply --reverse --reject  undoes what fits, and leaves the rest in *.rej files"
-        )
+def _tell_how_to_undo(diff: str) -> None:
+    progress("take the edits of those places out for a moment, and undo it again; or in its repository:")
+    progress(f"  {diff} | git apply --reverse --reject  undoes what fits, and leaves the rest in *.rej files")
 
 
 def _reject_plan(session: Session, plan_id: str, output: Output) -> None:

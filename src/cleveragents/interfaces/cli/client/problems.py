@@ -23,10 +23,6 @@ BUSY = (429, 502, 503, 504)
 _EXIT_CODES = {404: 2, 409: 75, 422: 2, **dict.fromkeys(BUSY, 75)}
 
 
-_REFUSALS = ("it was not applied: ", "the undo was refused")
-"""So jobs say that something stands in the way."""
-
-
 _THERE = re.compile(r"`agents (?=(?:action|actor|jobs|model|plan|project|resource|user) )")
 """A command about what the server has: without `--server` it would show what is here."""
 
@@ -74,11 +70,14 @@ def problem_of(response: httpx.Response, url: str, prefix: str = "agents") -> Cl
     return kind(words, code=code, status=status)
 
 
-def refused_job(plan_id: str, said: str | None, otherwise: str) -> CleverAgentsError | ServerSaid:
-    """The error for a job of a plan that did not do it: what stands in the way needs somebody, whatever else
-    went wrong is a failure."""
-    if said is not None and any(words in said for words in _REFUSALS):
-        return _NeedsSomebody(said, code="refused", status=409)
+def refused_job(plan_id: str, job: Mapping[str, Any], otherwise: str) -> CleverAgentsError | ServerSaid:
+    """The error for a job of a plan that did not do it: what stands in the way ends the command as where no
+    server is between, whatever else went wrong is a failure."""
+    said, result = job["error"], job["result"]
+    code = str(result.get("code", "")) if isinstance(result, Mapping) else ""
+    kind = _KINDS.get(_exit_code(0, code))
+    if said is not None and kind is not None:
+        return kind(said, code=code, status=409)
     return PlanFailed(plan_id, (said or otherwise).removeprefix(f"plan {plan_id}: "))
 
 
