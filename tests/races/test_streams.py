@@ -15,6 +15,7 @@ from cleveragents.infrastructure.events.chain import LogRow
 from cleveragents.interfaces.server import hub as hub_module
 from cleveragents.interfaces.server.frames import HEARTBEAT, FrameRing, OutputRing, event_frame, joined
 from cleveragents.interfaces.server.hub import EventHub
+from cleveragents.interfaces.server.pages import SharedPages
 from cleveragents.interfaces.server.stream import EventStream
 from tests.races.naive_streams import LiveOnlyStream, ReadThenSubscribeStream, SubscribeThenReadStream
 from tests.stream_bench import Connection, MemoryLog, Reader
@@ -234,6 +235,45 @@ def test_those_who_lag_at_one_place_have_a_page_read_once() -> None:
         for connection in connections:
             await connection.cut()
         await ours.close()
+
+    run(scenario)
+
+
+def test_those_who_lag_at_a_hundred_places_have_the_log_read_once() -> None:
+    """Each reading from its own place, they read it a hundred times, and none came forward."""
+
+    async def scenario() -> None:
+        log = MemoryLog()
+        log.append(2000)
+        ours = Ours(log)
+        connections = [Connection(ours(after)) for after in range(0, 2000, 20)]
+        readers = [Reader(after) for after in range(0, 2000, 20)]
+        for connection, reader in zip(connections, readers, strict=True):
+            await read_until(connection, reader, 2000)
+            assert reader.seen[-2:] == [1999, 2000]
+        assert ours.hub.statistics().pages_read == 4
+        for connection in connections:
+            await connection.cut()
+        await ours.close()
+
+    run(scenario)
+
+
+def test_a_page_that_was_kept_when_the_log_ended_in_it_holds_nobody_back() -> None:
+    async def scenario() -> None:
+        log = MemoryLog()
+        log.append(30)
+        pages = SharedPages(log.frames, most_pages=2)
+        assert len(await pages.after(10)) == 20
+        assert await pages.after(30) == []
+        log.append(5)
+        assert await pages.after(30) == log.kept[30:]
+        assert await pages.after(12) == log.kept[12:]
+        assert await pages.after(35) == []
+        log.append(1000)
+        for after in (499, 999, 3, 500):
+            assert await pages.after(after) == log.kept[after : after - after % 500 + 500]
+        assert len(pages._pages) == 2
 
     run(scenario)
 

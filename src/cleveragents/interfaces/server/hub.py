@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,16 +17,16 @@ from starlette.concurrency import run_in_threadpool
 from cleveragents.errors import Closed, TooManyRequests
 from cleveragents.interfaces.server.frames import HEARTBEAT, FrameRing, OutputRing, joined
 from cleveragents.interfaces.server.log_follower import COALESCE_SECONDS, LogFollower, Source
+from cleveragents.interfaces.server.pages import SharedPages
 
 __all__ = ["EventHub", "HubStatistics", "StreamClient"]
 
 HEARTBEAT_SECONDS = 15.0
 
-_MOST_FRAMES = 8192
+_MOST_FRAMES = 32_768
 _MOST_BYTES = 16 * 1024 * 1024
 _MOST_CLIENTS = 2000
 _MOST_OF_ONE = 500
-_PAGES = 16
 _PIECES = 256
 _TAKEN_SECONDS = 5.0
 _TICK_SECONDS = 1.0
@@ -150,8 +149,7 @@ class EventHub:
         self._follower: LogFollower | None = None
         self._starting: asyncio.Task[None] | None = None
         self._ended: Callable[[], None] = lambda: None
-        self._pages: OrderedDict[int, asyncio.Task[Sequence[bytes]]] = OrderedDict()
-        self._pages_read = 0
+        self._pages = SharedPages(source.frames)
         self._printed: dict[str, OutputRing] = {}
         self._ticking: asyncio.TimerHandle | None = None
         self._watching: Mapping[str, int] | None = None
@@ -208,7 +206,7 @@ class EventHub:
     def statistics(self) -> HubStatistics:
         tip = self.ring.tip
         lags = [max(0, tip - client.cursor) for client in self._clients]
-        return HubStatistics(len(self._clients), tip, max(lags, default=0), self._pages_read)
+        return HubStatistics(len(self._clients), tip, max(lags, default=0), self._pages.read_count)
 
     def close(self) -> None:
         """Ends every stream, and the follower. Twice is harmless."""
@@ -229,25 +227,8 @@ class EventHub:
     # What has fallen off the ring, or was never in it.
 
     async def page(self, after: int) -> Sequence[bytes]:
-        """Some frames after that position from the database; read once for those who are at one place."""
-        reading = self._pages.get(after)
-        if reading is None:
-            reading = self._loop.create_task(self._read_page(after))
-            reading.add_done_callback(_looked_at)
-            self._pages[after] = reading
-            while len(self._pages) > _PAGES:
-                self._pages.popitem(last=False)
-        return await asyncio.shield(reading)
-
-    async def _read_page(self, after: int) -> Sequence[bytes]:
-        self._pages_read += 1
-        frames: Sequence[bytes] = ()
-        try:
-            frames = await run_in_threadpool(self._source.frames, after)
-        finally:
-            if not frames:  # guard: neither a failure nor an end is kept for those who ask later
-                self._pages.pop(after, None)
-        return frames
+        """Some frames after that position from the database."""
+        return await self._pages.after(after)
 
     def printed(self, plan_id: str) -> OutputRing:
         """The latest of what a watched plan printed."""
@@ -348,9 +329,3 @@ class EventHub:
             if client.sent_at <= quiet_since:
                 client.wake()
         self._tick()
-
-
-def _looked_at(reading: asyncio.Task[Sequence[bytes]]) -> None:
-    """Who waited for it was told; if nobody does any more, nobody needs to be."""
-    if not reading.cancelled():
-        reading.exception()

@@ -19,6 +19,7 @@ from cleveragents.errors import AuditLogBroken, CleverAgentsError
 from cleveragents.infrastructure.events.audit import DurableAuditLog
 from cleveragents.interfaces.desk.event_account import end_of_log, event_rows
 from cleveragents.interfaces.server.frames import event_frame, output_frame
+from cleveragents.interfaces.server.pages import PAGE_FRAMES
 
 __all__ = ["COALESCE_SECONDS", "LogFollower", "LogSource", "Sink", "Source"]
 
@@ -30,7 +31,7 @@ _STAYS_BUSY = 40
 """After something was found, so many looks are quick: events of other processes, too, come in bursts."""
 
 _IDLE_SECONDS = 1.0
-_PAGE = 500
+_OUTPUT_PIECES = 500
 _CLOSE_SECONDS = 10.0
 log = structlog.get_logger(__name__)
 
@@ -75,13 +76,13 @@ class LogSource:
         self.audit.sequence_pending()
 
     def frames(self, after: int) -> Sequence[bytes]:
-        return [event_frame(row) for row in event_rows(self.audit.database, after=after, limit=_PAGE)]
+        return [event_frame(row) for row in event_rows(self.audit.database, after=after, limit=PAGE_FRAMES)]
 
     def last_output(self, plan_id: str) -> int:
         return self.plan_output.last(plan_id)
 
     def output(self, plan_id: str, after: int) -> Sequence[tuple[int, bytes]]:
-        pieces: Sequence[OutputPiece] = self.plan_output.read(plan_id, after=after, limit=_PAGE)
+        pieces: Sequence[OutputPiece] = self.plan_output.read(plan_id, after=after, limit=_OUTPUT_PIECES)
         return [(piece.number, output_frame(piece)) for piece in pieces]
 
 
