@@ -152,6 +152,11 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     changeset = json.loads(asked("plan", "log", plan, "1", "--format", "json").out)["changeset"]
     nothing = asked("plan", "review", plan, "--changeset", changeset)
     assert "to be applied: nothing" in nothing.err
+    assert f"all that it changed is left out; `agents --server {bench.url} plan review {plan} --accept" in (
+        asked("plan", "diff", plan).err
+    )
+    assert "all of that is left out" in asked("plan", "diff", plan, "README.md").err
+    assert "nothing of that was changed" in asked("plan", "diff", plan, "elsewhere").err
     assert "1 file changed" in asked("plan", "review", plan, "--accept", "--changeset", changeset).err
     applied = asked("plan", "apply", plan)
     assert (applied.code, written(bench)) == (0, "The color of it.\n"), applied.err
@@ -485,6 +490,8 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("context", "--at", "HEAD", "x"), 2, "--at cannot go through a server"),
         (("context", "--in", ".", "x"), 2, "say --resource NAME"),
         (("doctor",), 2, "agents doctor works on this machine only; leave --server out"),
+        (("plan", "show", "X/budget"), 2, "there is no plan 'X/budget'"),
+        (("plan", "diff", "X/budget"), 2, "there is no plan 'X/budget'"),
         (("plan", "resolve", "X", "--ours"), 2, "name PATHS"),
         (("plan", "review", "X"), 2, "name files, or changesets with --changeset"),
         (("plan", "diff"), 2, "name a PLAN, or two outcomes with --between"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from cleveragents.interfaces.cli.plan_account import told_plan
 from cleveragents.interfaces.cli.plan_view import diff_options, plan_argument, shown_diff
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.accounts import found_plan
-from cleveragents.interfaces.desk.changes import changes_of, summary_of
+from cleveragents.interfaces.desk.changes import changed_files, changes_of, summary_of
 from cleveragents.interfaces.desk.reach import ensure_reachable
 from cleveragents.interfaces.desk.remains import ensure_diffable
 from cleveragents.interfaces.desk.reviewing import ensure_reviewable, is_meant, review_files
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
 
-__all__ = ["diff_of_plan", "reread_plan", "review_plan", "rollback_plan"]
+__all__ = [
+    "NOTHING_YET",
+    "diff_of_plan",
+    "nothing_to_show",
+    "reread_plan",
+    "review_plan",
+    "rollback_plan",
+]
+
+NOTHING_YET = "nothing yet: it still runs, and what a step changes is recorded when the step ends"
 
 
 @click.command("diff")
@@ -83,11 +93,24 @@ def diff_of_plan(
         sandbox = parts.sandboxes.open(plan.id)
         text = parts.result.diff(plan, sandbox, options=_options(stat, name_only), paths=paths)
     if not text:
-        if plan.state.running:
-            progress("nothing yet: it still runs, and what a step changes is recorded when the step ends")
-        else:
-            progress("nothing of that was changed" if paths else "nothing was changed")
+        progress(_nothing(parts, plan, paths))
     shown_diff(text)
+
+
+def _nothing(parts: PlanParts, plan: Plan, paths: Sequence[str]) -> str:
+    if plan.state.running:
+        return NOTHING_YET
+    left_out = any(is_meant(str(row["path"]), paths) for row in changed_files(parts, plan))
+    return nothing_to_show(paths, left_out=left_out, review=f"agents plan review {plan.id}")
+
+
+def nothing_to_show(paths: Sequence[str], *, left_out: bool, review: str) -> str:
+    """Why a plan has no difference, or none at these paths; `review` is how that command begins."""
+    if left_out:
+        return (
+            f"all {'of that' if paths else 'that it changed'} is left out; `{review} --accept …` takes it in"
+        )
+    return f"nothing {'of that ' if paths else ''}was changed"
 
 
 @click.command("review")

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from cleveragents.domain.path_spelling import named_by
-from cleveragents.errors import NeedsHuman
+from cleveragents.errors import NeedsHuman, UnknownPlan
 from cleveragents.interfaces.cli import plan_changes, plan_conflicts
 from cleveragents.interfaces.cli.client.accounts import Account, told_account
 from cleveragents.interfaces.cli.client.problems import ServerSaid
@@ -51,7 +51,7 @@ def _diff_of_plan(
     elif plan_id is None:
         raise click.UsageError("name a PLAN, or two outcomes with --between")
     else:
-        found = _changed(client, plan_id, paths)
+        found = _changed(client, plan_id, paths, prefix_of(session))
     if output.for_programs:
         output.table(found.rows, [], empty="")
     elif not found.rows:
@@ -74,12 +74,14 @@ class _Difference:
     nothing: str
 
 
-def _changed(client: ServerClient, plan_id: str, paths: Sequence[str]) -> _Difference:
+def _changed(client: ServerClient, plan_id: str, paths: Sequence[str], prefix: str) -> _Difference:
+    if "/" in plan_id:
+        raise UnknownPlan(plan_id)
     account = client.get(f"/plans/{plan_id}")
     # Asked for even where only names are wanted: it says why where there is nothing to show any more.
     patch = client.content(f"/plans/{account['id']}/diff", format="patch")
     rows = [row for row in account["changes"] if is_meant(row["path"], paths)]
-    return _Difference(rows, patch, "nothing of that was changed" if paths else _nothing(account))
+    return _Difference(rows, patch, "" if rows else _nothing(client, account, paths, prefix))
 
 
 def _compared(
@@ -96,10 +98,13 @@ def _compared(
     return _Difference(rows, patch, "nothing of that differs" if paths else "they came to the same")
 
 
-def _nothing(account: Account) -> str:
+def _nothing(client: ServerClient, account: Account, paths: Sequence[str], prefix: str) -> str:
     if account["state"] in ("queued", "processing"):
-        return "nothing yet: it still runs, and what a step changes is recorded when the step ends"
-    return "nothing was changed"
+        return plan_changes.NOTHING_YET
+    files = client.get(f"/plans/{account['id']}/diff")["files"]
+    left_out = any(is_meant(row["path"], paths) for row in files if not row["accepted"])
+    review = f"{prefix} plan review {account['id']}"
+    return plan_changes.nothing_to_show(paths, left_out=left_out, review=review)
 
 
 def patch_of_files(patch: bytes, paths: Sequence[str]) -> bytes:

@@ -14,10 +14,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from cleveragents.errors import UnknownJob, UnknownPlan
 from cleveragents.interfaces.cli.session import pass_session
 
 __all__ = ["ClientGroup", "client_command"]
 
+_NAMES = {"plan_id": UnknownPlan, "job_id": UnknownJob}
 _NOT_SAID = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
@@ -34,7 +36,7 @@ def client_command(
     why."""
     reasons = refused or {}
     params = [
-        _refusing(param, reasons[str(param.name)]) if param.name in reasons else param
+        _refusing(param, reasons[str(param.name)]) if param.name in reasons else _naming(param)
         for param in local.params
         if param.name not in without
     ]
@@ -46,6 +48,22 @@ def client_command(
         callback=pass_session(callback),
         context_settings=dict(local.context_settings),
     )
+
+
+def _naming(param: click.Parameter) -> click.Parameter:
+    """The same; what it names is one part of an address, and no way on from there."""
+    unknown = _NAMES.get(str(param.name))
+    if unknown is None or not param.required:
+        return param
+    naming = copy.copy(param)
+
+    def look(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+        if value is not None and "/" in value:  # guard: not the address of something else
+            raise unknown(value)
+        return value
+
+    naming.callback = look
+    return naming
 
 
 def _refusing(param: click.Parameter, reason: str) -> click.Parameter:
