@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp
 
+from benchmarks.bench_streams import Count
 from cleveragents.errors import Closed, StoreBusy, TooManyRequests
 from cleveragents.infrastructure.events.chain import LogRow
 from cleveragents.interfaces.server import hub as hub_module
@@ -552,6 +553,17 @@ def test_a_chunk_has_a_bound_and_at_least_one_frame() -> None:
     assert joined(7, [large * 3, large]) == (8, large * 3)
     row = LogRow(1, "id", "plan.moved", "half \ud800", "2026-01-01T00:00:00+00:00", "{}", "h", "h")
     assert b"half \\ud800" in event_frame(row)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_the_benchmark_counts_every_event_wherever_a_chunk_ends(size: int) -> None:
+    """It once waited for minutes for an event that had come in two chunks."""
+    sent = b"".join(b'id: %d\nevent: e\ndata: {"at":%d.5,"of":9}\n\n' % (n, n) for n in range(40))
+    count = Count()
+    oldest = [count.take(sent[start : start + size]) for start in range(0, len(sent), size)]
+    assert count.events == 40
+    assert size < 100 or oldest[0] == 0.5
+    assert {one for one in oldest if one is not None} <= {n + 0.5 for n in range(40)}
 
 
 def test_a_follower_whose_loop_is_gone_ends_by_itself() -> None:
