@@ -143,6 +143,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/persistence/sql_plan_output.py": [f"{CONTRACTS}plan_output.py"],
     "interfaces/server/frames.py": [f"{RACES}streams.py"],
     "interfaces/server/hub.py": [f"{RACES}streams.py"],
+    "interfaces/server/pages.py": [f"{RACES}streams.py"],
     "interfaces/server/stream.py": [f"{RACES}streams.py"],
     "application/actor_parts.py": [f"{UNIT}cli_goals.py"],
     "infrastructure/jobs/temporal/connection.py": [f"{CONTRACTS}temporal_engine.py"],
@@ -191,6 +192,7 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}model_calls.py",
         f"{UNIT}actor_plans.py",
     ],
+    "application/services/apply_obstacles.py": [f"{UNIT}plan_deciding.py", *GUARDS],
     "application/services/plan_apply.py": [
         f"{UNIT}remote_trouble.py",
         f"{UNIT}remote_apply.py",

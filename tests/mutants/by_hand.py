@@ -20,7 +20,7 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         " if held[attempt.job.id] == attempt.job.fence else None",
         "",
     ),
-    ("application/services/plan_apply.py", "it quotes files"): (
+    ("application/services/apply_obstacles.py", "it quotes files"): (
         "redact_text(error.details)",
         "error.details",
     ),
@@ -46,10 +46,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "self._run(under_way, goes_on)",
     ),
     ("infrastructure/persistence/job_turns.py", "comes too late"): ("held[job.id] = move.job", "pass"),
-    ("infrastructure/persistence/sql_job_store.py", "everybody holds several"): (
-        ".where(jobs.c.id.in_(ordered))",
-        ".where(_is_held(held))",
-    ),
+    ("infrastructure/persistence/job_turns.py", "waits for no row"): ("skip_locked=True", ""),
+    ("infrastructure/persistence/sql_job_store.py", "waits for none that"): (", by_id=_UNHELD_BY_ID", ""),
     ("infrastructure/jobs/temporal/worker.py", "one that was given up cancels"): (
         "details is not None and details.cancel_requested",
         "details is not None",

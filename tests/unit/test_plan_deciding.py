@@ -67,11 +67,13 @@ def test_a_check_that_did_not_pass_leaves_it_for_a_person_and_is_told(bench: Pla
 
 def test_what_stands_in_the_way_is_kept_with_the_plan(bench: PlanBench) -> None:
     plan = done(bench, CHANGE, apply="auto")
-    (bench.repository / "b.txt").write_text("gamma\n")
+    (bench.repository / "b.txt").write_text("gamma password=hunter2\n")
     after = concluded(bench.parts, plan)
     assert after.state.value == "constrained"
     assert "b.txt" in (after.error or "")
-    assert bench.text("b.txt") == "gamma\n"
+    assert "gamma" in str(after.waiting_for)
+    assert "hunter2" not in str(after)
+    assert bench.text("b.txt") == "gamma password=hunter2\n"
 
 
 def test_one_that_is_not_done_or_changed_nothing_stays_as_it_is(bench: PlanBench) -> None:

@@ -14,7 +14,11 @@ from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_deciding import concluded
 from cleveragents.application.services.shared_jobs import PlanJob, Watched
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import ApplyRefused, RemoteUnreachable, StalePlan
+from cleveragents.errors import ApplyRefused, PlanError, RemoteUnreachable, StalePlan
+from cleveragents.interfaces.desk.deciding import ensure_decidable
+from cleveragents.interfaces.desk.meanings import meaning_of
+from cleveragents.interfaces.desk.next_steps import steps_from
+from cleveragents.interfaces.desk.standing import can_of, needs_of
 from cleveragents.testing.faults import RaiseAt
 from tests.plan_bench import write
 from tests.remote_bench import At, Died, Machine, machines_at
@@ -116,9 +120,27 @@ def test_a_result_whose_remote_is_away_is_applied_when_it_is_back(
     with pytest.raises(RemoteUnreachable):
         run(one, again(one, plan, job), told)
     assert any("shop.git" in line for line in told)
+    away_now = one.now(plan.id)
+    assert away_now.standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert "shop.git cannot be reached" in str(away_now.error)
+    assert "nothing was changed, apply it again once it answers" in str(away_now.error)
+    assert "apply" in can_of(one.parts, away_now)
     away.rename(remote.directory)
     run(one, again(one, plan, one.claimed_jobs[-1]))
     assert one.now(plan.id).standing == APPLIED
+
+
+def test_a_machine_without_a_sandbox_of_the_plan_says_that_the_remote_is_away_too(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one, other = machines("one"), machines("other")
+    plan = one.plan(remote, write("a.txt", "changed\n"))
+    one.run(one.claimed(plan))
+    remote.directory.rename(remote.directory.with_name("away.git"))
+    with pytest.raises(RemoteUnreachable):
+        other.apply(plan)
+    assert other.now(plan.id).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+    assert "once it answers" in str(other.now(plan.id).error)
 
 
 def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
@@ -129,10 +151,22 @@ def test_a_remote_that_goes_away_after_the_push_is_asked_until_it_answers(
     plan, job = wanted(one, remote)
     with pytest.raises(RemoteUnreachable):  # so that the job is tried again: nobody else looks at it
         run(one, job)
-    assert one.now(plan.id).standing == PROCESSING
-    away.rename(remote.directory)
+    unknown = one.now(plan.id)
+    assert unknown.standing == PROCESSING
+    assert str(unknown.error).startswith("it may be applied or not: file://")
     other = machines("other")
     other.knows(one)
+    job = again(other, plan, job)
+    with pytest.raises(RemoteUnreachable):
+        run(other, job)
+    assert other.now(plan.id) == unknown  # it is said once, however often it is asked
+    assert (needs_of(one.parts, unknown), can_of(one.parts, unknown)) == ("error", ["apply"])
+    assert "cannot be asked" in meaning_of(one.parts, unknown)
+    [_, (step, what)] = steps_from(one.parts, unknown)
+    assert (step, what) == (f"agents plan apply {plan.id}", "finds out, and applies it if it was not")
+    with pytest.raises(PlanError, match="it may be applied or not"):
+        ensure_decidable(unknown)
+    away.rename(remote.directory)
     run(other, again(other, plan, job))
     assert other.now(plan.id).standing == APPLIED
     assert remote.commits_of(plan.id) == [remote.tip()]

@@ -15,7 +15,6 @@ from cleveragents.application.ports.applies import (
     Applied,
     Applier,
     CommitRequest,
-    FileConflict,
     Preparation,
     Terms,
 )
@@ -24,6 +23,12 @@ from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
+from cleveragents.application.services.apply_obstacles import (
+    INTERRUPTED,
+    ensure_no_conflict,
+    obstacle_of,
+    unknown,
+)
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_result import PlanResult
 from cleveragents.domain.action import Setup
@@ -32,37 +37,28 @@ from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.policy import Capability, Verdict
-from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import (
-    ApplyConflict,
     ApplyRefused,
-    Cancelled,
     CheckFailed,
     CleverAgentsError,
-    Conflict,
     DatabaseUnreachable,
     OutcomeUnknown,
     PlanError,
     PolicyDenied,
     RemoteHeld,
     RemoteMoved,
+    RemoteUnreachable,
     StaleFence,
     StalePlan,
     StoreBusy,
     StoreFull,
-    Unavailable,
 )
 
-__all__ = ["IN_THE_WAY", "PlanApply"]
-
-IN_THE_WAY = "in_the_way"
-"""Under which a plan that was not applied keeps which files conflict, and how."""
+__all__ = ["PlanApply"]
 
 _MOST = 10_000
-_MOST_NAMED = 100
-_MOST_DETAILS = 8_000
 _BUSY_SECONDS = 30.0
 _MERGED_TREE = "merged_tree"
 _HOME = "home"
@@ -151,14 +147,14 @@ class PlanApply:
         if self.open_conflicts(plan.id):  # guard: both sides of a conflict are in its files
             remedy = f"`agents plan resolve {plan.id} PATH --ours|--theirs|--edited` settles it"
             raise PlanError(plan.id, f"its sub-plans disagree, and nobody said who is right; {remedy}")
-        sandbox = self.sandboxes.open(plan.id)
+        sandbox = self._opened(plan, request)
         self.result.history.ensure_taken_in(plan.id, sandbox)
         tree = self.result.tree(plan, sandbox)
         stop, fence = request.stop, request.fence
         with ExitStack() as held:
             try:
                 preparation = held.enter_context(self.applier.prepare(plan.id, sandbox, tree, request.terms))
-            except ApplyRefused as refused:
+            except (ApplyRefused, RemoteUnreachable) as refused:
                 self._refused(plan, refused, request)
                 raise
             plan = self._begin(plan, preparation.merged, request)
@@ -168,7 +164,7 @@ class PlanApply:
                     decided = self.result.tree(plan, sandbox)
                 if decided != tree:  # guard: what is applied is what was decided on
                     raise StalePlan(plan.id, plan.version)
-                _ensure_no_conflict(plan.id, preparation.conflicts)
+                ensure_no_conflict(plan.id, preparation.conflicts)
                 if not preparation.landed:
                     self._check(plan, strategy, sandbox, preparation, request)
                 stop.raise_if_cancelled()
@@ -198,7 +194,7 @@ class PlanApply:
         for left in range(_ROUNDS, 0, -1):
             try:
                 with self.applier.prepare_undo(plan.id, sandbox, terms) as preparation:
-                    _ensure_no_conflict(plan.id, preparation.conflicts, "undone")
+                    ensure_no_conflict(plan.id, preparation.conflicts, "undone")
                     applied = preparation.apply(commit)
                 break
             except RemoteMoved:
@@ -211,7 +207,11 @@ class PlanApply:
     def taken_up(self, plan: Plan, fence: Fence | None) -> Plan:
         """For who is to apply or undo a plan on a remote, in the place of who did not get to its end: the
         plan, with what that one did found out. `RemoteUnreachable`, `StaleFence`."""
-        self.applier.decide(plan.id, fence)
+        try:
+            self.applier.decide(plan.id, fence)
+        except RemoteUnreachable as error:
+            self._undecided(plan, error, fence)
+            raise
         plan = self.plans.get(plan.id)
         if plan.phase is Phase.APPLY and plan.state.running:
             plan = self._interrupted(plan, fence)
@@ -262,7 +262,7 @@ class PlanApply:
         self._interrupted(plan, None)
 
     def _interrupted(self, plan: Plan, fence: Fence | None) -> Plan:
-        error = "applying it was interrupted, and nothing of it is left; apply it again"
+        error = f"{INTERRUPTED}, and nothing of it is left; apply it again"
         under_way = plan.waiting_for
         plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
         # Where another machine was at it, that was in a sandbox of its own.
@@ -289,7 +289,15 @@ class PlanApply:
                 }
             )
 
-    def _refused(self, plan: Plan, refused: ApplyRefused, request: _Request) -> None:
+    def _opened(self, plan: Plan, request: _Request) -> Sandbox:
+        """A copy of another machine's is made of what the remote has."""
+        try:
+            return self.sandboxes.open(plan.id)
+        except RemoteUnreachable as away:
+            self._refused(plan, away, request)
+            raise
+
+    def _refused(self, plan: Plan, refused: ApplyRefused | RemoteUnreachable, request: _Request) -> None:
         """A remote is as somebody has to change it: the plan says so, whoever it was that tried."""
         if remote_of(plan.resource) is not None:
             self._constrained(self._begin(plan, None, request), refused, request.fence)
@@ -308,22 +316,24 @@ class PlanApply:
         return self._move(plan, PlanState.PROCESSING, PlanFacts(waiting_for=freeze(under_way)), fence)
 
     def _constrained(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
-        state = PlanState.CONSTRAINED
-        if isinstance(error, (Cancelled, KeyboardInterrupt)):
-            text = "applying it was interrupted"
-        elif isinstance(error, _NO_STORE):
+        if isinstance(error, _NO_STORE):
             return  # whether it was applied is in the journal, which could not be reached: `settle` finds out
-        elif isinstance(error, CleverAgentsError):
-            text = str(error)
-        else:
-            text = f"{type(error).__name__}: {error}"
-        if not isinstance(error, (Cancelled, KeyboardInterrupt, Conflict, Unavailable)):
-            state = PlanState.ERRORED
         if plan.id in self.applier.undecided():  # guard: it could not be taken back, and `settle` tries again
+            self._undecided(plan, error, fence)
             return
         # It was applied, and only the tidying up failed; or it is another's by now.
         with suppress(StalePlan, StaleFence):
-            self._move(plan, state, PlanFacts(error=text, waiting_for=_in_the_way(error)), fence)
+            self._move(plan, *obstacle_of(error), fence)
+
+    def _undecided(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
+        """Of one whose push nobody can ask about now. It is not to be taken for one that was not applied."""
+        known = plan.standing == (Phase.APPLY, PlanState.PROCESSING)
+        text = unknown(error)
+        if not known or not isinstance(error, RemoteUnreachable) or plan.error == text:
+            return
+        with suppress(StalePlan, StaleFence):  # somebody else finds out
+            facts = PlanFacts(error=text, waiting_for=plan.waiting_for)
+            self._move(plan, PlanState.PROCESSING, facts, fence)
 
     def _check(
         self,
@@ -367,18 +377,3 @@ def _ensure_whole(plan: Plan, done: str) -> None:
         verb = "apply" if done == "applied" else "undo"
         whole = f"it is a part of plan {plan.parent_id}, and {done} with it"
         raise PlanError(plan.id, f"{whole}: `agents plan {verb} {plan.root}`")
-
-
-def _ensure_no_conflict(plan_id: str, conflicts: Sequence[FileConflict], wanted: str = "applied") -> None:
-    if conflicts:
-        details = "\n".join(map(str, conflicts))
-        raise ApplyConflict(plan_id, tuple(conflict.path for conflict in conflicts), details, wanted)
-
-
-def _in_the_way(error: BaseException) -> JsonValue:
-    """What somebody needs to know who was not there when it was tried."""
-    if not isinstance(error, ApplyConflict):
-        return None
-    # Masked before it is cut: half a secret would not be known for one.
-    details = redact_text(error.details)[:_MOST_DETAILS]  # guard: it quotes files
-    return freeze({IN_THE_WAY: {"paths": list(error.paths[:_MOST_NAMED]), "details": details}})

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from cleveragents.application.services.apply_obstacles import is_for_another_try
 from cleveragents.application.services.plan_family import FamilyParts, left_out_in_words
 from cleveragents.domain.check import CheckVerdict
 from cleveragents.domain.plan import Phase, Plan, PlanState
@@ -163,9 +164,10 @@ def concluded(
 
 
 def _is_passing(parts: DecidingParts, plan: Plan, error: CleverAgentsError) -> bool:
-    """Whether another try may end otherwise, and is needed: the plan does not say what stood in the way."""
+    """Whether another try may end otherwise, and is needed: the plan does not say what stood in the way, or
+    says that it may pass by itself."""
     if isinstance(error, (StalePlan, StaleFence)):
         return True  # guard: who moved it may have taken us for dead, and there may be nobody else
     now = parts.plans.get(plan.id)
-    told = now.phase is Phase.APPLY and not now.state.running
+    told = now.phase is Phase.APPLY and not now.state.running and not is_for_another_try(now)
     return isinstance(error, Unavailable) and not told

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cleveragents.application.ports.applies import CommitRequest
 from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.services.apply_obstacles import is_for_another_try
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_deciding import DecidingParts, concluded, is_to_be_applied
 from cleveragents.application.services.plan_jobs import is_to_be_run
@@ -27,7 +28,6 @@ __all__ = ["ApplyJob", "PlanJob", "UndoJob", "Watched"]
 
 _APPLIED = (Phase.APPLY, PlanState.APPLIED)
 _UNDONE = (Phase.APPLY, PlanState.UNDONE)
-_STOPPED = (PlanState.ERRORED, PlanState.CONSTRAINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class PlanJob:
     def _applied_after_all(self, job: AsyncJob, plan: Plan) -> Plan:
         """An earlier attempt may have been killed, or its worker stopped, while it applied the result."""
         plan = _settled(self.parts, job)
-        if _was_interrupted(plan):
+        if is_for_another_try(plan):
             with suppress(PlanError):  # the plan says what stood in the way
                 plan = ApplyJob(self.parts, self.watched).applied(job, plan)
         return self.parts.plans.get(plan.id)
@@ -164,10 +164,6 @@ def _settled(parts: DecidingParts, job: AsyncJob) -> Plan:
 
 def _fence(job: AsyncJob) -> Fence:
     return Fence(job.id, job.fence)
-
-
-def _was_interrupted(plan: Plan) -> bool:
-    return plan.state in _STOPPED and (plan.error or "").startswith("applying it was interrupted")
 
 
 def _why(plan: Plan, refused: Conflict) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.apply_obstacles import is_unknown
 from cleveragents.application.services.plan_lanes import queue_of
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.plan import Phase, PlanState
@@ -139,6 +140,8 @@ def ensure_decidable(plan: Plan, *, failed_too: bool = False) -> None:
         waiting = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         what = on_one_line(what_it_waits_for(plan))
         raise PlanError(plan.id, f"it waits: {what}; {waiting.get('remedy')}")
+    if is_unknown(plan):
+        raise PlanError(plan.id, str(plan.error))
     if plan.state.running:
         again = (
             f"wait for it, or stop it: `agents plan cancel {plan.id}`; `agents plan show {plan.id}` says more"

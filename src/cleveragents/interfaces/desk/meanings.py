@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.apply_obstacles import is_unknown
 from cleveragents.application.services.plan_family import (
     below,
     conflicts_of,
@@ -90,6 +91,8 @@ def meaning_of(parts: PlanParts, plan: Plan) -> str:
     if plan.state.running and plan.phase is not Phase.APPLY and not parts.lifecycle.is_worked_on(plan):
         return f"{spelt(plan.standing)}: {_of_idle(parts, plan)}"
     meaning = _MEANINGS.get(plan.standing)
+    if is_unknown(plan):
+        meaning = "it may be applied or not, and its remote cannot be asked"
     if is_stopped(plan):
         meaning = "it was stopped, because another part failed, and can go on"
     if plan.state.running and is_out_of_reach(parts, plan):

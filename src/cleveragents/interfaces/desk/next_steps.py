@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.apply_obstacles import is_unknown
 from cleveragents.application.services.plan_family import below, is_merged, title_of, who_needs_somebody
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.remote import remote_of
@@ -62,9 +63,15 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif parts.lifecycle.is_to_be_cancelled(plan):
         steps = [(cancel[0], "settles that it is cancelled")]
     elif plan.state.running:
-        goes_on = parts.lifecycle.is_worked_on(plan) or waits_for_worker(parts, plan)
-        steps = [cancel] if goes_on else [resume, cancel]
+        finding_out = [diff, (f"apply{wanted}", "finds out, and applies it if it was not")]
+        steps = finding_out if is_unknown(plan) else _steps_of_running(parts, plan)
     return [*missing_worker(parts, plan), *_spelt_steps(steps, plan)]
+
+
+def _steps_of_running(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
+    cancel = ("cancel", "stops it")
+    goes_on = parts.lifecycle.is_worked_on(plan) or waits_for_worker(parts, plan)
+    return [cancel] if goes_on else [("resume", "goes on with it"), cancel]
 
 
 def _spelt_commit(commit: CommitRequest | None) -> str:

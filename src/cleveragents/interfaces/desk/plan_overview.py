@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.application.services.plan_apply import IN_THE_WAY
+from cleveragents.application.services.apply_obstacles import IN_THE_WAY
 from cleveragents.application.services.plan_lanes import queue_of
 from cleveragents.domain.plan import PlanState
 from cleveragents.interfaces.desk.accounts import account_of, fields_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.apply_obstacles import is_unknown
 from cleveragents.application.services.plan_family import is_merged
 from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.domain.job import JobState
@@ -44,6 +45,8 @@ def needs_of(parts: PlanParts, plan: Plan) -> str | None:
         return min((ask for ask in asks if ask is not None), key=NEEDS.index, default=None)
     if plan.state is PlanState.WAITING:
         return _ASKED.get(waited(plan))
+    if is_unknown(plan):
+        return "error"
     if plan.state is PlanState.ERRORED:
         return None if is_stopped(plan) else "error"
     if plan.state is PlanState.CONSTRAINED:
@@ -62,7 +65,7 @@ def urgency(needs: str | None) -> int:
 
 def can_of(parts: PlanParts, plan: Plan) -> list[str]:
     """The names of what is possible now, as the API calls it."""
-    found = _steps_of_running(parts, plan)
+    found = {"apply"} if is_unknown(plan) else _steps_of_running(parts, plan)
     if not plan.state.running and not is_merged(parts, plan):
         found |= _steps_of_resting(parts, plan)
     if plan.state is PlanState.APPLIED and plan.parent_id is None and is_kept(parts, plan):

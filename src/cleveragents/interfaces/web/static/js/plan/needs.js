@@ -35,6 +35,10 @@ function bodyOf(plan, asking, deed, open) {
     return ["Its sub-plans disagree", "need", html`<${Disagree} ...${all} />`];
   }
   if ((waits.asks || []).length) return ["A sub-plan needs you", "need", html`<${Below} ...${all} />`];
+  if (plan.needs === "error" && may("apply")) {
+    const title = plan.state === "processing" ? "It may be applied or not" : "It was not applied";
+    return [title, "need", html`<${ApplyAgain} ...${all} />`];
+  }
   if (plan.state === "errored") return ["It failed", "bad", html`<${Failed} ...${all} />`];
   if (plan.state === "constrained") return ["It was not applied", "need", html`<${Constrained} ...${all} />`];
   if (deed?.state === "failed") return [`It could not be ${DONE[deed.what]}`, "bad", html`<${Undone} ...${all} />`];
@@ -134,11 +138,20 @@ function Failed({ plan, may, open }) {
     </ul>`;
 }
 
+function ApplyAgain({ plan, open }) {
+  return html`<p class="p-said">${plan.error}</p>
+    <div class="p-row">
+      <${Button} kind="primary" onClick=${() => open("apply")}>Apply again …<//>
+      <a class="button" href="#diff">Look at the diff</a>
+    </div>`;
+}
+
 function Constrained({ plan, asking, may, open }) {
   return html`<p class="p-said">${plan.error}</p>
     <${InTheWay} ...${{ plan, asking, may }} />
-    <p>${remoteOf(plan) ? `Nothing was pushed to ${placeInWords(plan)}.` : "Your files are as they were."} Leave out the files
-      that stand in the way, or settle it there, and apply it again.</p>
+    <p>${remoteOf(plan) ? `Nothing was pushed to ${placeInWords(plan)}.` : "Your files are as they were."} ${plan.in_the_way
+      ? "Leave out the files that stand in the way, or settle it there, and apply it again."
+      : "Settle what stands in the way, and apply it again."}</p>
     <div class="p-row">
       <a class="button button-primary" href="#diff">Look at the diff</a>
       ${may("apply") && html`<${Button} onClick=${() => open("apply")}>Apply again …<//>`}
