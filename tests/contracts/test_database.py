@@ -440,6 +440,17 @@ def test_a_row_that_somebody_holds_is_waited_for_and_then_named_busy(database_ur
         waiter.write(lambda other: _touch(other, "a"))
 
 
+@postgresql_only
+def test_nobody_keeps_for_long_what_others_wait_for(
+    database: Database,
+) -> None:
+    """However patient it is: who was stopped in the middle of a transaction holds its rows while it lasts."""
+    with database.read() as connection:
+        for name in ("lock_timeout", "idle_in_transaction_session_timeout"):
+            words = connection.exec_driver_sql(f"SHOW {name}").scalar_one()
+            assert 0 < int(words.removesuffix("s")) <= 20, f"{name} = {words}"
+
+
 def _touch(connection: Connection, name: str) -> None:
     connection.execute(changesets.update().where(changesets.c.id == name).values(closed=True))
 

@@ -8,13 +8,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, select
 
-from cleveragents.application.ports.jobs import Claim, JobStore, Turn
+from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.jobs import Claim, Heartbeat, JobStore, Turn
 from cleveragents.domain.job import Job, JobState, Lane, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.job_moves import Move
-from cleveragents.errors import CleverAgentsError, Conflict, StaleFence, UnknownJob
+from cleveragents.errors import CleverAgentsError, Conflict, StaleFence, StoreBusy, UnknownJob
 from cleveragents.infrastructure.persistence.database import Database, open_database
+from cleveragents.infrastructure.persistence.job_fence import ensure_owned
+from cleveragents.infrastructure.persistence.job_locks import hold_in_order
 from cleveragents.infrastructure.persistence.job_turns import JobTurns, Wish
 from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.infrastructure.persistence.tables import jobs, outbox
@@ -291,45 +294,86 @@ def test_an_end_is_kept_though_the_place_for_the_claim_was_lost(postgres: Postgr
     postgres.drop(url)
 
 
+# ── a row that somebody holds ────────────────────────────────────────────────────────────────────
+
+
 @pytest.mark.postgres
-def test_heartbeats_hold_jobs_in_the_order_in_which_turns_do(postgres: PostgresServer) -> None:
-    """Else a worker that beats for two jobs while both end would wait for itself in a circle."""
+def test_a_job_that_somebody_holds_keeps_nobody_elses_from_going_on(postgres: PostgresServer) -> None:
+    """An operator's session, or who was stopped in the middle: however long it takes, the others keep their
+    leases, end, and are taken from the dead. `patience_seconds` would be over before that."""
     url = postgres.ready_url()
-    with open_database(url) as watched, open_database(url) as database:
-        store = SqlJobStore(database, CountingDown())
-        for name in "ab":
+    with open_database(url) as database, open_database(url, patience_seconds=0.2) as hasty:
+        store = SqlJobStore(hasty, CountingIdentifiers("id"))
+        for name in "abcd":
             submit(store, name)
-        second, first = claimed(store).id, claimed(store).id  # by their ids; in the table it is the other way
-        beating = threading.Thread(target=lambda: store.heartbeats({first: 1, second: 1}, now=NOW))
+        held, *others = (claimed(store).id for _ in range(4))
+        wishes = [Wish(job_id, 1, DONE, BUILDS, NOW) for job_id in (held, others[0])]
 
-        def hold_the_second(connection: Connection) -> None:
-            held = select(jobs.c.id).with_for_update(skip_locked=True)
-            connection.execute(held.where(jobs.c.id == second)).one()
-            beating.start()
-            wait_until(lambda: _waits_for_a_row(watched))
-            assert connection.execute(held.where(jobs.c.id == first)).first() is None
+        def hold(connection: Connection) -> None:
+            connection.execute(select(jobs.c.id).where(jobs.c.id == held).with_for_update()).one()
+            heard = store.heartbeats(dict.fromkeys([held, *others], 1), now=NOW)
+            assert heard == {held: Heartbeat(0, None, heard=False)} | dict.fromkeys(
+                others, Heartbeat(1, None)
+            )
+            assert store.heartbeats({held: 2}, now=NOW) == {}, "that one has lost it, whoever holds the row"
+            waits, ended = store._turns._commit(wishes)
+            assert waits is None
+            assert ended == Turn(store.get(others[0]), None)
+            with pytest.raises(StoreBusy):  # it waits for itself alone
+                store.finish_and_claim(held, 1, DONE, BUILDS, now=NOW)
+            with pytest.raises(StoreBusy):
+                store.reclaim(held, 1, 0, error="silent", now=NOW)
+            assert store.reclaim(others[1], 1, 1, error="silent", now=NOW).state is JobState.QUEUED
 
-        database.write(hold_the_second)
-        beating.join(PATIENCE_SECONDS)
-        assert [store.get(job_id).beat for job_id in (first, second)] == [1, 1]
+        database.write(hold)
+        assert store.heartbeats({held: 1, others[1]: 1}, now=NOW) == {held: Heartbeat(1, None)}
+        assert store.finish_and_claim(held, 1, DONE, BUILDS, now=NOW).ended.state is JobState.SUCCEEDED
+        with pytest.raises(UnknownJob):
+            store.reclaim("nobody", 1, 0, error="silent", now=NOW)
     postgres.drop(url)
 
 
-class CountingDown:
-    """Identifiers, the last of which is the least."""
+@pytest.mark.postgres
+def test_what_a_plan_writes_and_the_heartbeat_of_its_job_do_not_wait_for_each_other(
+    postgres: PostgresServer,
+) -> None:
+    url = postgres.ready_url()
+    with open_database(url) as database, open_database(url) as another:
+        store = SqlJobStore(another, CountingIdentifiers("id"))
+        submit(store, "a")
+        job_id = claimed(store).id
 
-    def __init__(self) -> None:
-        self._next = 1000
+        def write(connection: Connection) -> None:
+            ensure_owned(connection, Fence(job_id, 1))
+            assert store.heartbeats({job_id: 1}, now=NOW) == {job_id: Heartbeat(1, None)}
+            with pytest.raises(StoreBusy):  # but nobody takes it over meanwhile
+                store.reclaim(job_id, 1, 1, error="silent", now=NOW)
 
-    def new(self) -> str:
-        self._next -= 1
-        return f"id-{self._next}"
+        database.write(write)
+    postgres.drop(url)
 
 
-def _waits_for_a_row(database: Database) -> bool:
-    query = text("SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted")
-    with database.read() as connection:
-        return int(connection.execute(query).scalar_one()) > 0
+@pytest.mark.postgres
+def test_an_end_is_kept_though_whoever_keeps_the_place_for_the_claim_does_not_go_on(
+    postgres: PostgresServer,
+) -> None:
+    url = postgres.ready_url()
+    with open_database(url) as database, open_database(url, patience_seconds=0.2) as hasty:
+        store = SqlJobStore(hasty, CountingIdentifiers("id"))
+        submit(store, "ends")
+        ends = claimed(store).id
+        waits = submit(store, "waits", lanes=(Lane("project", 1),))
+
+        def hold(connection: Connection) -> None:
+            hold_in_order(connection, ["lane project"])
+            turn = store.finish_and_claim(ends, 1, DONE, BUILDS, now=NOW)
+            assert (turn.ended.state, turn.following) == (JobState.SUCCEEDED, None)
+            assert store.claim(ANN, ["build"], now=NOW) is None
+            assert store.claim_this(waits, ANN, now=NOW) is None
+
+        database.write(hold)
+        assert claimed(store).id == waits
+    postgres.drop(url)
 
 
 # ── as it is usually written first ──────────────────────────────────────────────────────────────

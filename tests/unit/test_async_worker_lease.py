@@ -285,3 +285,35 @@ def test_however_many_attempts_there_are_a_round_asks_the_store_once() -> None:
     worker._keeper.beat()
     assert store.asked == {"cancels": 1, "heartbeats": 1}
     assert [attempt.job.id for attempt in worker._table.running() if attempt.stopped] == [ids[7]]
+
+
+class Held(InMemoryJobStore):
+    """One job is held by somebody else."""
+
+    def __init__(self) -> None:
+        super().__init__(CountingIdentifiers("job"))
+        self.held = ""
+
+    def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
+        others = {job_id: fence for job_id, fence in held.items() if job_id != self.held}
+        unheard = Heartbeat(0, self.get(self.held).cancel_reason, heard=False)
+        return {**super().heartbeats(others, now=now), self.held: unheard}
+
+
+def test_a_beat_that_was_not_heard_is_no_loss_and_extends_no_lease() -> None:
+    store = Held()
+    bench = Bench(store=store)
+    worker = bench.worker(concurrency=2)
+    store.held, other = bench.submit(), bench.submit()
+    claim(worker)
+    held, free = sorted(worker._table.running(), key=lambda attempt: attempt.job.id)
+    until = held.lease_until
+    bench.clock.advance(5)
+    worker._keeper.beat()
+    assert (held.stopped, held.lease_until) == (None, until)
+    assert free.lease_until == until + 5
+    store.request_cancel(store.held, "enough", now=bench.clock.now())
+    worker._keeper.beat()
+    assert held.stopped is not None, "what was asked of it is seen all the same"
+    assert held.stopped.reason == "enough"
+    assert bench.job(other).beat == 1

@@ -11,6 +11,7 @@ from cleveragents.errors import (
     DatabaseFailed,
     DatabaseUnreachable,
     DeadlineExceeded,
+    StoreBusy,
 )
 from tests.worker_bench import Bench, claim
 
@@ -50,7 +51,7 @@ def test_a_worker_does_not_take_a_job_from_its_own_thread(bench: Bench) -> None:
     assert bench.job(job_id).fence == 1
 
 
-@pytest.mark.parametrize("error", [DatabaseFailed("x", "y"), RuntimeError("a bug")])
+@pytest.mark.parametrize("error", [DatabaseFailed("x", "y"), StoreBusy(0.0), RuntimeError("a bug")])
 def test_one_reclaim_that_fails_does_not_cost_the_others_what_was_seen_of_them(
     monkeypatch: pytest.MonkeyPatch, bench: Bench, error: Exception
 ) -> None:

@@ -14,10 +14,12 @@ __all__ = ["Claim", "Heartbeat", "JobStore", "Outcome", "Turn"]
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What an owner learns by reporting that it lives."""
+    """What an owner learns by reporting that it lives. One that was not `heard` kept no lease: somebody holds
+    the job just now, and the owner reports again."""
 
     beat: int
     cancel_reason: str | None
+    heard: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ class JobStore(Protocol):
 
     def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
         """Raises the beat of each of these jobs, given with their fences, by one. A job that is no longer its
-        fence's stays as it is, and is not among the answers."""
+        fence's stays as it is, and is not among the answers. Waits for nobody: one that somebody else is
+        about to move stays as it is, too, and its answer says that it was not heard."""
         ...
 
     def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
@@ -117,7 +120,7 @@ class JobStore(Protocol):
 
     def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:
         """Takes a running job from an owner found dead or silent, provided it still stands at exactly
-        that fence and beat; otherwise `StaleFence`.
+        that fence and beat; otherwise `StaleFence`. Waits for nobody: `StoreBusy` while another moves it.
 
         It is queued again at once, or failed with `error` if no attempt is left, or cancelled if a
         cancel was requested. The old fence is worthless from then on.

@@ -112,7 +112,8 @@ class LeaseKeeper:
                 words = str(StaleFence(attempt.job.id, attempt.job.fence))
                 attempt.stop(StopCause.LEASE_LOST, words, self._clock.monotonic())
                 continue
-            attempt.renewed(sent_at)
+            if answer.heard:  # guard: what nobody kept extends no lease
+                attempt.renewed(sent_at)
             if answer.cancel_reason is not None:
                 attempt.stop(StopCause.CANCEL, answer.cancel_reason, self._clock.monotonic())
 

@@ -23,7 +23,7 @@ from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import Job, JobState
-from cleveragents.errors import StaleFence
+from cleveragents.errors import StaleFence, Unavailable
 
 __all__ = ["JobRecovery"]
 
@@ -87,6 +87,8 @@ class JobRecovery:
                     continue
                 try:
                     reclaimed += self._look_at(job, before.get(job.id), asked_at, seen_at)
+                except Unavailable as error:  # as one that somebody holds
+                    worker_log(job).warning("job.reclaim_failed", problem=str(error))
                 except Exception:
                     # This job waits for the next sweep; the others do not.
                     logger = worker_log(job)

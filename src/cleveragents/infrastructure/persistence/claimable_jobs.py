@@ -28,7 +28,9 @@ from sqlalchemy import (
     or_,
     select,
 )
+from sqlalchemy.exc import DBAPIError
 
+from cleveragents.infrastructure.persistence.database_errors import is_held
 from cleveragents.infrastructure.persistence.job_locks import hold_in_order
 from cleveragents.infrastructure.persistence.job_rows import lanes_in
 from cleveragents.infrastructure.persistence.service_tables import job_lanes
@@ -36,6 +38,7 @@ from cleveragents.infrastructure.persistence.tables import jobs
 
 __all__ = [
     "Overtaken",
+    "PlacesHeld",
     "Wanted",
     "any_claimable",
     "has_places",
@@ -75,6 +78,11 @@ _TAKEN_IN = _PLACES_TAKEN.where(_LANE.in_(bindparam("lanes", expanding=True)))
 
 class Overtaken(Exception):
     """Somebody else took the last place in this very moment: look again, in a new transaction."""
+
+
+class PlacesHeld(Overtaken):
+    """Somebody else keeps the places and does not go on, as who was stopped in the middle: look again later,
+    for who waits for it here has others to see to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +180,12 @@ def _ensure_kept(connection: Connection, row: RowMapping) -> None:
     names = [f"lane {lane.name}" for lane in lanes_in(row)]
     if row["at_most"] is not None:
         names.append(f"kind {row['kind']}")
-    hold_in_order(connection, names)  # guard: two cannot take the last place
+    try:
+        hold_in_order(connection, names)  # guard: two cannot take the last place
+    except DBAPIError as error:
+        if is_held(error):  # guard: who ends a job need not wait for the next one
+            raise PlacesHeld from error
+        raise
     bound = row["at_most"]
     # guard: counted again, now that nobody else may claim one of the kind
     if bound is not None and _running(connection, row["kind"]) >= bound:

@@ -22,7 +22,7 @@ from cleveragents.errors import (
     StoreFull,
 )
 
-__all__ = ["is_transient", "location_of", "translated"]
+__all__ = ["is_held", "is_transient", "location_of", "translated"]
 
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _SQLITE_REMEDIES = {
@@ -36,6 +36,7 @@ _SMALLEST_ROOM = 1 << 20
 
 # serialization failure, deadlock, lock not available, too many connections
 _POSTGRES_TRANSIENT = frozenset({"40001", "40P01", "55P03", "53300"})
+_POSTGRES_HELD = "55P03"
 _POSTGRES_FULL = "53100"
 _POSTGRES_REMEDIES = {
     "25006": "it is read-only; configure the primary server",
@@ -59,6 +60,11 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(cause, sqlite3.Error):
         return _sqlite_code(cause) in _SQLITE_BUSY
     return getattr(cause, "sqlstate", None) in _POSTGRES_TRANSIENT
+
+
+def is_held(error: DBAPIError) -> bool:
+    """Whether somebody held for too long what it waited for."""
+    return _sqlstate(error) == _POSTGRES_HELD
 
 
 def translated(error: Exception, url: URL, *, waited_seconds: float = 0.0) -> CleverAgentsError:

@@ -12,7 +12,7 @@ from cleveragents.infrastructure.persistence.tables import jobs
 
 __all__ = ["RUNS", "ensure_owned"]
 
-# Held until the transaction is over: nobody takes the job over meanwhile.
+# Held until the transaction is over: nobody takes the job over meanwhile; its heartbeat goes on.
 RUNS = (
     select(jobs.c.number)
     .where(
@@ -20,7 +20,7 @@ RUNS = (
         jobs.c.fence == bindparam("token"),
         jobs.c.state == literal_column(f"'{JobState.RUNNING.value}'"),
     )
-    .with_for_update(read=True)
+    .with_for_update(read=True, key_share=True)
 )
 
 

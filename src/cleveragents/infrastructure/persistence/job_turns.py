@@ -2,7 +2,8 @@
 
 The threads of a worker come back at about the same time, and a transaction costs about the same for one of
 them as for all. So whoever comes while a transaction is under way shares the next one. What is decided for
-each is decided by itself: one that lost its job is told so, and the others go on.
+each is decided by itself: one that lost its job is told so, one whose job somebody else holds just now waits
+for that alone, and the others go on.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, Select, bindparam, select
 
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.jobs import Claim, Turn
@@ -34,10 +36,12 @@ from cleveragents.infrastructure.persistence.tables import jobs
 
 __all__ = ["JobTurns", "Wish"]
 
-# In the same order for all: two transactions that hold several of the same rows do not wait in a circle.
-_HELD = (
-    select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))).order_by(jobs.c.id).with_for_update()
-)
+_THESE = select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+_HELD = _THESE.with_for_update()
+# guard: whoever shares a transaction with others waits for no row, or all would wait for whoever holds one
+_UNHELD = _THESE.with_for_update(skip_locked=True)
+
+_Answer: TypeAlias = Turn | CleverAgentsError | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +69,31 @@ class JobTurns:
     def __init__(self, database: Database, identifiers: IdentifierSource) -> None:
         self._database = database
         self._identifiers = identifiers
-        self._group: GroupCommit[Wish, Turn | CleverAgentsError] = GroupCommit(
-            self._commit, location=database.location
-        )
+        self._group: GroupCommit[Wish, _Answer] = GroupCommit(self._commit, location=database.location)
 
     def run(self, wish: Wish) -> Turn:
         """`StaleFence`, `UnknownJob`, and what a write raises."""
         answer = self._group.run(wish)
+        if answer is None:
+            (answer,) = self._commit([wish], _HELD)
+        assert answer is not None
         if isinstance(answer, CleverAgentsError):
             raise answer
         return answer
 
-    def _commit(self, wishes: Sequence[Wish]) -> Sequence[Turn | CleverAgentsError]:
+    def _commit(self, wishes: Sequence[Wish], look: Select[Any] = _UNHELD) -> Sequence[_Answer]:
+        """None for whom the look did not find, be it that somebody holds its job or that there is none."""
         try:
-            return self._database.write(lambda connection: self._write(connection, wishes, claiming=True))
+            return self._database.write(lambda connection: self._write(connection, wishes, look))
         except Overtaken:  # the ends need not wait for that: whoever has a free slot looks again by itself
-            return self._database.write(lambda connection: self._write(connection, wishes, claiming=False))
+            return self._database.write(
+                lambda connection: self._write(connection, wishes, look, claiming=False)
+            )
 
     def _write(
-        self, connection: Connection, wishes: Sequence[Wish], *, claiming: bool
-    ) -> Sequence[Turn | CleverAgentsError]:
-        ends = _ends(connection, wishes)
+        self, connection: Connection, wishes: Sequence[Wish], look: Select[Any], *, claiming: bool = True
+    ) -> Sequence[_Answer]:
+        ends = _ends(connection, wishes, look)
         # Whoever wants something else than the first one ends with it, and looks by itself.
         going_on = [
             number
@@ -116,16 +124,18 @@ class JobTurns:
         return [claimed(job_of(row), claim.worker, now) for row in plain]
 
 
-def _ends(connection: Connection, wishes: Sequence[Wish]) -> list[Move | CleverAgentsError]:
-    rows = connection.execute(_HELD, {"ids": [wish.job_id for wish in wishes]}).mappings()
+def _ends(
+    connection: Connection, wishes: Sequence[Wish], look: Select[Any]
+) -> list[Move | CleverAgentsError | None]:
+    rows = connection.execute(look, {"ids": [wish.job_id for wish in wishes]}).mappings()
     held = {row["id"]: job_of(row) for row in rows}
-    return [_end(held, wish) for wish in wishes]
+    return [_end(held, wish, look is _HELD) for wish in wishes]
 
 
-def _end(held: dict[str, Job], wish: Wish) -> Move | CleverAgentsError:
+def _end(held: dict[str, Job], wish: Wish, waited: bool) -> Move | CleverAgentsError | None:
     job = held.get(wish.job_id)
     if job is None:
-        return UnknownJob(wish.job_id)
+        return UnknownJob(wish.job_id) if waited else None
     try:
         ensure_owned(job, wish.fence)
         move = finished(job, wish.outcome, wish.now)
@@ -135,5 +145,5 @@ def _end(held: dict[str, Job], wish: Wish) -> Move | CleverAgentsError:
     return move
 
 
-def _answer(end: Move | CleverAgentsError, following: Job | None) -> Turn | CleverAgentsError:
+def _answer(end: Move | CleverAgentsError | None, following: Job | None) -> _Answer:
     return Turn(end.job, following) if isinstance(end, Move) else end

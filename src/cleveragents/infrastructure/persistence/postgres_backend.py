@@ -25,6 +25,8 @@ __all__ = ["PostgresBackend"]
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.2
 _CONNECT_SECONDS = 10
+_LOCK_SECONDS = 2.0
+_IDLE_SECONDS = 20
 _MIGRATION_LOCK = 0x436C6576  # "Clev": one number for every process of ours
 _JITTER = SystemRandom()
 
@@ -109,8 +111,12 @@ class PostgresBackend:
 
 
 def _engine(url: URL, settings: DatabaseSettings) -> Engine:
-    # The server would wait for a row for ever; nobody here does.
-    options = f"-c lock_timeout={max(1, int(settings.patience_seconds * 1000))}"
+    # The server would wait for a row for ever; nobody here does. Who is patient gives its connection back
+    # between two tries, or a few that wait would keep all others from theirs, and a lease is short.
+    held_seconds = min(settings.patience_seconds, _LOCK_SECONDS)
+    options = f"-c lock_timeout={max(1, int(held_seconds * 1000))}"
+    # One who was stopped in the middle of a transaction, or cut off, gives up what it holds.
+    options = f"{options} -c idle_in_transaction_session_timeout={_IDLE_SECONDS * 1000}"
     asked = url.query.get("options", "")
     return create_engine(
         url.set(drivername="postgresql+psycopg"),

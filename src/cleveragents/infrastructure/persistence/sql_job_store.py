@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Select,
     and_,
     bindparam,
     func,
@@ -23,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.jobs import Claim, Heartbeat, Turn
@@ -37,9 +40,10 @@ from cleveragents.domain.job_moves import (
     requested_cancel,
     submitted,
 )
-from cleveragents.errors import QueueFull, UnknownJob
+from cleveragents.errors import QueueFull, StoreBusy, UnknownJob
 from cleveragents.infrastructure.persistence.claimable_jobs import (
     Overtaken,
+    PlacesHeld,
     Wanted,
     any_claimable,
     has_places,
@@ -63,6 +67,8 @@ __all__ = ["SqlJobStore"]
 
 _BY_ID = select(jobs).where(jobs.c.id == bindparam("job_id"))
 _HELD_BY_ID = _BY_ID.with_for_update()
+_UNHELD_BY_ID = _BY_ID.with_for_update(skip_locked=True)
+_READ_BEAT = select(jobs.c.id, jobs.c.beat, jobs.c.cancel_reason)
 _BY_KEY = select(jobs).where(jobs.c.key == bindparam("job_key"))
 _WAITING_IN_QUEUE = (
     select(jobs.c.number)
@@ -145,6 +151,8 @@ class SqlJobStore:
         while True:
             try:
                 job = self._database.write(unit)
+            except PlacesHeld:
+                return None
             except Overtaken:  # somebody else has a job for it: no two can do so to each other for ever
                 continue
             self._found = job is not None
@@ -166,20 +174,23 @@ class SqlJobStore:
         while True:
             try:
                 return self._database.write(unit)
+            except PlacesHeld:
+                return None
             except Overtaken:  # as in `claim`
                 continue
 
     def heartbeats(self, held: Mapping[str, int], *, now: datetime) -> Mapping[str, Heartbeat]:
-        # guard: in the order in which everybody holds several, or two would wait for each other in a circle
-        ordered = select(jobs.c.id).where(_is_held(held)).order_by(jobs.c.id).with_for_update()
-        beat = (
-            update(jobs)
-            .where(jobs.c.id.in_(ordered))
-            .values(beat=jobs.c.beat + 1, updated_at=microseconds(now))
-            .returning(jobs.c.id, jobs.c.beat, jobs.c.cancel_reason)
-        )
-        rows = self._database.write(lambda connection: connection.execute(beat).all())
-        return {job_id: Heartbeat(count, reason) for job_id, count, reason in rows}
+        beat = _beat(held, now)
+
+        def unit(connection: Connection) -> dict[str, Heartbeat]:
+            heard = {row.id: Heartbeat(row.beat, row.cancel_reason) for row in connection.execute(beat)}
+            missed = {job_id: fence for job_id, fence in held.items() if job_id not in heard}
+            if missed:
+                left = connection.execute(_READ_BEAT.where(_is_held(missed)))
+                heard |= {row.id: Heartbeat(row.beat, row.cancel_reason, heard=False) for row in left}
+            return heard
+
+        return self._database.write(unit)
 
     def cancels(self, held: Mapping[str, int]) -> Mapping[str, str]:
         asked = select(jobs.c.id, jobs.c.cancel_reason).where(
@@ -211,15 +222,22 @@ class SqlJobStore:
             ensure_owned(job, fence, beat)
             return reclaimed(job, error, now)
 
-        return self._move(job_id, decide)
+        # guard: a sweep looks at many, and waits for none that somebody holds
+        return self._move(job_id, decide, by_id=_UNHELD_BY_ID)
 
     def _any_claimable(self, wanted: Wanted) -> bool:
         with self._database.read() as connection:
             return any_claimable(connection, wanted)
 
-    def _move(self, job_id: str, decide: Callable[[Job], Move | None]) -> Job:
+    def _move(
+        self,
+        job_id: str,
+        decide: Callable[[Job], Move | None],
+        *,
+        by_id: Select[Any] = _HELD_BY_ID,
+    ) -> Job:
         def unit(connection: Connection) -> Job:
-            job = _held(connection, job_id)
+            job = _held(connection, job_id, by_id)
             move = decide(job)
             return job if move is None else self._keep(connection, move)
 
@@ -230,11 +248,27 @@ class SqlJobStore:
         return move.job
 
 
-def _held(connection: Connection, job_id: str) -> Job:
-    row = connection.execute(_HELD_BY_ID, {"job_id": job_id}).mappings().first()
-    if row is None:
-        raise UnknownJob(job_id)
-    return job_of(row)
+def _held(connection: Connection, job_id: str, by_id: Select[Any]) -> Job:
+    row = connection.execute(by_id, {"job_id": job_id}).mappings().first()
+    if row is not None:
+        return job_of(row)
+    if by_id is _UNHELD_BY_ID and connection.execute(_BY_ID, {"job_id": job_id}).first() is not None:
+        raise StoreBusy(0.0)
+    raise UnknownJob(job_id)
+
+
+def _beat(held: Mapping[str, int], now: datetime) -> ReturningUpdate[tuple[str, int, str | None]]:
+    """Of those that nobody else is about to move. What a plan writes meanwhile asks only that its job stays
+    its own, which a beat does not change: neither waits for the other."""
+    ours = select(jobs.c.id).where(_is_held(held))
+    # guard: one job that somebody holds, for however long, must not cost the others their leases
+    ours = ours.with_for_update(key_share=True, skip_locked=True)
+    return (
+        update(jobs)
+        .where(jobs.c.id.in_(ours))
+        .values(beat=jobs.c.beat + 1, updated_at=microseconds(now))
+        .returning(jobs.c.id, jobs.c.beat, jobs.c.cancel_reason)
+    )
 
 
 def _is_held(held: Mapping[str, int]) -> ColumnElement[bool]:
