@@ -473,6 +473,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/desk/applying.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/desk/commit_ground.py": [f"{UNIT}client_commands.py"],
     "interfaces/desk/deciding.py": [f"{UNIT}server_plans.py"],
+    "interfaces/desk/diffs.py": [f"{UNIT}server_plans.py"],
     "interfaces/desk/ending.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/desk/plan_files.py": [f"{UNIT}server_plans.py"],
     "interfaces/desk/reviewing.py": [f"{UNIT}cli_left_out.py"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from sqlalchemy import Engine, event
 
 from cleveragents.application.ports.plans import NewPlan
-from cleveragents.interfaces.desk.diffs import DiffBounds, diff_of
+from cleveragents.interfaces.desk.diffs import DiffBounds, PatchBounds, diff_of, masked_patch
 from cleveragents.interfaces.desk.reviewing import review_files
+from cleveragents.interfaces.server.routes import plan_comparing
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, steps, strategizes
 from tests.applying import git
 from tests.server_plan_bench import PlanServer, plan_server
@@ -94,11 +96,14 @@ def test_a_plan_is_made_reviewed_applied_and_undone(server: PlanServer) -> None:
     assert (gone.status_code, gone.json()["code"]) == (404, "unknown-plan")
 
 
-def test_a_patch_is_what_git_takes(server: PlanServer, tmp_path: Path) -> None:
+def test_a_patch_is_what_git_takes(
+    server: PlanServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = server.rested(
         server.command(
             f"sed -i s/three/THREE/ a.txt; printf '\\0\\1' > raw.bin; echo {SECRET} > key.txt; "
-            "echo '-----BEGIN PRIVATE KEY-----' > cut.pem; echo MIIEvAIBADANBg >> cut.pem; echo end > z.txt",
+            "echo '-----BEGIN PRIVATE KEY-----' > cut.pem; echo MIIEvAIBADANBg >> cut.pem; echo end > z.txt; "
+            "seq 100000 > large.txt",
             apply="review",
         )
     )
@@ -112,6 +117,9 @@ def test_a_patch_is_what_git_takes(server: PlanServer, tmp_path: Path) -> None:
     assert "+THREE" in masked.text
     assert ("MIIEvAIBADANBg" in masked.text, "+end" in masked.text) == (False, True)
     assert "GIT binary patch" not in masked.text
+    # While a text is looked through for secrets, nobody else is answered.
+    assert ("+99999\n" in patch.text, "+99999\n" in masked.text) == (True, False)
+    assert re.search(r"\+\+\+ b/large.txt\n\([0-9]+ bytes are not shown: .*\ndiff --git", masked.text)
     other = server.rested(server.command("true", apply="review"))
     whole, read = (
         client.get(f"/api/plans/{other['id']}/comparison", params={"other": plan["id"], "format": "patch"})
@@ -122,8 +130,30 @@ def test_a_patch_is_what_git_takes(server: PlanServer, tmp_path: Path) -> None:
     for taken in (patch, whole):
         (tmp_path / "it.patch").write_bytes(taken.content)
         git(server.repository, "apply", "--check", str(tmp_path / "it.patch"))
+    monkeypatch.setattr(plan_comparing, "_MOST_FILES", 2)
+    where = f"/api/plans/{other['id']}/comparison"
+    few = server.bench.viewer.get(where, params={"other": plan["id"]}).json()
+    assert ([file["path"] for file in few["files"]], few["truncated"]) == (["a.txt", "cut.pem"], True)
+    much = server.bench.viewer.get(where, params={"other": plan["id"], "format": "patch"})
+    assert (much.status_code, "as JSON" in much.json()["detail"]) == (422, True)
     wrong = server.bench.viewer.get(f"/api/plans/{plan['id']}/comparison", params={"other": "ZZZZ"})
     assert (wrong.status_code, wrong.json()["errors"][0]["where"]) == (404, ["query", "other"])
+
+
+def test_a_masked_patch_is_bounded_and_else_whole() -> None:
+    files = [
+        b"diff --git a/%d b/%d\n--- a/%d\n+++ b/%d\n@@ -1 +1 @@\n-a\n+b\n" % ((n,) * 4) for n in range(4)
+    ]
+    patch = b"".join(files)
+    assert masked_patch(patch) == patch
+    assert masked_patch(b"") == b""
+    size = len(files[0])
+    cut = masked_patch(patch, PatchBounds(bytes=2 * size + 10))
+    assert (cut.startswith(files[0] + files[1][:-1]), cut.count(b"are not shown"), cut.count(b"+b")) == (
+        True,
+        2,
+        2,
+    )
 
 
 def test_a_file_whose_name_is_no_text_hides_nothing_of_its_plan(server: PlanServer) -> None:

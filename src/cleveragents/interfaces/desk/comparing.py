@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cleveragents.errors import PlanError, SandboxMissing
+from cleveragents.errors import PlanError, RequestRefused, SandboxMissing
 from cleveragents.interfaces.desk.accounts import shown_resource
 from cleveragents.interfaces.desk.reach import ensure_reachable
+from cleveragents.interfaces.desk.wording import counted
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
     from cleveragents.infrastructure.sandbox.outcomes import ChangedFile, Outcome
 
-__all__ = ["differing_files", "outcome_of", "repositories_differ"]
+__all__ = ["differing_files", "ensure_comparable", "outcome_of", "repositories_differ"]
 
 
 def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
@@ -31,11 +32,25 @@ def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
     return Outcome(sandbox, tree)
 
 
-def differing_files(one: Outcome, other: Outcome, paths: Sequence[str] = ()) -> list[dict[str, JsonValue]]:
-    """The files in which they differ, from the first to the second."""
+def differing_files(
+    one: Outcome, other: Outcome, paths: Sequence[str] = (), *, most: int | None = None
+) -> list[dict[str, JsonValue]]:
+    """The files in which they differ, from the first to the second; so many of them at most."""
     from cleveragents.infrastructure.sandbox.outcomes import changed_between
 
-    return [_row(changed) for changed in changed_between(one, other, paths)]
+    return [_row(changed) for changed in changed_between(one, other, paths)[:most]]
+
+
+def ensure_comparable(one: Outcome, other: Outcome, *, most_files: int, most_lines: int) -> None:
+    """`RequestRefused` where they differ in more than anybody reads, as plans of two repositories may."""
+    from cleveragents.infrastructure.sandbox.outcomes import changed_between
+
+    files = changed_between(one, other)
+    lines = sum((changed.added or 0) + (changed.removed or 0) for changed in files)
+    if len(files) > most_files or lines > most_lines:
+        found = f"they differ in {counted(len(files), 'file')} and {counted(lines, 'line')}"
+        bound = f"a comparison as a patch has at most {most_files:,} and {most_lines:,}"
+        raise RequestRefused(f"{found}; {bound}. Ask for the files as JSON, or for a plan's own patch")
 
 
 def repositories_differ(one: Plan, other: Plan) -> str | None:

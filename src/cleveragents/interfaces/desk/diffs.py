@@ -6,7 +6,6 @@ masked; whoever needs it to the byte, and may apply it, takes the patch.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,10 +20,12 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.sandboxes import Sandbox
     from cleveragents.domain.plan import Plan
 
-__all__ = ["DiffBounds", "diff_of", "masked_patch", "patch_of"]
+__all__ = ["DiffBounds", "PatchBounds", "diff_of", "masked_patch", "patch_of"]
 
-_FILE = re.compile(rb"(?m)^(?=diff --git )")
+_FILE = b"\ndiff --git "
 _OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
+
+_HEADER_BYTES = 16 * 1024
 
 Row = dict[str, JsonValue]
 
@@ -37,6 +38,14 @@ class DiffBounds:
     lines_of_file: int = 5000
     lines: int = 50_000
     line: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PatchBounds:
+    """How much of a patch is masked and shown: of one file, and in all."""
+
+    bytes_of_file: int = 256 * 1024
+    bytes: int = 8 * 1024 * 1024
 
 
 def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> Row:
@@ -68,13 +77,29 @@ def patch_of(parts: PlanParts, plan: Plan, *, masked: bool = False) -> bytes:
     return masked_patch(patch) if masked else patch
 
 
-def masked_patch(patch: bytes) -> bytes:
+def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
     """The patch with secrets masked, as wherever text of files is shown. It may apply no more.
 
-    File by file: a key that has no end hides nothing of the next, and no thread waits for all of it.
+    File by file: a key that has no end hides nothing of the next. A file that is larger than the bounds has a
+    sentence instead of its lines: while a text is looked through, no other request is answered.
     """
-    texts = (piece.decode("utf-8", "surrogateescape") for piece in _FILE.split(patch))
-    return b"".join(redact_text(text).encode("utf-8", "surrogateescape") for text in texts)
+    bounds = bounds or PatchBounds()
+    room = bounds.bytes
+    shown: list[bytes] = []
+    for number, piece in enumerate(patch.split(_FILE)):
+        file = piece if number == 0 else _FILE[1:] + piece
+        if len(file) > min(bounds.bytes_of_file, room):  # guard: no file holds up all other requests
+            file = _left_out(file)
+        room -= len(file)
+        text = file.decode("utf-8", "surrogateescape")
+        shown.append(redact_text(text).encode("utf-8", "surrogateescape"))
+    return b"\n".join(shown)
+
+
+def _left_out(file: bytes) -> bytes:
+    """Its header, and why there is no more of it."""
+    header = file[:_HEADER_BYTES].split(b"\n@@", 1)[0].rstrip(b"\n")
+    return header + b"\n(%d bytes are not shown: too many to be masked. Operators get them.)" % len(file)
 
 
 def _within(rows: Sequence[Mapping[str, JsonValue]], bounds: DiffBounds) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`agents plan diff|review|rollback|resolve`, asked of a server."""
+"""`agents plan diff|review|reread|rollback|resolve`, asked of a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ from cleveragents.interfaces.desk.changes import changes_in_words
 from cleveragents.interfaces.desk.reviewing import is_meant
 from cleveragents.interfaces.desk.wording import shown_name
 
-__all__ = ["diff_of_plan", "patch_of_files", "resolve_conflicts", "review_plan", "rollback_plan"]
+__all__ = [
+    "diff_of_plan",
+    "patch_of_files",
+    "reread_plan",
+    "resolve_conflicts",
+    "review_plan",
+    "rollback_plan",
+]
 
 _SECONDS = 60.0
 _FILE = re.compile(rb"(?m)^diff --git ")
@@ -158,6 +165,23 @@ def _review_plan(
     told_account(output, account)
 
 
+def _reread_plan(session: Session, plan_id: str, output: Output) -> None:
+    client = connected(session)
+    before = client.get(f"/plans/{plan_id}")
+    account = client.post(f"/plans/{before['id']}/reread")
+    number = _last_call(account)
+    if number == _last_call(before):
+        progress("nothing was edited")
+    else:
+        in_all = f"{changes_in_words(account['changes'])} in all"
+        progress(f"what was edited there is recorded as call {number}: {in_all}")
+    told_account(output, account)
+
+
+def _last_call(account: Account) -> int:
+    return max((int(call["number"]) for call in account["calls"]), default=0)
+
+
 def _rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, output: Output) -> None:
     client, prefix = connected(session), prefix_of(session)
     path, body = f"/plans/{plan_id}/rollback", {"checkpoint": checkpoint, "discard": yes}
@@ -200,5 +224,6 @@ def _resolve_conflicts(
 
 diff_of_plan = client_command(plan_changes.diff_of_plan, _diff_of_plan)
 review_plan = client_command(plan_changes.review_plan, _review_plan)
+reread_plan = client_command(plan_changes.reread_plan, _reread_plan)
 rollback_plan = client_command(plan_changes.rollback_plan, _rollback_plan)
 resolve_conflicts = client_command(plan_conflicts.resolve_conflicts, _resolve_conflicts)

@@ -9,7 +9,12 @@ from pydantic import BaseModel, Field
 
 from cleveragents.domain.user import Role
 from cleveragents.interfaces.desk.accounts import found_plan
-from cleveragents.interfaces.desk.comparing import differing_files, outcome_of, repositories_differ
+from cleveragents.interfaces.desk.comparing import (
+    differing_files,
+    ensure_comparable,
+    outcome_of,
+    repositories_differ,
+)
 from cleveragents.interfaces.desk.diffs import masked_patch
 from cleveragents.interfaces.server.access import Viewer
 from cleveragents.interfaces.server.accounts import account_as
@@ -22,6 +27,9 @@ router = APIRouter(tags=["plans"])
 
 _PATCH = "text/x-diff"
 _OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
+
+_MOST_FILES = 10_000
+_MOST_LINES = 1_000_000
 
 _Other = Annotated[
     str,
@@ -45,7 +53,10 @@ _OtherBefore = Annotated[
 class Comparison(BaseModel):
     """The files in which two outcomes differ."""
 
-    files: list[Change] = Field(description="as they change from the plan's outcome to the other's")
+    files: list[Change] = Field(
+        description="as they change from the plan's outcome to the other's; the first 10,000"
+    )
+    truncated: bool = Field(description="whether there are more", examples=[False])
     note: str | None = Field(description="that they are plans of different repositories", examples=[None])
 
 
@@ -67,15 +78,19 @@ def compare_plans(
     ] = "json",
 ) -> Comparison | Response:
     """Compares what a plan has come to, now or before a correction, with what another has, or the same
-    one. The patch is to the byte for operators; masked, and without binary contents, for viewers."""
+    one. The patch is to the byte for operators; masked, and without binary contents, for viewers. It has at
+    most 10,000 files and 1,000,000 lines."""
     from cleveragents.infrastructure.sandbox.outcomes import diff_between
 
     parts = here.parts
     plans = [found_plan(parts, name) for name in (plan_id, other)]
     one, then = outcome_of(parts, plans[0], before), outcome_of(parts, plans[1], other_before)
     if form == "patch":
+        ensure_comparable(one, then, most_files=_MOST_FILES, most_lines=_MOST_LINES)
         masked = not who.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
         patch = diff_between(one, then, options=_OPTIONS if masked else ("--binary", *_OPTIONS))
         return Response(masked_patch(patch) if masked else patch, media_type=_PATCH)
     note = repositories_differ(*plans)
-    return account_as(Comparison, {"files": differing_files(one, then), "note": note})
+    files = differing_files(one, then, most=_MOST_FILES + 1)
+    cut = len(files) > _MOST_FILES
+    return account_as(Comparison, {"files": files[:_MOST_FILES], "truncated": cut, "note": note})

@@ -283,7 +283,7 @@ def diff_plan(
     """Shows what a plan changed: as it would be applied, and what the review left out.
 
     As JSON it is masked and bounded. The patch has what would be applied: to the byte for those who may apply
-    it, operators; masked, and without binary contents, for viewers.
+    it, operators; masked, and without binary contents and files of more than 256 KiB, for viewers.
     """
     parts = here.parts
     plan = found_plan(parts, plan_id)
