@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,11 +27,13 @@ from a2a.types import (
     Task,
     TaskState,
 )
-from a2a.utils.errors import A2AError
+from a2a.utils.errors import A2AError, InvalidParamsError
 
 from cleveragents.application.ports.plans import NewPlan
+from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.user import TokenKind
 from cleveragents.infrastructure.logging import configure_logging
+from tests.applying import git
 from tests.served import served
 from tests.server_bench import BASE
 from tests.server_plan_bench import PlanServer, plan_server
@@ -97,7 +100,7 @@ def asked(
     return anyio.run(main)
 
 
-def goal(text: str, **metadata: str) -> SendMessageRequest:
+def goal(text: str, **metadata: Any) -> SendMessageRequest:
     message = new_text_message(text, role=Role.ROLE_USER)
     message.metadata.update(metadata)
     return SendMessageRequest(message=message)
@@ -166,6 +169,40 @@ def test_what_is_wrong_is_said_in_the_protocols_words(server: PlanServer) -> Non
     assert "there is no resource 'nowhere'" in nowhere
     assert "say what is wanted" in empty
     assert unknown.startswith("TaskNotFoundError")
+
+
+def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
+    container, clone = server.bench.container, server.home / "far.git"
+    git(server.home, "clone", "-q", "--bare", str(server.repository), str(clone))
+    projects, now = container.projects, container.clock.now()
+    projects.add_resource("far", "team", ResourceKind.REMOTE, f"file://{clone}", branch="main", now=now)
+    terms = {
+        "resource": "far",
+        "to_branch": "paint/{plan}",
+        "checks": ["test -f today.txt"],
+        "max_tokens": 1e5,
+    }
+    wrong = [
+        ({"to_branch": 5}, "metadata.to_branch: Input should be a valid string"),
+        ({"max_tokens": 1.5}, "metadata.max_tokens"),
+        ({"checks": "true"}, "metadata.checks"),
+        ({"to_branch": "HEAD"}, "neither HEAD"),
+        ({"resource": None}, "metadata.resource names what to work on: far, shop"),
+        ({"resource": "shop"}, "only results of plans on git remotes are pushed"),
+    ]
+
+    async def work(client: Client) -> Task:
+        for terms_too, said in wrong:
+            with pytest.raises(InvalidParamsError, match=re.escape(said)):
+                await streamed(client, goal("paint it", **(terms | terms_too)))
+        events = await streamed(client, goal("paint it", **terms))
+        return next(event.task for event in events if event.HasField("task"))
+
+    plan = server.get(f"/plans/{asked(server, work).id}")
+    assert (plan["needs"], plan["branch"]) == ("review", f"paint/{plan['id']}"), plan
+    assert [check["verdict"] for check in plan["checks"][:1]] == ["passed"]
+    assert plan["request"]["limits"]["tokens"] == 100_000
+    projects.remove_resource("far", now=container.clock.now())
 
 
 def test_a_viewer_looks_and_hands_nothing_over(server: PlanServer) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,10 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from cleveragents.domain.project import ResourceKind
+from cleveragents.infrastructure.identifiers import UlidSource
+from cleveragents.infrastructure.persistence.database import open_database
+from cleveragents.infrastructure.persistence.sql_project_store import SqlProjectStore
 from tests.cli_bench import git, paint_shop
 from tests.ready_database import ready_database
 
@@ -52,6 +57,22 @@ class World:
         script = self._place / "script.yaml"
         script.write_text(SCRIPT)
         return f"scripted/{script}"
+
+    def remote(self, name: str) -> Path:
+        """A bare clone of the repository, which plans may run on under that name."""
+        bare = self._place / f"{name}.git"
+        git(self.repository, "clone", "-q", "--bare", ".", str(bare))
+        branch = git(self.repository, "branch", "--show-current").strip()
+        database = open_database(f"sqlite:///{self.state / 'state.db'}")
+        try:
+            projects, now = SqlProjectStore(database, UlidSource(), "home"), datetime.now(UTC)
+            projects.add("paint", now=now)
+            projects.add_resource(
+                name, "paint", ResourceKind.REMOTE, f"file://{bare}", branch=branch, now=now
+            )
+        finally:
+            database.close()
+        return bare
 
     def ask(self, work: Callable[[Client], Awaitable[T]], *options: str, sets: tuple[str, ...] = ()) -> T:
         """What the work returns, with a client of a server of its own."""
@@ -111,6 +132,7 @@ def test_a_mistake_is_answered_in_words_and_makes_no_plan(world: World) -> None:
             await refused(client, "create_plan", goal="paint it"),
             await refused(client, "create_plan", goal="paint it", resource="nowhere"),
             await refused(client, "plan_status", plan="01NOBODY"),
+            await refused(client, "create_plan", goal="paint it", to_branch="paint"),
             await refused(client, "apply_plan", plan="01NOBODY"),
         ]
 
@@ -118,7 +140,8 @@ def test_a_mistake_is_answered_in_words_and_makes_no_plan(world: World) -> None:
     assert "names no model" in said[0]
     assert "there is no resource 'nowhere'" in said[1]
     assert "there is no plan" in said[2]
-    assert "there is no plan" in said[3]
+    assert "only results of plans on git remotes are pushed" in said[3]
+    assert "there is no plan" in said[4]
     assert git(world.repository, "for-each-ref", "refs/cleveragents") == ""
 
 
@@ -146,8 +169,11 @@ def test_a_goal_is_handed_over_watched_read_and_left_to_a_person(world: World) -
 
 
 def test_with_leave_of_the_profile_it_is_applied(world: World) -> None:
-    async def work(client: Client) -> Any:
-        made = await called(client, "create_plan", goal="paint it")
+    """Into the files, and for a remote to the new branch that was asked for."""
+    remote = world.remote("far")
+
+    async def applied(client: Client, **asked: object) -> Any:
+        made = await called(client, "create_plan", goal="paint it", **asked)
         done = await called(client, "plan_status", plan=made["id"], wait_seconds=50)
         if done["state"] == "complete":
             # Its worker applies it as well: who comes second is told that it is done.
@@ -157,8 +183,19 @@ def test_with_leave_of_the_profile_it_is_applied(world: World) -> None:
             done = await called(client, "plan_status", plan=made["id"])
         return done
 
-    world.ask(work, "--profile", "auto", sets=(f"models.default={world.scripted()}",))
+    async def work(client: Client) -> Any:
+        there = await applied(client, resource="far", to_branch="paint/{plan}")
+        assert "neither HEAD" in await refused(
+            client, "create_plan", goal="paint it", resource="far", to_branch="refs/heads/x"
+        )
+        await applied(client)
+        return there
+
+    there = world.ask(work, "--profile", "auto", sets=(f"models.default={world.scripted()}",))
     assert (world.repository / "today.txt").read_text() == "green\n"
+    assert there["branch"] == f"paint/{there['id']}"
+    assert git(remote, "show", f"{there['branch']}:today.txt") == "green\n"
+    assert "today.txt" not in git(remote, "ls-tree", "--name-only", "HEAD")
 
 
 def test_a_plan_is_cancelled_for_another_agent(world: World) -> None:

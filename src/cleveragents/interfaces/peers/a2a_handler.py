@@ -47,8 +47,9 @@ from cleveragents.errors import (
 from cleveragents.interfaces.desk import deciding
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.listing import latest
+from cleveragents.interfaces.peers.a2a_goals import goal_of
 from cleveragents.interfaces.peers.a2a_tasks import count_of, is_over, is_resting, state_of, task_of
-from cleveragents.interfaces.peers.handover import Goal, Handover
+from cleveragents.interfaces.peers.handover import Handover
 
 if TYPE_CHECKING:
     from a2a.server.context import ServerCallContext
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
         CancelTaskRequest,
         GetTaskRequest,
         ListTasksRequest,
-        Message,
         SendMessageRequest,
         SubscribeToTaskRequest,
     )
@@ -182,18 +182,8 @@ class PlanTasks(RequestHandler):
             raise InvalidParamsError(message="say what is wanted, in text")
         if message.task_id:
             return deciding.replied(self.container.plan_parts, message.task_id, text)
-        return self._handover(user).created(Goal(text, self._resource_named(message, params)))
-
-    def _resource_named(self, message: Message, params: SendMessageRequest) -> str:
-        """By the metadata; where there is only one, that is meant."""
-        for metadata in (message.metadata, params.metadata):
-            if "resource" in metadata.fields:
-                return str(metadata.fields["resource"].string_value)
         known = [resource.name for resource in self.container.projects.resources()]
-        if len(known) == 1:
-            return known[0]
-        named = ", ".join(known) or "none yet; `agents resource add` adds one"
-        raise InvalidParamsError(message=f"metadata.resource names what to work on: {named}")
+        return self._handover(user).created(goal_of(text, params, known))
 
     def _handover(self, user: User) -> Handover:
         return Handover(self.container, user.name)

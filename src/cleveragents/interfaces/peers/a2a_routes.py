@@ -109,8 +109,9 @@ def card_for(origin: str) -> AgentCard:
                 id="plan",
                 name="Reach a goal on a repository",
                 description=(
-                    "Say in words what is wanted; metadata.resource names a registered resource. It gives "
-                    "a patch, which a person or the profile decides to apply."
+                    "Say in words what is wanted; metadata.resource names a registered resource, and "
+                    "metadata may have model, checks, max_usd, max_tokens, seconds, and for a git remote "
+                    "to_branch. It gives a patch, which a person or the profile decides to apply."
                 ),
                 tags=["code", "git", "refactoring", "review"],
                 examples=["Add a --json flag to the export command"],

@@ -22,6 +22,7 @@ from cleveragents.errors import NeedsHuman, PlanError, RequestRefused
 from cleveragents.interfaces.desk import ending
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.applying import apply_later
+from cleveragents.interfaces.desk.commit_ground import ensure_new_branch
 from cleveragents.interfaces.desk.context_account import context_account
 from cleveragents.interfaces.desk.diffs import patch_of
 from cleveragents.interfaces.desk.plan_overview import overview_of
@@ -37,12 +38,24 @@ __all__ = ["Goal", "Handover"]
 
 _LONGEST_DIFF = 200_000
 _LOOK_SECONDS = 0.2
-_TOLD = ("id", "goal", "phase", "state", "needs", "meaning", "error", "files_changed", "next_steps")
+_TOLD = (
+    "id",
+    "goal",
+    "phase",
+    "state",
+    "branch",
+    "needs",
+    "meaning",
+    "error",
+    "files_changed",
+    "next_steps",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What another agent wants done, on a registered resource or where the server was started."""
+    """What another agent wants done, on a registered resource or where the server was started. `to_branch` is
+    the new branch of a git remote that the result is pushed to."""
 
     goal: str
     resource: str | None = None
@@ -51,6 +64,7 @@ class Goal:
     max_usd: float | None = None
     max_tokens: int | None = None
     seconds: float | None = None
+    to_branch: str | None = None
 
     def wanted(self, profile: str | None) -> Wanted:
         """As the desk takes it, with the user's profile."""
@@ -88,9 +102,12 @@ class Handover:
         """As `create`, as the plan."""
         wanted = goal.wanted(self.profile)
         if goal.resource is not None:
-            return shared_plan(self.container, Asked(goal.resource, wanted), by=self.by)
+            asked = Asked(goal.resource, wanted, to_branch=goal.to_branch)
+            return shared_plan(self.container, asked, by=self.by)
         if self.directory is None:
             raise RequestRefused("name a resource that plans may run on: `agents resource list` shows them")
+        if goal.to_branch is not None:
+            ensure_new_branch(goal.to_branch, remote=False)
         parts = self.container.plan_parts
         new = requested_plan(parts, wanted, self.directory)
         known = thaw(new.request)
@@ -119,9 +136,12 @@ class Handover:
         left = len(text) - _LONGEST_DIFF
         return f"{text[:_LONGEST_DIFF]}\n… {left:,} more characters; `agents plan diff {plan_id}` shows all"
 
-    def apply(self, plan_id: str, message: str | None = None) -> Mapping[str, JsonValue]:
-        """Has the result applied, if the plan's own policy allows that without a person: else `NeedsHuman`.
-        `PlanError` when there is nothing to apply."""
+    def apply(
+        self, plan_id: str, message: str | None = None, to_branch: str | None = None
+    ) -> Mapping[str, JsonValue]:
+        """Has the result applied, to a new branch of its git remote if one is named. Only if the plan's own
+        policy allows that without a person: else `NeedsHuman`. `PlanError` when there is nothing to apply,
+        `RequestRefused` and `InvalidName` for the branch."""
         parts = self.container.plan_parts
         plan = found_plan(parts, plan_id)
         if plan.standing == (Phase.APPLY, PlanState.APPLIED):
@@ -133,7 +153,7 @@ class Handover:
             raise NeedsHuman(
                 plan.id, "its profile leaves applying to a person", f"`agents plan apply {plan.id}` does it"
             )
-        job = apply_later(self.container, plan.id, message=message, by=self.by)
+        job = apply_later(self.container, plan.id, message=message, by=self.by, to_branch=to_branch)
         return {"plan": plan.id, "job": job.id, "state": "queued"}
 
     def cancel(self, plan_id: str, reason: str) -> Mapping[str, JsonValue]:

@@ -30,6 +30,13 @@ _Plan = Annotated[str, Field(description="the plan's id, or as much of it as is 
 _Resource = Annotated[
     str | None, Field(description="a registered resource; without one, where this server was started")
 ]
+_ToBranch = Annotated[
+    str | None,
+    Field(
+        max_length=200,
+        description="of a git remote: the new branch that the result is pushed to; {plan} is the plan's id",
+    ),
+]
 
 
 def server_for(handover: Handover) -> MCPServer:
@@ -51,9 +58,10 @@ def _tools(handover: Handover) -> list[Callable[..., Any]]:
         max_usd: Annotated[float | None, Field(gt=0, description="what it may cost")] = None,
         max_tokens: Annotated[int | None, Field(gt=0)] = None,
         seconds: Annotated[float | None, Field(gt=0, description="how long it may take")] = None,
+        to_branch: _ToBranch = None,
     ) -> dict[str, Any]:
         """Has a goal reached as a plan: done in a sandbox, checked, reviewed. Returns at once."""
-        asked = Goal(goal, resource, model, checks, max_usd, max_tokens, seconds)
+        asked = Goal(goal, resource, model, checks, max_usd, max_tokens, seconds, to_branch)
         return await _answer(lambda: handover.create(asked))
 
     async def plan_status(
@@ -70,9 +78,11 @@ def _tools(handover: Handover) -> list[Callable[..., Any]]:
     async def apply_plan(
         plan: _Plan,
         commit: Annotated[str | None, Field(description="commits it with this message")] = None,
+        to_branch: _ToBranch = None,
     ) -> dict[str, Any]:
-        """Brings a plan's result into the user's files, if their profile allows that without asking them."""
-        return await _answer(lambda: handover.apply(plan, commit))
+        """Brings a plan's result into the user's files, or pushes it to its git remote, if their profile
+        allows that without asking them. Returns at once: plan_status tells what came of it."""
+        return await _answer(lambda: handover.apply(plan, commit, to_branch))
 
     async def cancel_plan(
         plan: _Plan, reason: Annotated[str, Field(max_length=500)] = "cancelled by another agent"
