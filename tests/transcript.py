@@ -25,6 +25,8 @@ _VARYING = (
     (re.compile(r"[\d,]+ tokens"), "TOKENS"),
 )
 _SECONDS = 120
+# In debug mode, what takes a busy machine long is told in the midst of what a reader sees.
+_NOT_A_READERS = ("CLEVERAGENTS_", "XDG_", "NO_COLOR", "PYTHONASYNCIODEBUG")
 
 
 @dataclass
@@ -64,7 +66,7 @@ class Reader:
     def _typed(self, command: str) -> str:
         """What it says, stderr included; a `cd` counts for the commands after it."""
         where = self.home / ".directory"
-        own = {n: v for n, v in os.environ.items() if not n.startswith(("CLEVERAGENTS_", "XDG_", "NO_COLOR"))}
+        own = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_A_READERS)}
         own |= {"HOME": str(self.home), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"}
         ended = subprocess.run(
             ["bash", "-c", f"{command}\npwd > {where}"],
