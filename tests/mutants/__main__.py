@@ -515,6 +515,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/peers/a2a_log.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/a2a_routes.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/handover.py": [f"{UNIT}mcp_server.py"],
+    "interfaces/peers/mcp_server.py": [f"{UNIT}mcp_server.py"],
     "interfaces/desk/project_account.py": [f"{CONTRACTS}homes.py"],
     "interfaces/server/access.py": [f"{UNIT}server_security.py"],
     "interfaces/server/buckets.py": [f"{UNIT}server_gates.py"],

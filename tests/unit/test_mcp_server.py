@@ -117,11 +117,13 @@ async def refused(client: Client, tool: str, **arguments: object) -> str:
 
 
 def test_its_tools_say_what_they_are_for(world: World) -> None:
-    async def work(client: Client) -> dict[str, str]:
-        listed = await client.list_tools()
-        return {tool.name: tool.description or "" for tool in listed.tools}
+    async def work(client: Client) -> list[Any]:
+        return list((await client.list_tools()).tools)
 
-    tools = world.ask(work, "--workers", "0")
+    listed = world.ask(work, "--workers", "0")
+    tools = {tool.name: tool.description for tool in listed}
+    reading = {tool.name for tool in listed if tool.annotations.read_only_hint}
+    assert reading == {"plan_status", "plan_diff", "context"}
     assert set(tools) == {"create_plan", "plan_status", "plan_diff", "apply_plan", "cancel_plan", "context"}
     assert all(len(description) > 20 for description in tools.values())
 
@@ -134,6 +136,7 @@ def test_a_mistake_is_answered_in_words_and_makes_no_plan(world: World) -> None:
             await refused(client, "plan_status", plan="01NOBODY"),
             await refused(client, "create_plan", goal="paint it", to_branch="paint"),
             await refused(client, "apply_plan", plan="01NOBODY"),
+            await refused(client, "create_plan", goal="paint it", max_dollars=1),
         ]
 
     said = world.ask(work, "--workers", "0")
@@ -142,6 +145,7 @@ def test_a_mistake_is_answered_in_words_and_makes_no_plan(world: World) -> None:
     assert "there is no plan" in said[2]
     assert "only results of plans on git remotes are pushed" in said[3]
     assert "there is no plan" in said[4]
+    assert "max_dollars\n  Extra inputs are not permitted" in said[5]
     assert git(world.repository, "for-each-ref", "refs/cleveragents") == ""
 
 

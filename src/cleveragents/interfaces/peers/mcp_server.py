@@ -15,6 +15,7 @@ from cleveragents.interfaces.peers.handover import Goal, Handover
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
+    from mcp.server.mcpserver.tools import Tool
 
 __all__ = ["INSTRUCTIONS", "server_for"]
 
@@ -25,6 +26,9 @@ Hand a goal over with create_plan. It is worked on in a sandbox, not in the user
 plan_status (wait_seconds saves you calls), read what it changed with plan_diff. When `needs` is set, a person
 has to act: tell them what `next_steps` says. apply_plan brings the result into the files where the user's
 profile allows it. context finds the code that matters for a question."""
+
+_READ_ONLY = frozenset({"plan_status", "plan_diff", "context"})
+_FOR_GOOD = frozenset({"apply_plan", "cancel_plan"})
 
 _Plan = Annotated[str, Field(description="the plan's id, or as much of it as is unambiguous", max_length=64)]
 _Resource = Annotated[
@@ -43,10 +47,25 @@ def server_for(handover: Handover) -> MCPServer:
     """The server, to be run on some transport. Its tools never raise anything but what a caller can read."""
     from mcp.server import MCPServer
 
-    server = MCPServer("cleveragents", instructions=INSTRUCTIONS, version=__version__)
-    for tool in _tools(handover):
-        server.add_tool(tool, description=tool.__doc__)
-    return server
+    tools = [_offered(tool) for tool in _tools(handover)]
+    # What goes wrong is answered; the log of whoever started us is not the place for it.
+    return MCPServer(
+        "cleveragents", instructions=INSTRUCTIONS, version=__version__, tools=tools, log_level="WARNING"
+    )
+
+
+def _offered(tool: Callable[..., Any]) -> Tool:
+    from mcp.server.mcpserver.tools import Tool
+    from mcp.types import ToolAnnotations
+
+    reads = tool.__name__ in _READ_ONLY
+    hints = ToolAnnotations(read_only_hint=reads, destructive_hint=tool.__name__ in _FOR_GOOD)
+    made = Tool.from_function(tool, description=tool.__doc__, annotations=hints)
+    arguments = made.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"  # guard: a limit that is misspelt is no limit
+    arguments.model_rebuild(force=True)
+    made.parameters = arguments.model_json_schema(by_alias=True)
+    return made
 
 
 def _tools(handover: Handover) -> list[Callable[..., Any]]:
