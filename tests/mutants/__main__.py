@@ -362,6 +362,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/models/langchain_messages.py": MODELS,
     "infrastructure/models/langchain_model.py": MODELS,
     "infrastructure/models/limiting.py": MODELS,
+    "infrastructure/object_collector.py": [f"{UNIT}object_collector.py"],
     "infrastructure/models/retrying.py": MODELS,
     "infrastructure/models/script.py": MODELS,
     "infrastructure/models/tokens.py": MODELS,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
     from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
     from cleveragents.infrastructure.models.catalogue import ModelCatalogue
+    from cleveragents.infrastructure.object_collector import CalmCollector
     from cleveragents.infrastructure.persistence.database import Database
     from cleveragents.infrastructure.persistence.sql_answer_store import SqlAnswerStore
     from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
@@ -72,6 +73,7 @@ class Container:
         self._job_table = Part(self._scope, self._build_job_table)
         self._temporal = Part(self._scope, self._build_temporal, _close_if_any)
         self._changesets = Part(self._scope, self._build_changesets)
+        self._calm = Part(self._scope, _calm_collector, lambda calm: calm.let_go())
         self._processes = Part(self._scope, _build_processes)
         self._strategies = Part(self._scope, self._build_strategies, lambda executor: executor.close())
         # What still runs in these two is nobody's any more: it is not waited for.
@@ -199,6 +201,7 @@ class Container:
         """A worker for these kinds of jobs, and for those of these shared queues; to be started by the caller
         and closed with the container. It runs as many at once as the settings say, unless the caller does."""
         at_once = concurrency or self.settings.worker.concurrency
+        self._calm.get()
         return Part(
             self._scope, lambda: self._build_worker(handlers, name, at_once, queues), lambda w: w.close()
         ).get()
@@ -375,3 +378,10 @@ def _build_processes() -> PsutilProcessSupervisor:
 def _close_if_any(connection: TemporalConnection | None) -> None:
     if connection is not None:
         connection.close()
+
+
+def _calm_collector() -> CalmCollector:
+    from cleveragents.infrastructure.object_collector import COLLECTOR
+
+    COLLECTOR.hold()
+    return COLLECTOR

@@ -366,6 +366,8 @@ class AsyncWorker:
         return self._options.heartbeat_seconds
 
     def _unfinished(self) -> bool:
+        if self._table.running():  # its own are known without a look at the table of jobs
+            return True
         after: str | None = None
         while page := self._store.list(states=(JobState.QUEUED, JobState.RUNNING), after=after):
             if any(is_for(job, self._handlers, self._options.queues) for job in page):
