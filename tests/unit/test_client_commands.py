@@ -418,8 +418,42 @@ def test_a_running_plan_is_cancelled(bench: Served, asked: Ask) -> None:
     assert "diff" not in asked("plan", "diff", plan).out
     ended = asked("plan", "cancel", plan, "--reason", "wrong branch")
     assert (ended.code, "none of its processes is left" in ended.err) == (0, True)
-    job = json.loads(asked("plan", "show", plan, "--format", "json").out)["job"]
+    account = json.loads(asked("plan", "show", plan, "--format", "json").out)
+    job, sandbox = account["job"], Path(account["sandbox"])
     assert asked("jobs", "cancel", job).err.startswith(f"job {job} was cancelled already")
+    assert sandbox.is_dir()
+    assert asked("plan", "cancel", plan, "--remove-sandbox").code == 0
+    assert not sandbox.exists()
+
+
+def test_what_is_edited_in_a_sandbox_is_taken_in_and_a_result_keeps_its_sandbox(asked: Ask) -> None:
+    account = made(asked)
+    plan, sandbox = account["id"], Path(account["sandbox"])
+    assert "nothing was edited" in asked("plan", "reread", plan).err
+    (sandbox / "README.md").write_text("By hand.\n")
+    taken_in = asked("plan", "reread", plan)
+    assert (taken_in.code, "is recorded as call 2: 2 files" in taken_in.err) == (0, True), taken_in.err
+    assert "+By hand." in asked("plan", "diff", plan).out
+    kept = asked("plan", "cancel", plan, "--remove-sandbox")
+    assert (kept.code, sandbox.is_dir(), "reject it if it is not wanted" in kept.err) == (2, True, True)
+
+
+def test_a_model_is_tried_and_a_commit_is_searched_on_the_server(
+    bench: Served, asked: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = bench.home / "hello.yaml"
+    hello = {"when": {"user": "Anybody there"}, "reply": {"text": "Here I am."}}
+    script.write_text(json.dumps({"version": 1, "rules": [hello]}))
+    words = ("model", "test", f"scripted/{script}", "--prompt", "Anybody there?", "--format", "json")
+    told = json.loads(asked(*words).out)
+    assert (told["answer"], told["cut_off"]) == ("Here I am.", False)
+    unscripted = asked("model", "test", f"scripted/{script}", "--prompt", "Something else")
+    assert (unscripted.code, "no rule of the script fits" in unscripted.err) == (2, True), unscripted.err
+    (bench.repository / "README.md").unlink()
+    monkeypatch.chdir(tmp_path)
+    there = ("context", "--in", str(bench.repository), "--files", "where is the colour?")
+    assert "README.md" not in asked(*there).out.splitlines()
+    assert "README.md" in asked(*there, "--at", "HEAD").out.splitlines()
 
 
 def test_projects_resources_and_users_are_kept(asked: Ask) -> None:
@@ -483,12 +517,15 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("run", "--action", "no/such"), 2, "no/such"),
         (("run", "goal", "--resource", "nowhere"), 2, "nowhere"),
         (("run", "goal", "--arg", "x=y"), 2, "--arg is for an --action"),
-        (("plan", "reread", "X"), 2, "the plan's sandbox is on the machine of the server; say it there"),
+        (("plan", "reread", "X"), 2, "there is no plan 'X'"),
         (("events", "adopt"), 2, "agents events adopt cannot go through a server"),
         (("actor", "run", "builtin/executor"), 2, "agents --server local actor run"),
-        (("model", "test"), 2, "agents --server local model test"),
-        (("context", "--at", "HEAD", "x"), 2, "--at cannot go through a server"),
-        (("context", "--in", ".", "x"), 2, "say --resource NAME"),
+        (("model", "test"), 2, "say which model; the server has none"),
+        (("model", "test", "no-provider/of-that-name"), 2, "no-provider"),
+        (("context", "--at", "--upload-pack=x", "x"), 2, "--at: is not written as such a thing is"),
+        (("context", "--at", "nowhere", "x"), 2, "resource shop has no commit nowhere"),
+        (("context", "--in", "/no/such", "x"), 2, "/no/such is no directory"),
+        (("context", "--in", "/", "--resource", "shop", "x"), 2, "say one"),
         (("doctor",), 2, "agents doctor works on this machine only; leave --server out"),
         (("plan", "show", "X/budget"), 2, "there is no plan 'X/budget'"),
         (("plan", "diff", "X/budget"), 2, "there is no plan 'X/budget'"),
@@ -496,7 +533,6 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("plan", "review", "X"), 2, "name files, or changesets with --changeset"),
         (("plan", "diff"), 2, "name a PLAN, or two outcomes with --between"),
         (("plan", "diff", "--between", "@1", "X"), 2, "is neither PLAN nor PLAN@NUMBER"),
-        (("plan", "cancel", "X", "--remove-sandbox"), 2, "`agents gc` on the machine of the server"),
         (("plan", "correct", "X"), 2, "which DECISION?"),
         (("events", "tail", "--type", "no.such"), 2, "no.such"),
         (("actor", "show", "nonsense"), 2, "NAMESPACE/NAME"),

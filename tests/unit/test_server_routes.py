@@ -182,6 +182,10 @@ def test_a_remote_is_asked_about_as_its_branch_is_now(bench: ServerBench, shop: 
     git(shop, "commit", "-qm", "mix")
     git(shop, "push", "-q", str(remote), f"HEAD:{branch}")
     assert "src/colour_mixer.py" in bench.operator.post("/api/context", json=ask).json()["files"]
+    before = bench.operator.post("/api/context", json={**ask, "at": "HEAD~1"}).json()
+    assert ("src/paint.py" in before["files"], "src/colour_mixer.py" in before["files"]) == (True, False)
+    refused(bench.operator.post("/api/context", json={**ask, "at": "v9"}), 422, "request-refused")
+    refused(bench.operator.post("/api/context", json={**ask, "at": "--output=x"}), 422, "invalid-request")
     remote.rename(tmp_path / "gone.git")
     refused(bench.operator.post("/api/context", json=ask), 503, "remote-unreachable")
     assert bench.admin.delete("/api/resources/away").status_code == 204
@@ -315,6 +319,24 @@ def test_models_and_profiles_are_told_with_what_holds_by_default(bench: ServerBe
         "sqlite",
         "supervised",
     )
+
+
+def test_a_model_is_asked_something_small_and_its_failure_is_not_tried_again(
+    bench: ServerBench, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.yaml"
+    rules = [
+        {"when": {"user": "five words"}, "reply": {"text": f"The key is {SECRET}."}},
+        {"when": {"user": "away"}, "reply": {"fault": {"status": 503, "retry_after_seconds": 0}}},
+    ]
+    script.write_text(json.dumps({"rules": rules}))
+    trial: dict[str, Any] = {"model": f"scripted/{script}"}
+    refused(bench.viewer.post("/api/models/trial", json=trial), 403, "not-allowed")
+    told = bench.operator.post("/api/models/trial", json=trial)
+    assert (told.status_code, SECRET in told.text, told.json()["cut_off"]) == (200, False, False), told.text
+    away = bench.operator.post("/api/models/trial", json={**trial, "prompt": "away?"})
+    refused(away, 409, "model-unavailable")
+    refused(bench.operator.post("/api/models/trial", json={}), 422, "request-refused")
 
 
 def test_pieces_of_a_list_join_to_the_whole_list(bench: ServerBench) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,17 +12,16 @@ from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, format_option, printable, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.model_account import model_account
+from cleveragents.interfaces.desk.model_trial import PROMPT, tried
 
 if TYPE_CHECKING:
-    from cleveragents.application.ports.models import Model, ModelFacts, ModelReply
+    from cleveragents.application.ports.models import ModelFacts
     from cleveragents.infrastructure.models.catalogue import ModelCatalogue
 
 __all__ = ["model"]
 
 _PRICES = ("input", "cached", "output")
-_OUTPUT_TOKENS = 256
 _UNITS = "prices in dollars per million tokens"
-_PROMPT = "Say hello in five words."
 
 
 @click.group()
@@ -89,7 +87,7 @@ def show_model(session: Session, name: str, output: Output) -> None:
 
 @model.command("test")
 @click.argument("name", required=False)
-@click.option("--prompt", default=_PROMPT, show_default=True, help="What to say to it.")
+@click.option("--prompt", default=PROMPT, show_default=True, help="What to say to it.")
 @format_option
 @pass_session
 def test_model(session: Session, name: str | None, prompt: str, output: Output) -> None:
@@ -102,64 +100,20 @@ def test_model(session: Session, name: str | None, prompt: str, output: Output) 
       agents model test
       agents --set models.base_url=http://localhost:8080/v1 model test openai/local
     """
-    import asyncio
-
     chosen = name or session.configuration().settings.models.default
     if not chosen:
         raise click.UsageError("say which model, or set one: agents config set models.default PROVIDER/MODEL")
-    asked = _catalogue(session).get(chosen)
-    watch = _Watch(live=output.for_eyes)
-    reply = asyncio.run(_ask(asked, prompt, watch))
-    if watch.live:
+    told = tried(_catalogue(session).get(chosen), prompt, _show if output.for_eyes else _pass)
+    if output.for_eyes:
         click.echo()
-    output.record(_told(reply, asked.facts, watch))
+    output.record(told)
 
 
-class _Watch:
-    """Shows pieces as they come, and notes when the first came."""
-
-    def __init__(self, *, live: bool) -> None:
-        self.live = live
-        self._began = time.monotonic()
-        self.first: float | None = None
-
-    def __call__(self, piece: str) -> None:
-        if self.first is None:
-            self.first = self.seconds
-        if self.live:
-            click.echo("".join(printable(line) for line in piece.splitlines(keepends=True)), nl=False)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
+def _show(piece: str) -> None:
+    click.echo("".join(printable(line) for line in piece.splitlines(keepends=True)), nl=False)
 
 
-async def _ask(asked: Model, prompt: str, watch: _Watch) -> ModelReply:
-    from cleveragents.application.ports.models import ModelRequest
-    from cleveragents.domain.conversation import Message, Role
-
-    request = ModelRequest(messages=[Message(Role.USER, prompt)], max_output_tokens=_OUTPUT_TOKENS)
-    return await asked.reply(request, watch)
-
-
-def _told(reply: ModelReply, facts: ModelFacts, watch: _Watch) -> dict[str, JsonValue]:
-    from cleveragents.domain.budget import dollars
-
-    usage = reply.usage
-    cost = "unknown"
-    if usage is not None and facts.price is not None:
-        cost = dollars(facts.price.of(usage))
-    return {
-        "model": reply.model,
-        "answer": reply.message.text,
-        "cut_off": reply.cut_off,
-        "input_tokens": usage.input_tokens if usage else None,
-        "cached_tokens": usage.cached_tokens if usage else None,
-        "output_tokens": usage.output_tokens if usage else None,
-        "cost": cost,
-        "first_word_seconds": None if watch.first is None else round(watch.first, 3),
-        "seconds": round(watch.seconds, 3),
-    }
+def _pass(piece: str) -> None: ...
 
 
 def _no_provider(name: str, known: Sequence[str]) -> str:

@@ -107,9 +107,8 @@ def _nothing(parts: PlanParts, plan: Plan, paths: Sequence[str]) -> str:
 def nothing_to_show(paths: Sequence[str], *, left_out: bool, review: str) -> str:
     """Why a plan has no difference, or none at these paths; `review` is how that command begins."""
     if left_out:
-        return (
-            f"all {'of that' if paths else 'that it changed'} is left out; `{review} --accept …` takes it in"
-        )
+        what = "all of that" if paths else "all that it changed"
+        return f"{what} is left out; `{review} --accept …` takes it in again"
     return f"nothing {'of that ' if paths else ''}was changed"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cleveragents.application.services.plan_family import below
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.errors import NeedsHuman, PlanError
 from cleveragents.interfaces.desk.accounts import found_plan
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.domain.plan import Plan
 
-__all__ = ["cancel", "delete"]
+__all__ = ["cancel", "delete", "remove_sandboxes"]
 
 _KEPT = (DONE, (Phase.APPLY, PlanState.CONSTRAINED), (Phase.APPLY, PlanState.ERRORED))
 """Where a plan stands that has a result which is not applied."""
@@ -39,6 +40,23 @@ def cancel(container: Container, plan_id: str, reason: str) -> Plan:
     if told and parts.lifecycle.is_worked_on(plan):
         raise PlanError(plan.id, "it is being stopped already; nothing was changed")
     return parts.lifecycle.cancel(plan, reason)
+
+
+def remove_sandboxes(container: Container, plan_id: str) -> None:
+    """None is left of the plan, or of those below it. `PlanError` unless it is cancelled and all of them are
+    here."""
+    parts = container.plan_parts
+    plan = found_plan(parts, plan_id)
+    if plan.state is not PlanState.CANCELLED:  # guard: nobody works there, and no result is lost
+        raise PlanError(plan.id, f"it is {plan.state.value}; only a cancelled plan needs no sandbox")
+    family = [plan, *below(parts, plan)]
+    for one in family:
+        row = parts.sandboxes.row(one.id)
+        if row is not None and row.home not in (None, container.home):  # guard: not told of what stays
+            problem = "its sandbox is on the machine of another worker; `agents gc` there removes it in time"
+            raise PlanError(one.id, problem)
+    for one in family:
+        parts.sandboxes.remove(one.id)
 
 
 def delete(container: Container, plan_id: str, *, force: bool) -> None:

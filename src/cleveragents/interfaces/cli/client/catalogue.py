@@ -18,7 +18,7 @@ from cleveragents.interfaces.cli import model as local_model
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.twins import ClientGroup, client_command
 from cleveragents.interfaces.cli.narrow import columns_for
-from cleveragents.interfaces.cli.output import Output, progress
+from cleveragents.interfaces.cli.output import Output, printable, progress
 from cleveragents.interfaces.cli.session import Session
 from cleveragents.interfaces.cli.yaml_input import yaml_content
 
@@ -156,6 +156,13 @@ def _list_models(session: Session, provider: str | None, output: Output) -> None
     output.table(rows, columns, empty=f"no model of {provider} is listed; it may work all the same")
 
 
+def _test_model(session: Session, name: str | None, prompt: str, output: Output) -> None:
+    told = connected(session).post("/models/trial", {"model": name, "prompt": prompt})
+    if output.for_eyes:
+        click.echo("\n".join(printable(line) for line in str(told["answer"]).split("\n")))
+    output.record(told)
+
+
 actor = ClientGroup(
     local_actor.actor,
     {
@@ -164,7 +171,10 @@ actor = ClientGroup(
         "graph": client_command(local_actor.draw_actor, _draw_actor, more=(_resource,)),
     },
     here=("validate", "schema"),
-    refused={"run": "it asks models with the keys of this machine; `agents --server local actor run` does"},
+    refused={
+        "run": "without a plan, an actor works in your terminal: `agents --server local actor run`; "
+        "`agents run --actor` makes a plan of it"
+    },
 )
 action = ClientGroup(
     local_action.action,
@@ -180,6 +190,6 @@ model = ClientGroup(
     {
         "list": client_command(local_model.list_models, _list_models),
         "show": client_command(local_model.show_model, _show_model),
+        "test": client_command(local_model.test_model, _test_model),
     },
-    refused={"test": "it asks with the keys of this machine; `agents --server local model test` does that"},
 )

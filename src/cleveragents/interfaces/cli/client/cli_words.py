@@ -45,6 +45,8 @@ _FIELDS = {
     "accept_changesets": "--changeset",
     "reject_changesets": "--changeset",
     "question": "the question",
+    "prompt": "--prompt",
+    "at": "--at",
     "budget": "--budget",
     "deadline": "--deadline",
     "name": "NAME",

@@ -24,6 +24,8 @@ def _context(
     session: Session,
     words: tuple[str, ...],
     file: str | None,
+    directory: str | None,
+    commit: str | None,
     budget: int | None,
     deadline: float | None,
     only_files: bool,
@@ -34,7 +36,10 @@ def _context(
 ) -> None:
     asked = local.question_of(" ".join(words) if words else None, file)
     client = connected(session)
-    body = {"question": asked, "resource": resource_here(client, resource)}
+    if directory is not None and resource is not None:
+        raise click.UsageError("--in names a repository by its directory, --resource by its name; say one")
+    place = resource_here(client, resource, directory)
+    body = {"question": asked, "resource": place, "at": commit}
     answer = client.post("/context", {**body, "budget": budget, "deadline": deadline})
     if output.for_programs:
         shown = {**answer, "files": answer["files"][:limit]}
@@ -73,9 +78,5 @@ def _explain(answer: Account, output: Output) -> None:
 context = client_command(
     local.context,
     _context,
-    refused={
-        "directory": "that is a directory of this machine; say --resource NAME, or --server local",
-        "commit": "it looks at a resource as it is now; `agents --server local context --at` looks here",
-    },
     more=(_resource,),
 )

@@ -19,12 +19,13 @@ _SHORT_FORM = re.compile(r"(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^/].*|/.*)")
 _URL = re.compile(r"[a-z+]+://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<path>.*)")
 
 
-def resource_here(client: ServerClient, named: str | None) -> str:
-    """The one that was named, or the only one that has the repository's path or one of its remotes; of
-    several, the one of the branch that the user is on. `click.UsageError` if none has, or several."""
+def resource_here(client: ServerClient, named: str | None, directory: str | None = None) -> str:
+    """The one that was named, or the only one that has the path of the repository that the user is in, or
+    that the directory lies in, or one of its remotes; of several, the one of the branch that is checked out.
+    `click.UsageError` if none has, or several."""
     if named is not None:
         return named
-    root = _root()
+    root = _root(directory)
     remotes = _remotes(root)
     known = list(client.pages("/resources"))
     found = [
@@ -57,10 +58,13 @@ def _place(address: str) -> str:
     return named.rstrip("/").removesuffix(".git")
 
 
-def _root() -> Path:
+def _root(directory: str | None) -> Path:
     from cleveragents.infrastructure.sandbox.resources import find_resource
 
-    return find_resource(Path.cwd(), seconds=_SECONDS)[0]
+    here = Path.cwd() if directory is None else Path(directory)
+    if not here.is_dir():
+        raise click.UsageError(f"{here} is no directory")
+    return find_resource(here, seconds=_SECONDS)[0]
 
 
 def _remotes(root: Path) -> list[str]:

@@ -21,6 +21,7 @@ plan = ClientGroup(
         "correct": f"{_HERE}.plan_thinking:correct_plan",
         "diff": f"{_HERE}.plan_changes:diff_of_plan",
         "review": f"{_HERE}.plan_changes:review_plan",
+        "reread": f"{_HERE}.plan_changes:reread_plan",
         "rollback": f"{_HERE}.plan_changes:rollback_plan",
         "resolve": f"{_HERE}.plan_changes:resolve_conflicts",
         "apply": f"{_HERE}.plan_decisions:apply_plan",
@@ -33,5 +34,4 @@ plan = ClientGroup(
         "cancel": f"{_HERE}.plan_ending:cancel_plan",
         "delete": f"{_HERE}.plan_ending:delete_plan",
     },
-    refused={"reread": "the plan's sandbox is on the machine of the server; say it there"},
 )

@@ -6,10 +6,11 @@ import click
 
 from cleveragents.errors import NeedsHuman
 from cleveragents.interfaces.cli import plan_ending as local
-from cleveragents.interfaces.cli.client.accounts import is_running, told_account
+from cleveragents.interfaces.cli.client.accounts import Account, is_running, told_account
 from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
 from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.selection import connected
+from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.client.twins import client_command
 from cleveragents.interfaces.cli.output import Output, progress
 from cleveragents.interfaces.cli.plan_work import interactive
@@ -18,19 +19,26 @@ from cleveragents.interfaces.cli.session import Session
 __all__ = ["cancel_plan", "delete_plan"]
 
 
-def _cancel_plan(session: Session, plan_id: str, reason: str, output: Output) -> None:
+def _cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: bool, output: Output) -> None:
     client = connected(session)
-    before = client.get(f"/plans/{plan_id}")
+    account = _cancelled(client, client.get(f"/plans/{plan_id}"), reason, output)
+    if remove_sandbox:
+        client.delete(f"/plans/{account['id']}/sandbox")
+        account = client.get(f"/plans/{account['id']}")
+    told_account(output, account)
+
+
+def _cancelled(client: ServerClient, before: Account, reason: str, output: Output) -> Account:
+    """The plan, when nothing of it runs any more."""
     if before["state"] == "cancelled":
         why = (before["error"] or "").removeprefix("cancelled: ")
         progress(f"plan {before['id']} was cancelled already ({why}); nothing was changed")
-        told_account(output, before)
-        return
+        return before
     under_way = is_running(before)
     after = moment_now(client, before)
     if under_way:
         progress(f"stopping plan {before['id']} and its processes …")
-    account = client.post(f"/plans/{before['id']}/cancel", {"reason": reason})
+    account: Account = client.post(f"/plans/{before['id']}/cancel", {"reason": reason})
     if is_running(account):
         hint = "Ctrl-C leaves it to the server"
         following = PlansFollower(client, [account], output, after=after, hint=hint)
@@ -40,7 +48,7 @@ def _cancel_plan(session: Session, plan_id: str, reason: str, output: Output) ->
             following.close()
     if under_way:
         progress(f"plan {account['id']} is cancelled, and none of its processes is left")
-    told_account(output, account)
+    return account
 
 
 def _delete_plan(session: Session, plan_id: str, yes: bool) -> None:
@@ -59,6 +67,5 @@ def _delete_plan(session: Session, plan_id: str, yes: bool) -> None:
     progress(f"plan {account['id']} is deleted")
 
 
-_KEPT = {"remove_sandbox": "`agents gc` on the machine of the server removes what is old"}
-cancel_plan = client_command(local.cancel_plan, _cancel_plan, refused=_KEPT)
+cancel_plan = client_command(local.cancel_plan, _cancel_plan)
 delete_plan = client_command(local.delete_plan, _delete_plan)

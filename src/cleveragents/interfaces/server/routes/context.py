@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from cleveragents.errors import RequestRefused, SourceMissing
 from cleveragents.interfaces.desk.context_account import context_account
 from cleveragents.interfaces.desk.project_account import place_of
 from cleveragents.interfaces.server.access import Operator
@@ -37,6 +38,13 @@ class Question(BaseModel):
         le=_LONGEST_SECONDS,
         description="seconds that it may take, indexing included",
         examples=[10],
+    )
+    at: str | None = Field(
+        None,
+        max_length=200,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+/^~-]*$",
+        description="a commit of the repository; null: its files as they are",
+        examples=["HEAD~3"],
     )
 
 
@@ -89,7 +97,7 @@ class ContextAnswer(BaseModel):
 def find_context(question: Question, here: Here, who: Operator) -> ContextAnswer:
     """Finds what of a repository matters for a question, within a budget of tokens and of time. No model is
     asked. The first question about a repository builds an index of it; what is done of that is kept. Of a git
-    remote, the branch as it is now is asked about."""
+    remote, the branch as it is now is asked about; or, in either, another commit."""
     from cleveragents.application.ports.code_index import CodePlace
     from cleveragents.application.services.context_query import ContextQuery
 
@@ -98,9 +106,15 @@ def find_context(question: Question, here: Here, who: Operator) -> ContextAnswer
     resource = container.projects.resource(question.resource)
     asked = ContextQuery(
         question=question.question,
-        place=CodePlace(place_of(container, resource), None),
+        place=CodePlace(place_of(container, resource), question.at),
         budget_tokens=question.budget or settings.budget_tokens,
         deadline_seconds=min(question.deadline or settings.deadline_seconds, _LONGEST_SECONDS),
     )
-    answer = container.context_parts.pipeline.ask(asked)
+    try:
+        answer = container.context_parts.pipeline.ask(asked)
+    except SourceMissing:
+        if question.at is None:
+            raise
+        problem = f"resource {resource.name} has no commit {question.at}"
+        raise RequestRefused(problem, "at") from None
     return account_as(ContextAnswer, context_account(answer, only_files=False, limit=None))

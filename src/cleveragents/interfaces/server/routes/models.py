@@ -8,10 +8,16 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from cleveragents.domain.policy import PROFILES, Capability, Policy, Verdict
+from cleveragents.domain.redaction import redact_text
+from cleveragents.errors import RequestRefused, Unavailable
+from cleveragents.infrastructure.models.catalogue import ModelCatalogue
 from cleveragents.interfaces.desk.model_account import model_account
-from cleveragents.interfaces.server.access import Viewer
+from cleveragents.interfaces.desk.model_trial import PROMPT, tried
+from cleveragents.interfaces.server.access import Operator, Viewer
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
+from cleveragents.interfaces.server.plan_models import Strict
+from cleveragents.interfaces.server.problems import Refused, code_of
 from cleveragents.interfaces.server.service import Here
 
 __all__ = ["router"]
@@ -37,6 +43,29 @@ class ModelAccount(BaseModel):
     )
 
 
+class Trial(Strict):
+    """What is said to a model, to see whether it answers."""
+
+    model: str | None = Field(
+        default=None, max_length=200, pattern=r"\S", description="null: `models.default`", examples=[None]
+    )
+    prompt: str = Field(default=PROMPT, min_length=1, max_length=10_000, pattern=r"\S", examples=[PROMPT])
+
+
+class TrialAccount(BaseModel):
+    """What a model answered, and what that took."""
+
+    model: str = Field(examples=["anthropic/claude-sonnet-4-5"])
+    answer: str = Field(description="masked", examples=["Hello to you, dear friend!"])
+    cut_off: bool = Field(examples=[False])
+    input_tokens: int | None = Field(examples=[14])
+    cached_tokens: int | None = Field(examples=[0])
+    output_tokens: int | None = Field(examples=[9])
+    cost: str = Field(description="in dollars, or unknown", examples=["$0.0002"])
+    first_word_seconds: float | None = Field(examples=[0.412])
+    seconds: float = Field(examples=[0.734])
+
+
 class ProfileAccount(BaseModel):
     """A profile: what a plan may do, has to ask for, or may not."""
 
@@ -58,6 +87,22 @@ def list_models(
         if provider is None or facts.name.partition("/")[0] == provider
     ]
     return piece_of(sorted(known, key=_name), _name, limit, after)
+
+
+@router.post("/models/trial", operation_id="tryModel")
+def try_model(trial: Trial, here: Here, who: Operator) -> TrialAccount:
+    """Asks a model something small, with the keys of the server; the answer has at most 256 tokens. What is
+    wrong with a model or its provider is said, and not tried again (409)."""
+    settings = here.container.settings.models
+    chosen = trial.model or settings.default
+    if not chosen:
+        raise RequestRefused("say which model; the server has none in models.default", "model")
+    try:
+        # One of its own: those that plans share belong to another loop.
+        told = tried(ModelCatalogue(settings).get(chosen), trial.prompt)
+    except Unavailable as error:  # guard: who asks again of themselves pays again
+        raise Refused(409, code_of(error), str(error)) from None
+    return account_as(TrialAccount, told | {"answer": redact_text(str(told["answer"]))})
 
 
 @router.get("/profiles", operation_id="listProfiles")

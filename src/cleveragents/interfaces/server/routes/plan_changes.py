@@ -129,6 +129,18 @@ def roll_back_plan(plan_id: PlanId, body: RollingBack, here: Here, who: Operator
         return _account(here, plan)
 
 
+@router.post("/plans/{plan_id}/reread", operation_id="rereadPlan")
+def reread_plan(plan_id: PlanId, here: Here, who: Operator) -> PlanAccount:
+    """Takes in what somebody edited in a plan's sandbox, on the machine of the server, as one more call.
+    Where nothing was edited, nothing is changed."""
+    parts = here.parts
+    with TURNS.of(found_plan(parts, plan_id).id):
+        plan = found_plan(parts, plan_id)
+        ensure_reachable(parts, plan)
+        parts.rewriting.reread(plan)
+        return _account(here, plan)
+
+
 @router.post("/plans/{plan_id}/resolve", operation_id="resolvePlanConflict")
 def resolve_plan_conflict(plan_id: PlanId, body: Resolving, here: Here, who: Operator) -> PlanAccount:
     """Says what is to become of a conflict in a plan whose sub-plans disagree. When none is left, a resume

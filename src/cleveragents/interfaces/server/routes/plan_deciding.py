@@ -103,6 +103,14 @@ def cancel_plan(plan_id: PlanId, here: Here, who: Operator, body: Cancelling | N
         return _account(here, ending.cancel(here.container, plan_id, f"{reason} ({who.name})"))
 
 
+@router.delete("/plans/{plan_id}/sandbox", status_code=204, operation_id="removePlanSandbox")
+def remove_plan_sandbox(plan_id: PlanId, here: Here, who: Operator) -> None:
+    """Removes the sandboxes of a plan that is cancelled, and of its sub-plans: nothing of what they did can
+    be looked at any more. One that another machine has is not removed (409)."""
+    with TURNS.of(_id(here, plan_id)):
+        ending.remove_sandboxes(here.container, plan_id)
+
+
 @router.post("/plans/{plan_id}/resume", operation_id="resumePlan")
 def resume_plan(plan_id: PlanId, here: Here, who: Operator, body: Resuming | None = None) -> PlanAccount:
     """Goes on with a plan that failed or was interrupted, where it stands; finished calls are not
