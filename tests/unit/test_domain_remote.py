@@ -30,16 +30,48 @@ def test_a_directory_is_named_by_its_path() -> None:
     assert remote_of("/srv/shop") is None
 
 
-@pytest.mark.parametrize("branch", [None, "", "-x", "a..b", "a b", "a.lock"])
+BRANCHES = [None, "", "-x", "a..b", "a b", "a.lock", "a.lock/b", "a/.b", "/a", "a/", "a//b", "@", "a@{1}"]
+BRANCHES += ["HEAD", "refs/heads/main", "a\n", "a\0", "\u00e4", "\u202ea", "a" * 201, "a\\b", "a~1", "a:b"]
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
 def test_a_branch_that_git_would_take_for_something_else_is_refused(branch: str | None) -> None:
     with pytest.raises(InvalidName, match="branch"):
         resource_of(remote("file:///srv/shop.git", branch))
 
 
-@pytest.mark.parametrize("address", ["ext::sh -c x", "--upload-pack=x", "/srv/shop", ""])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
-    with pytest.raises(InvalidName, match="remote"):
+def test_what_is_kept_under_a_branch_that_is_refused_now_is_still_read() -> None:
+    assert remote_of("git+file:///srv/shop.git#HEAD") == RemoteAddress("file:///srv/shop.git", "HEAD")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["file://srv/x", "https://h/\u202egit.x", "https://h/\u200bx", "https://h/\x7f", "https://h/x\ud800"],
+)
+def test_an_address_that_is_not_what_it_looks_like_is_refused(address: str) -> None:
+    with pytest.raises(InvalidName, match="remote") as refused:
         resource_of(remote(address))
+    assert str(refused.value).isprintable()
+
+
+ADDRESSES = ["ext::sh -c x", "--upload-pack=x", "/srv/shop", "", "https://", "ssh://-x/y", "ssh://me@-x/y"]
+ADDRESSES += [
+    "-x@h:y",
+    "https://h/a b",
+    "https://h/a\nb",
+    "https://h/a\0",
+    "ext://h",
+    "me@h:-x",
+    "https://[h/x",
+]
+ADDRESSES += ["a" * 10**6]
+
+
+@pytest.mark.parametrize("address", ADDRESSES, ids=range(len(ADDRESSES)))
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(InvalidName, match="remote") as refused:
+        resource_of(remote(address))
+    assert len(str(refused.value)) < 300
     with pytest.raises(InvalidName, match="remote"):
         remote_of(f"git+{address}#main")
 

@@ -14,8 +14,18 @@ from urllib.parse import urlsplit
 
 from cleveragents.errors import InvalidName
 
-__all__ = ["Project", "Resource", "ResourceKind", "ensure_branch", "ensure_name", "ensure_remote"]
+__all__ = [
+    "Project",
+    "Resource",
+    "ResourceKind",
+    "ensure_branch",
+    "ensure_name",
+    "ensure_remote",
+    "ensure_safe_branch",
+    "ensure_safe_remote",
+]
 
+_SHOWN = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
 # No host or account begins with a dash: programs that are given one would take it for an option.
@@ -60,22 +70,49 @@ class Resource:
 def ensure_name(what: str, name: str) -> None:
     """`InvalidName` unless it is short, lower case and of letters, digits and `._-`."""
     if not _NAME.fullmatch(name):
-        raise InvalidName(what, name, "letters, digits and ._-, in lower case, at most 64 of them")
+        raise InvalidName(what, _short(name), "letters, digits and ._-, in lower case, at most 64 of them")
 
 
 def ensure_branch(branch: str) -> None:
-    """`InvalidName` unless git takes it for a branch, and for nothing else, such as an option."""
+    """`InvalidName` unless git takes it for the name of a branch, wherever that is said."""
+    ensure_safe_branch(branch)
+    if branch == "HEAD" or branch.startswith("refs/"):  # guard: else nobody can push to another branch
+        raise InvalidName("branch", branch, "a name alone, neither HEAD nor with refs/ before it")
+    parts = branch.split("/")
+    if any(part.startswith(".") or part.endswith(".lock") for part in parts):  # guard: git has no such branch
+        raise InvalidName("branch", branch, "names between slashes that do not begin with . or end in .lock")
+
+
+def ensure_safe_branch(branch: str) -> None:
+    """`InvalidName` if git could take it for something else, such as an option; for what is kept already."""
     wrong = ".." in branch or "//" in branch or branch.endswith((".lock", "/", "."))
     if wrong or not _BRANCH.fullmatch(branch):  # guard: it is handed to git
-        raise InvalidName("branch", branch, "letters, digits and _./+-, as git allows them")
+        raise InvalidName("branch", _short(branch), "letters, digits and _./+-, as git allows them")
 
 
 def ensure_remote(location: str) -> None:
-    """`InvalidName` unless it is an address that git asks over the network or in a file, and no program; or
-    if there is a password in it, which everybody would see who may look at a plan."""
+    """`InvalidName` unless it is an address that git asks over the network or in a file, and people can read;
+    or if there is a password in it, which everybody would see who may look at a plan."""
+    ensure_safe_remote(location)
+    if location.startswith("file://") and not location.startswith("file:///"):
+        raise InvalidName(
+            "remote", _short(location), "a file:// address with a whole path: file:///srv/x.git"
+        )
+    if not location.isprintable():  # guard: it would be shown as another than it is
+        raise InvalidName("remote", _short(location), "an address without invisible characters")
+
+
+def ensure_safe_remote(location: str) -> None:
+    """`InvalidName` if git would run a program for it, or it holds a password; for what is kept already."""
     if not _REMOTE.fullmatch(location) or "::" in location:  # guard: ext::… runs a program
-        raise InvalidName("remote", location, "https://…, ssh://…, git://…, file:///… or user@host:path")
+        allowed = "https://…, ssh://…, git://…, file:///… or user@host:path"
+        raise InvalidName("remote", _short(location), allowed)
     _ensure_no_secret(location)
+
+
+def _short(text: str) -> str:
+    """As a line has room for it."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _ensure_no_secret(location: str) -> None:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cleveragents.domain.plan import Plan
-from cleveragents.domain.project import Resource, ResourceKind, ensure_branch, ensure_remote
+from cleveragents.domain.project import (
+    Resource,
+    ResourceKind,
+    ensure_branch,
+    ensure_remote,
+    ensure_safe_branch,
+    ensure_safe_remote,
+)
 
 __all__ = [
     "SCHEME",
@@ -61,8 +68,8 @@ def remote_of(resource: str) -> RemoteAddress | None:
     if not resource.startswith(SCHEME):
         return None
     url, _, branch = resource.removeprefix(SCHEME).rpartition("#")
-    ensure_remote(url)
-    ensure_branch(branch)
+    ensure_safe_remote(url)
+    ensure_safe_branch(branch)
     return RemoteAddress(url, branch)
 
 
