@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
+from temporalio.exceptions import CancelledError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from cleveragents.application.container import Container
@@ -103,6 +104,30 @@ def test_a_job_whose_workflow_somebody_ended_in_temporal_is_run_all_the_same(
         back.temporal.run(lambda client: client.get_workflow_handle(job.id).terminate())
         back.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: "done")}, queues=(QUEUE,)))
         wait_until(lambda: back.jobs.get(job.id).state is JobState.SUCCEEDED)
+
+
+def test_a_job_whose_workflow_is_cancelled_in_temporal_is_cancelled_though_no_worker_has_a_place_for_it(
+    container: Container, tmp_path: Path, address: str
+) -> None:
+    """Between two phases as before the first one no code of it runs that could be told."""
+    handler = Held()
+    with ExitStack() as stack:
+        back = stack.enter_context(Container(_settings(container, tmp_path, temporal_address=address)))
+        stack.callback(handler.goes_on.set)
+        request = WorkerRequest({"plan": JobHandler(handler)}, queues=(QUEUE,), concurrency=1)
+        back.engine.run_worker(request)
+        held = back.engine.submit(NewJob("plan:held", queue=QUEUE))
+        wait_until(lambda: handler.runs[held.id] == 1)
+        job = back.engine.submit(NewJob("plan:1", queue=QUEUE))
+        back.temporal.run(lambda client: client.get_workflow_handle(job.id).cancel())
+        wait_until(lambda: back.jobs.get(job.id).state.ended)
+        assert back.jobs.get(held.id).state is JobState.RUNNING
+        ended = back.jobs.get(job.id)
+        assert (ended.state, ended.cancel_reason) == (JobState.CANCELLED, "cancelled in Temporal")
+        with pytest.raises(WorkflowFailureError) as failed:
+            back.temporal.run(lambda client: _history(client, job.id))
+        assert isinstance(failed.value.cause, CancelledError)
+        _replayed(back.temporal.run(lambda client: client.get_workflow_handle(job.id).fetch_history()))
 
 
 def _replayed(history: WorkflowHistory) -> None:

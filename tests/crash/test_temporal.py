@@ -19,11 +19,17 @@ import pytest
 from temporalio.client import Client
 
 from cleveragents.application.container import Container
+from cleveragents.application.services.async_worker import AsyncJob
+from cleveragents.application.services.job_engine import WorkerRequest
+from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.services.output_recorder import OutputRecorder
 from cleveragents.application.services.plan_lanes import SHARED_QUEUE
+from cleveragents.application.worker_parts import WorkerParts
 from cleveragents.domain.job import Job, JobState
 from cleveragents.domain.json_value import freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
 from cleveragents.interfaces.desk.accounts import fields_of
 from cleveragents.interfaces.desk.changes import changes_of
 from cleveragents.interfaces.desk.requests import Wanted, requested_plan
@@ -85,7 +91,7 @@ class World:
 
     @property
     def said(self) -> str:
-        return self._log.read_text()
+        return self._log.read_text() if self._log.exists() else ""
 
     def plan(self, script: str, **request: str) -> Plan:
         """A plan of the shared queue that runs this in a shell."""
@@ -213,3 +219,31 @@ def test_a_cancel_reaches_the_code_that_runs(world: World) -> None:
     world.until(lambda: world.at(plan).state is PlanState.CANCELLED, "the plan is cancelled")
     assert world.command_of("613.771") == []
     assert "enough" in str(fields_of(world.at(plan))["error"])
+
+
+@pytest.mark.parametrize("by", ["a user", "Temporal"])
+def test_a_cancel_between_two_phases_cancels_the_plan_at_once(world: World, by: str) -> None:
+    """Nobody runs it then: the first worker has looked for a cancel for the last time and has not yet handed
+    the plan on, or it has, and takes no more."""
+    container = world.container
+    recorder = OutputRecorder(SqlPlanOutput(container.database), container.clock)
+    handler = WorkerParts(container).handlers(recorder)["plan"]
+
+    def run(job: AsyncJob) -> object:
+        answer = handler(job)
+        if by == "a user":
+            world.parts.lifecycle.cancel(world.parts.plans.get(str(job.payload["plan_id"])), "enough")
+        else:
+            worker.stop_claiming()
+        return answer
+
+    request = WorkerRequest({"plan": JobHandler(run)}, queues=(world.queue,))
+    worker = container.engine.run_worker(request)
+    plan = world.plan("touch done.txt")
+    if by == "Temporal":
+        handed_on = (1, JobState.QUEUED)
+        world.until(lambda: (world.job(plan).fence, world.job(plan).state) == handed_on, "one phase is done")
+        container.temporal.run(lambda client: client.get_workflow_handle(world.job(plan).id).cancel())
+    world.until(lambda: world.job(plan).state.ended, "its job has ended")
+    world.until(lambda: world.at(plan).state is PlanState.CANCELLED, "the plan is told")
+    assert world.at(plan).phase is Phase.EXECUTE

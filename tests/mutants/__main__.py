@@ -151,6 +151,11 @@ TESTS: dict[str, list[str]] = {
         f"{CONTRACTS}temporal_engine.py",
         "tests/crash/test_temporal.py",
     ],
+    "infrastructure/jobs/temporal/workflow.py": [
+        f"{CONTRACTS}temporal_engine.py",
+        "tests/crash/test_temporal.py",
+    ],
+    "application/services/cancelled_jobs.py": [f"{UNIT}shared_jobs.py"],
     "application/scope.py": [f"{UNIT}container.py", f"{RACES}container.py"],
     "application/services/acms_pipeline.py": PIPELINE,
     "application/services/actor_tools.py": [f"{UNIT}guards_actors.py", f"{UNIT}actor_tools.py"],

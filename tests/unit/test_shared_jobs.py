@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
+from cleveragents.application.services.cancelled_jobs import cancel_plan_of
 from cleveragents.application.services.plan_deciding import is_to_be_applied
 from cleveragents.application.services.plan_jobs import phase_of
 from cleveragents.application.services.shared_jobs import ApplyJob, PlanJob, UndoJob, Watched
+from cleveragents.domain.cancel_reason import mere_stop
 from cleveragents.domain.job import HANDED_ON, Job, JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
@@ -129,6 +131,43 @@ def test_where_phases_are_apart_each_is_a_claim_of_its_own_and_none_costs_an_att
     after = desk.now(plan)
     assert (after.standing == APPLIED) is applied
     assert told == {"plan": plan.id, "phase": after.phase.value, "state": after.state.value}
+
+
+@pytest.mark.parametrize("reason", ["enough", mere_stop("a sibling failed")])
+@pytest.mark.parametrize("phases", [1, 2])
+def test_a_plan_whose_job_is_cancelled_between_two_phases_is_told_of_it(
+    desk: Desk, phases: int, reason: str
+) -> None:
+    """Nobody runs it then. After the last look at its job, the first phase leaves a plan that waits for the
+    next one, and the second a result that nobody has applied yet."""
+    jobs, lifecycle = desk.bench.container.jobs, desk.bench.parts.lifecycle
+    desk.run = replace(desk.run, run=replace(desk.bench.handler(), one_phase=True), phases_apart=True)
+    plan = desk.plan()
+    for done in range(phases):
+        job = desk.claimed()
+        assert desk.run(job) is HANDED_ON
+        if done + 1 == phases:
+            jobs.request_cancel(job.id, reason, now=desk.bench.container.clock.now())
+        outcome = Outcome(JobState.QUEUED, handed_on=True)
+        ended = jobs.finish(job.id, job.fence, outcome, now=desk.bench.container.clock.now())
+    assert ended.state is JobState.CANCELLED
+    cancel_plan_of(ended, lifecycle)
+    cancel_plan_of(ended, lifecycle)
+    stopped = PlanState.ERRORED if phases == 1 else PlanState.COMPLETE
+    assert desk.now(plan).state is (PlanState.CANCELLED if reason == "enough" else stopped)
+
+
+def test_a_cancelled_job_tells_no_plan_but_its_own(desk: Desk) -> None:
+    jobs, lifecycle = desk.bench.container.jobs, desk.bench.parts.lifecycle
+    plan = desk.done()
+    for kind, payload in (("apply", {"plan_id": plan.id}), ("plan", {"plan_id": plan.id}), ("plan", {})):
+        new = NewJob(f"{kind}:{plan.id}", payload, queue="plans")
+        job = jobs.submit(new, now=desk.bench.container.clock.now())
+        cancel_plan_of(jobs.request_cancel(job.id, "enough", now=job.created_at), lifecycle)
+    own = jobs.get(str(plan.job_id))
+    desk.bench.apply(plan)
+    cancel_plan_of(replace(own, cancel_reason="enough"), lifecycle)
+    assert desk.now(plan).standing == APPLIED, "and what has ended stays as it is"
 
 
 def test_a_result_that_holds_no_change_is_no_reason_for_another_phase(desk: Desk) -> None:

@@ -30,10 +30,18 @@ def engine_for(container: Container) -> JobEngine:
     bound = container.settings.jobs.queue_bound
     if container.temporal is None:
         return EmbeddedJobEngine(container.jobs, container.clock, make_worker, queue_bound=bound)
+    from cleveragents.application.services.cancelled_jobs import cancel_plan_of
     from cleveragents.infrastructure.jobs.temporal.engine import TemporalJobEngine
 
     store = temporal_store(container, container.temporal)
-    return TemporalJobEngine(store, container.temporal, container.clock, make_worker, queue_bound=bound)
+    return TemporalJobEngine(
+        store,
+        container.temporal,
+        container.clock,
+        make_worker,
+        queue_bound=bound,
+        on_cancelled=lambda job: cancel_plan_of(job, container.plan_parts.lifecycle),
+    )
 
 
 def jobs_for(container: Container) -> JobStore:

@@ -17,7 +17,8 @@ __all__ = ["TemporalJobEngine"]
 
 
 class TemporalJobEngine:
-    """Jobs of shared queues go through Temporal; those that have no queue stay with who submitted them."""
+    """Jobs of shared queues go through Temporal; those that have no queue stay with who submitted them.
+    `on_cancelled` hears of those that were cancelled, more than once perhaps, after that is kept."""
 
     name = "temporal"
     phases_apart = True
@@ -30,12 +31,14 @@ class TemporalJobEngine:
         worker_of: Callable[[WorkerRequest], AsyncWorker],
         *,
         queue_bound: int | None = None,
+        on_cancelled: Callable[[Job], None] = lambda job: None,
     ) -> None:
         self._store = store
         self._temporal = temporal
         self._clock = clock
         self._worker_of = worker_of
         self._queue_bound = queue_bound
+        self._on_cancelled = on_cancelled
         self._workers: list[TemporalWorker] = []
 
     def submit(self, new: NewJob) -> Job:
@@ -61,6 +64,7 @@ class TemporalJobEngine:
             self._clock,
             queues=request.queues,
             concurrency=request.concurrency,
+            on_cancelled=self._on_cancelled,
         )
         worker.start()
         self._workers.append(worker)

@@ -7,6 +7,7 @@ What comes from Temporal is the job, and the word that it was cancelled.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnect
 from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore, kept_queue
 from cleveragents.infrastructure.jobs.temporal.workflow import (
     ACTIVITY,
+    CANCEL,
     PHASES,
     JobWorkflow,
     Told,
@@ -63,8 +65,10 @@ class TemporalWorker:
         *,
         queues: tuple[str, ...],
         concurrency: int,
+        on_cancelled: Callable[[Job], None] = lambda job: None,
     ) -> None:
         self._inner = inner
+        self._on_cancelled = on_cancelled
         self._store = store
         self._temporal = temporal
         self._clock = clock
@@ -127,12 +131,16 @@ class TemporalWorker:
 
             return run
 
+        @activity.defn(name=CANCEL)
+        async def cancel(job_id: str) -> None:
+            await asyncio.to_thread(self.cancel_job, job_id)
+
         return [
             Worker(
                 client,
                 task_queue=task_queue_of(queue),
                 workflows=[JobWorkflow],
-                activities=[named(name) for name in (ACTIVITY, *map(activity_of, PHASES))],
+                activities=[cancel, *(named(name) for name in (ACTIVITY, *map(activity_of, PHASES)))],
                 # Temporal's sandbox loads the module anew for every workflow, on the loop that heartbeats,
                 # and takes for a deadlock what a busy machine needs for it. Ours imports nothing, and its
                 # histories are replayed by a test.
@@ -165,6 +173,9 @@ class TemporalWorker:
                 job = self._store.get(job_id)
             except UnknownJob:
                 return Told("deleted", ended=True)
+        if job.state is JobState.CANCELLED:
+            # guard: its plan may have been between two phases, where no code was left to hear of it
+            self._on_cancelled(job)
         if job.state.ended:
             return Told(job.state.value, ended=True)
         phase = self._store.phase_of(job)
@@ -178,6 +189,14 @@ class TemporalWorker:
             wait_seconds = (job.not_before - self._clock.now()).total_seconds()
         wait_seconds = max(_LOOK_SECONDS, wait_seconds)
         return Told(job.state.value, ended=False, wait_seconds=wait_seconds, phase=phase)
+
+    def cancel_job(self, job_id: str) -> None:
+        """What becomes of a job whose workflow was cancelled while none of its code ran here."""
+        with suppress(UnknownJob):
+            self._cancel(job_id)
+            job = self._store.get(job_id)
+            if job.state is JobState.CANCELLED:
+                self._on_cancelled(job)
 
     @contextmanager
     def _listening(self, job_id: str) -> Iterator[None]:

@@ -6,25 +6,32 @@ holds nothing but the job's id, and may be run again from its history at any tim
 
 What it does next follows from its order and from what its activities told, so one that an older version began
 goes on: that knew one activity for all phases, and told of none. It imports nothing of ours.
+
+A cancel that finds no code running, because the job waits for its next phase or for a worker, is carried to
+the row. That is a local activity, done by whoever looks at the workflow: it needs no free place.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityCancellationType
 
-__all__ = ["ACTIVITY", "PHASES", "WORKFLOW", "JobWorkflow", "Order", "Told", "activity_of"]
+__all__ = ["ACTIVITY", "CANCEL", "PHASES", "WORKFLOW", "JobWorkflow", "Order", "Told", "activity_of"]
 
 WORKFLOW = "cleveragents-job"
 ACTIVITY = "cleveragents-run-job"
+CANCEL = "cleveragents-cancel-job"
 PHASES = ("strategize", "execute", "apply", "undo")
 
 # A history grows with every look at a job whose lane is full; this many looks are some thousand events.
 _LOOKS = 500
+_CANCEL_SECONDS = 60
 
 
 def activity_of(phase: str) -> str:
@@ -59,9 +66,28 @@ class Told:
 class JobWorkflow:
     """Runs a job's activities until the job has ended."""
 
+    def __init__(self) -> None:
+        self._cancelled = False
+
     @workflow.run
     async def run(self, order: Order) -> str:
         """The state in which the job ended."""
+        running = asyncio.create_task(self._run(order))
+        try:
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                self._cancelled = True
+                running.cancel()
+                return await running
+        except (asyncio.CancelledError, ActivityError):
+            # guard: a plan whose workflow is cancelled is cancelled, and not begun anew
+            await workflow.execute_local_activity(
+                CANCEL, args=[order.job_id], start_to_close_timeout=timedelta(seconds=_CANCEL_SECONDS)
+            )
+            raise
+
+    async def _run(self, order: Order) -> str:
         looks, phase = order.looks, order.phase
         while True:
             told: Told = await workflow.execute_activity(
@@ -78,6 +104,8 @@ class JobWorkflow:
             )
             if told.ended:
                 return told.state
+            if self._cancelled:  # guard: the activity's code may have ended just before it heard of that
+                raise asyncio.CancelledError
             if told.wait_seconds > 0:
                 await workflow.sleep(told.wait_seconds)
             looks, phase = looks + 1, told.phase
