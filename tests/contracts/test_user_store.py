@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.domain.user import Role, TokenKind
-from cleveragents.errors import AlreadyThere, InvalidName, StillUsed, UnknownUser
+from cleveragents.errors import AlreadyThere, InvalidName, NotAuthenticated, StillUsed, UnknownUser
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.service_tables import tokens
@@ -121,6 +121,41 @@ def test_a_revoked_token_is_worthless_at_once_and_others_are_not(
     for wrong in (first.id, "no\0token"):
         with pytest.raises(UnknownUser):
             store.revoke(wrong, now=LATER)
+
+
+def test_a_token_is_revoked_with_the_one_that_it_was_made_with(
+    store: SqlUserStore, database: Database
+) -> None:
+    ada = store.add("ada", Role.ADMIN, now=NOW)
+    bob = store.add("bob", Role.VIEWER, now=NOW)
+    first, _ = store.issue("ada", PROGRAM, "", now=NOW)
+    login, _ = store.issue("ada", BROWSER, "", now=NOW, made_with=first.id)
+    assert (first.makes_with, login.makes_with) == (first.id, first.id)
+    second, _ = store.issue("bob", PROGRAM, "", now=NOW, made_with=login.makes_with)
+    third, _ = store.issue("bob", PROGRAM, "", now=NOW, made_with=second.id)
+    assert store.tokens_of("bob") == [second, third]
+    # Alone, as when it is replaced: what was made with it is from then on of what it was made with.
+    assert store.revoke(second.id, now=LATER, alone=True) == [second.id]
+    assert [token.made_with for token in store.tokens_of("bob")] == [first.id]
+    gone = store.revoke(first.id, now=LATER)
+    assert (gone[0], set(gone)) == (first.id, {first.id, login.id, third.id})
+    assert store.tokens_of("ada") == store.tokens_of("bob") == []
+    revoked = [event[1:] for event in told(database) if event[0] == "access.revoked"]
+    assert (bob.id, {"name": "bob", "access": third.id}) in revoked
+    assert (ada.id, {"name": "ada", "access": login.id}) in revoked
+    with pytest.raises(NotAuthenticated):
+        store.issue("ada", PROGRAM, "", now=NOW, made_with=first.id)
+
+
+def test_what_somebody_made_for_others_goes_with_them(store: SqlUserStore, database: Database) -> None:
+    for name in ("ada", "eve"):
+        store.add(name, Role.ADMIN, now=NOW)
+    hers, _ = store.issue("eve", PROGRAM, "", now=NOW)
+    store.issue("ada", PROGRAM, "", now=NOW, made_with=hers.id)
+    own, _ = store.issue("ada", PROGRAM, "", now=NOW)
+    store.remove("eve", now=LATER)
+    assert store.tokens_of("ada") == [own]
+    assert [event[0] for event in told(database)[-2:]] == ["access.revoked", "user.removed"]
 
 
 def test_a_removed_user_is_gone_with_all_tokens(store: SqlUserStore, database: Database) -> None:

@@ -56,7 +56,9 @@ def test_a_token_is_listed_with_its_label_and_revoked_by_its_id(agents: Agents, 
     agents("user", "add", "bob")
     assert agents("user", "token", "bob", "--revoke", made["id"]).code == 2
     assert owner_of(secret, tmp_path) == "ada"
-    assert agents("user", "token", "ada", "--revoke", made["id"]).code == 0
+    assert agents("user", "token", "ada", "--alone").code == 2
+    revoked = agents("user", "token", "ada", "--revoke", made["id"])
+    assert (revoked.code, "so are those that were made with it" in revoked.err) == (0, True)
     assert owner_of(secret, tmp_path) is None
     assert agents("user", "token", "ada", "--list").err.strip() == "ada has no tokens"
     assert agents("user", "token", "ada", "--list", "--revoke", "x").code == 2

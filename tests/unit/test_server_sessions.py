@@ -109,6 +109,27 @@ def test_a_token_is_told_once_and_works_until_it_is_revoked(bench: ServerBench) 
     assert bench.newcomer().get("/api/session", headers=headers).status_code == 401
 
 
+def test_what_was_made_with_a_token_is_revoked_with_it(bench: ServerBench) -> None:
+    made = bench.viewer.post("/api/users/viewer/tokens", json={"label": "lent"}).json()
+    browser = bench.newcomer()
+    login = browser.post("/api/session", json={"token": made["token"]})
+    browser.headers["X-CSRF-Token"] = login.json()["csrf"]
+    kept = browser.post("/api/users/viewer/tokens", json={"label": "kept"}).json()
+    assert kept["made_with"] == made["id"]
+    replaced = bench.viewer.post("/api/users/viewer/tokens", json={}).json()
+    assert bench.viewer.delete(f"/api/tokens/{made['id']}").status_code == 204
+    headers = {"Authorization": f"Bearer {kept['token']}"}
+    assert bench.newcomer().get("/api/session", headers=headers).status_code == 401
+    assert browser.get("/api/session").status_code == 401
+    # Who replaces a token by one that was made with it says so.
+    other = bench.newcomer()
+    other.headers["Authorization"] = f"Bearer {replaced['token']}"
+    newest = other.post("/api/users/viewer/tokens", json={}).json()
+    assert other.delete(f"/api/tokens/{replaced['id']}?alone=true").status_code == 204
+    headers = {"Authorization": f"Bearer {newest['token']}"}
+    assert bench.newcomer().get("/api/session", headers=headers).status_code == 200
+
+
 def test_a_token_that_ends_makes_none_that_holds_longer(bench: ServerBench) -> None:
     users, now = bench.container.users, bench.container.clock.now()
     ends = now + timedelta(hours=1)

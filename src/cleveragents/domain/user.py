@@ -50,6 +50,7 @@ class Token:
 
     No token that is made with this one holds longer than until `issues_until`: else one that ends could be
     made one that does not. A browser that logged in with a token has the bound of that, not of its session.
+    `made_with` is the id of the program's token that it was made with; with that it is revoked.
     """
 
     id: str
@@ -59,6 +60,12 @@ class Token:
     created_at: datetime
     expires_at: datetime | None = None
     issues_until: datetime | None = None
+    made_with: str | None = None
+
+    @property
+    def makes_with(self) -> str | None:
+        """What those that are made with it are made with: a login is another form of the token it is from."""
+        return self.id if self.kind is TokenKind.PROGRAM else self.made_with
 
 
 def ensure_user_name(name: str) -> None:

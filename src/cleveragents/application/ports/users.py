@@ -26,7 +26,8 @@ class UserStore(Protocol):
         ...
 
     def remove(self, name: str, *, now: datetime) -> None:
-        """With all tokens. `UnknownUser`; `StillUsed` if nobody would be admin any more."""
+        """With all tokens, and all that were made with those. `UnknownUser`; `StillUsed` if nobody would be
+        admin any more."""
         ...
 
     def list(self) -> Sequence[User]:
@@ -42,11 +43,13 @@ class UserStore(Protocol):
         now: datetime,
         expires_at: datetime | None = None,
         issues_until: datetime | None = None,
+        made_with: str | None = None,
         secret: str | None = None,
     ) -> tuple[Token, str]:
         """What is kept of the token, and the token itself, which nobody can learn again. It is random,
         unless `secret` says what it is. What a program makes with it ends when it ends; what a browser does,
-        by `issues_until`. `UnknownUser`; `InvalidName` if the secret is too short."""
+        by `issues_until`. `UnknownUser`; `InvalidName` if the secret is too short; `NotAuthenticated` if the
+        token that it is `made_with` is none any more."""
         ...
 
     def known_by(self, token: str, kind: TokenKind, *, now: datetime) -> tuple[User, Token] | None:
@@ -57,6 +60,8 @@ class UserStore(Protocol):
         """Oldest first. `UnknownUser`."""
         ...
 
-    def revoke(self, token_id: str, *, now: datetime) -> None:
-        """Worthless from the next request on. `UnknownUser` if there is none."""
+    def revoke(self, token_id: str, *, now: datetime, alone: bool = False) -> Sequence[str]:
+        """Worthless from the next request on, with all that were made with it, and with those; `alone`, they
+        stay, as made with what it was made with. Returns which are, itself first. `UnknownUser` if there is
+        none."""
         ...

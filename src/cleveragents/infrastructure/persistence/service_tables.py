@@ -62,7 +62,7 @@ users = Table(
 )
 
 # `kind`: program, who sends it; browser, which has it as a cookie. What is made with one holds no longer than
-# `issues_until` says.
+# `issues_until` says. `made_with`: the program's token that it was made with, and ends with.
 tokens = Table(
     "tokens",
     METADATA,
@@ -74,6 +74,7 @@ tokens = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
     Column("issues_until", BigInteger),
+    Column("made_with", id_type(), index=True),
 )
 
 # What a request with that key was answered. No answer yet: it is being worked on, or its server died.

@@ -13,7 +13,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
@@ -22,7 +22,7 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.user import Role, Token, TokenKind, User, ensure_user_name
-from cleveragents.errors import AlreadyThere, InvalidName, StillUsed, UnknownUser
+from cleveragents.errors import AlreadyThere, InvalidName, NotAuthenticated, StillUsed, UnknownUser
 from cleveragents.infrastructure.persistence.change_rows import is_storable
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
@@ -90,7 +90,10 @@ class SqlUserStore:
         def unit(connection: Connection) -> None:
             user = _held(connection, name)
             _ensure_another_admin(connection, user)
-            connection.execute(delete(tokens).where(tokens.c.user_id == user.id))  # guard: worthless at once
+            gone = _delete(connection, tokens.c.user_id == user.id)  # guard: worthless at once
+            for token in gone:
+                if token.user_id != user.id:
+                    self._tell_revoked(connection, token, now)
             connection.execute(delete(users).where(users.c.id == user.id))
             self._tell(connection, EventType.USER_REMOVED, user, now, {})
 
@@ -109,6 +112,7 @@ class SqlUserStore:
         now: datetime,
         expires_at: datetime | None = None,
         issues_until: datetime | None = None,
+        made_with: str | None = None,
         secret: str | None = None,
     ) -> tuple[Token, str]:
         if secret is not None and not _GIVEN.fullmatch(secret):  # guard: nobody can guess it
@@ -121,10 +125,11 @@ class SqlUserStore:
 
         def unit(connection: Connection) -> Token:
             user = _held(connection, name)
+            _ensure_still_there(connection, made_with)  # guard: else it outlives what is revoked meanwhile
             # Sessions of browsers that are over would otherwise be kept for ever.
             past = tokens.c.expires_at <= microseconds(now)
             connection.execute(delete(tokens).where(tokens.c.user_id == user.id, past))
-            token = Token(token_id, user.id, kind, described, now, expires_at, bound)
+            token = Token(token_id, user.id, kind, described, now, expires_at, bound, made_with)
             connection.execute(tokens.insert(), _token_row(token, text))
             facts: dict[str, JsonValue] = {"access": token.id, "kind": kind.value, "label": described}
             self._tell(connection, EventType.ACCESS_GIVEN, user, now, facts)
@@ -154,22 +159,57 @@ class SqlUserStore:
             wanted = select(tokens).where(tokens.c.user_id == user.id).order_by(tokens.c.id)
             return [_token(row) for row in connection.execute(wanted)]
 
-    def revoke(self, token_id: str, *, now: datetime) -> None:
-        def unit(connection: Connection) -> None:
-            wanted = delete(tokens).where(tokens.c.id == token_id).returning(tokens.c.user_id)
-            row = connection.execute(wanted).first() if is_storable(token_id) else None
-            if row is None:
+    def revoke(self, token_id: str, *, now: datetime, alone: bool = False) -> Sequence[str]:
+        def unit(connection: Connection) -> Sequence[str]:
+            if alone:
+                _hand_on(connection, token_id)
+            gone = _delete(connection, tokens.c.id == token_id) if is_storable(token_id) else ()
+            if not gone:
                 raise UnknownUser(token_id)
-            user = _user(connection.execute(select(users).where(users.c.id == row.user_id)).one())
-            self._tell(connection, EventType.ACCESS_REVOKED, user, now, {"access": token_id})
+            for token in gone:
+                self._tell_revoked(connection, token, now)
+            return [token.id for token in gone]
 
-        self._database.write(unit)
+        return self._database.write(unit)
+
+    def _tell_revoked(self, connection: Connection, token: Any, now: datetime) -> None:
+        user = _user(connection.execute(select(users).where(users.c.id == token.user_id)).one())
+        self._tell(connection, EventType.ACCESS_REVOKED, user, now, {"access": token.id})
 
     def _tell(
         self, connection: Connection, what: EventType, user: User, now: datetime, more: dict[str, JsonValue]
     ) -> None:
         facts: dict[str, JsonValue] = {"name": user.name, **more}
         append_to_outbox(connection, DomainEvent(what, user.id, self._identifiers.new(), now, facts))
+
+
+def _delete(connection: Connection, which: ColumnElement[bool]) -> Sequence[Any]:
+    """Deletes those tokens, and all that were made with them, and with those; returns their rows.
+
+    One generation after the other: who makes one with a token holds that, so what is made while this waits
+    is found by the next look.
+    """
+    gone: list[Any] = []
+    while found := connection.execute(delete(tokens).where(which).returning(tokens)).all():
+        gone += found
+        which = tokens.c.made_with.in_([token.id for token in found])
+    return gone
+
+
+def _hand_on(connection: Connection, token_id: str) -> None:
+    """Those that were made with the token count as made with what it was made with itself."""
+    found = connection.execute(select(tokens.c.made_with).where(tokens.c.id == token_id)).first()
+    if found is not None:
+        theirs = update(tokens).where(tokens.c.made_with == token_id)
+        connection.execute(theirs.values(made_with=found.made_with))
+
+
+def _ensure_still_there(connection: Connection, token_id: str | None) -> None:
+    if token_id is None:
+        return
+    wanted = select(tokens.c.id).where(tokens.c.id == token_id).with_for_update()
+    if connection.execute(wanted).first() is None:
+        raise NotAuthenticated("yours was revoked a moment ago; log in again, or use another")
 
 
 def _digest(token: str) -> str:
@@ -217,6 +257,7 @@ def _token_row(token: Token, text: str) -> dict[str, Any]:
         "created_at": microseconds(token.created_at),
         "expires_at": None if expires is None else microseconds(expires),
         "issues_until": None if bound is None else microseconds(bound),
+        "made_with": token.made_with,
     }
 
 
@@ -230,4 +271,5 @@ def _token(row: Any) -> Token:
         moment(row.created_at),
         None if expires is None else moment(expires),
         None if bound is None else moment(bound),
+        row.made_with,
     )

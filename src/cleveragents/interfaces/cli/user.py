@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.json_value import JsonValue
     from cleveragents.domain.user import Token, User
 
-__all__ = ["user"]
+__all__ = ["revoked_in_words", "user"]
 
 _ROLES = ("viewer", "operator", "admin")
 _role = click.Choice(_ROLES)
@@ -108,7 +108,8 @@ def change_role(session: Session, name: str, role: str, output: Output) -> None:
 @click.option("--label", default="", help="What it is for, so that you know it again.")
 @click.option("--days", type=click.IntRange(1, 3650), help="How long it is good; else for ever.")
 @click.option("--list", "listing", is_flag=True, help="Show what is known of their tokens and logins.")
-@click.option("--revoke", metavar="ID", help="Make this token of theirs worthless.")
+@click.option("--revoke", metavar="ID", help="Make this token of theirs, and those made with it, worthless.")
+@click.option("--alone", is_flag=True, help="With --revoke: those that were made with it stay.")
 @format_option
 @pass_session
 def token(
@@ -118,11 +119,13 @@ def token(
     days: int | None,
     listing: bool,
     revoke: str | None,
+    alone: bool,
     output: Output,
 ) -> None:
     """Make a token for a user, and print it once.
 
-    Only a digest of it is kept. Whoever has the token can ask the server what the user may.
+    Only a digest of it is kept. Whoever has the token can ask the server what the user may. One that is made
+    with another, as through a server, is revoked with that.
 
     \b
     Example:
@@ -132,12 +135,14 @@ def token(
     """
     if listing and revoke:
         raise click.UsageError("--list shows, --revoke takes away; say one of them")
+    if alone and not revoke:
+        raise click.UsageError("--alone belongs to --revoke")
     if listing:
         rows = [_token_fields(found) for found in session.container().users.tokens_of(name)]
         columns = ["id", "kind", "label", "created", "expires"]
         output.table(rows, columns, empty=f"{name} has no tokens", cut=["label"])
     elif revoke:
-        _revoke(session, name, revoke)
+        _revoke(session, name, revoke, alone)
     else:
         _issue(session, name, label, days, output)
 
@@ -156,14 +161,20 @@ def _issue(session: Session, name: str, label: str, days: int | None, output: Ou
     progress(f"this is the only time that it is shown; `--revoke {made.id}` makes it worthless")
 
 
-def _revoke(session: Session, name: str, token_id: str) -> None:
+def _revoke(session: Session, name: str, token_id: str, alone: bool) -> None:
     from cleveragents.errors import UnknownUser
 
     container = session.container()
     if not any(found.id == token_id for found in container.users.tokens_of(name)):
         raise UnknownUser(token_id)
-    container.users.revoke(token_id, now=container.clock.now())
-    progress(f"token {token_id} of {name} is worthless from now on")
+    container.users.revoke(token_id, now=container.clock.now(), alone=alone)
+    progress(revoked_in_words(name, token_id, alone=alone))
+
+
+def revoked_in_words(name: str, token_id: str, *, alone: bool) -> str:
+    """What a revoked token means for others."""
+    others = "those that were made with it stay" if alone else "so are those that were made with it, if any"
+    return f"token {token_id} of {name} is worthless from now on; {others}"
 
 
 def _fields(found: User) -> dict[str, JsonValue]:
@@ -177,4 +188,5 @@ def _token_fields(found: Token) -> dict[str, JsonValue]:
         "label": found.label,
         "created": timestamp(found.created_at),
         "expires": None if found.expires_at is None else timestamp(found.expires_at),
+        "made_with": found.made_with,
     }

@@ -45,18 +45,21 @@ def _token(
     days: int | None,
     listing: bool,
     revoke: str | None,
+    alone: bool,
     output: Output,
 ) -> None:
     if listing and revoke:
         raise click.UsageError("--list shows, --revoke takes away; say one of them")
+    if alone and not revoke:
+        raise click.UsageError("--alone belongs to --revoke")
     client = connected(session)
     if listing:
         rows = list(client.pages(f"/users/{name}/tokens"))
         columns = ["id", "kind", "label", "created", "expires"]
         output.table(rows, columns, empty=f"{name} has no tokens", cut=["label"])
     elif revoke:
-        client.delete(f"/tokens/{revoke}")
-        progress(f"token {revoke} of {name} is worthless from now on")
+        client.delete(f"/tokens/{revoke}", alone=alone or None)
+        progress(local.revoked_in_words(name, revoke, alone=alone))
     else:
         made = client.post(f"/users/{name}/tokens", {"label": label, "days": days})
         if output.for_programs:

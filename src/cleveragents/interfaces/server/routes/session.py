@@ -69,6 +69,7 @@ async def log_in(login: Login, request: Request, response: Response, here: Here)
             now=now,
             expires_at=now + lasting,
             issues_until=token.issues_until,
+            made_with=token.id,
         )
     )
     response.set_cookie(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from cleveragents.domain.user import Role, Token, TokenKind, User
@@ -61,6 +61,10 @@ class TokenRow(BaseModel):
     label: str = Field(examples=["laptop"])
     created: str = Field(examples=["2026-11-15T03:34:49Z"])
     expires: str | None = Field(examples=[None])
+    made_with: str | None = Field(
+        description="the id of the token that it was made with, and is revoked with",
+        examples=[None],
+    )
 
 
 class NewToken(BaseModel):
@@ -109,7 +113,7 @@ def change_user(name: Name, new: NewRole, here: Here, who: Admin) -> UserRow:
 
 @router.delete("/users/{name}", status_code=204, operation_id="removeUser", responses=_LAST)
 def remove_user(name: Name, here: Here, who: Admin) -> None:
-    """Removes a user with all tokens."""
+    """Removes a user with all tokens, and those that were made with them, for whomever."""
     here.container.users.remove(name, now=here.container.clock.now())
 
 
@@ -127,26 +131,40 @@ def list_tokens(
 def issue_token(name: Name, new: NewToken, request: Request, here: Here, who: Viewer) -> IssuedToken:
     """Makes a token for a program. Nobody can learn it again: of what is kept, it cannot be told.
 
-    It holds no longer than the token that it is made with, or that a browser was logged in with.
+    It holds no longer than the token that it is made with, or that a browser was logged in with, and is
+    revoked with that.
     """
     _ensure_own(who, name)
     setattr(request.state, KEEP_NO_ANSWER, True)  # guard: the token is told once
     now = here.container.clock.now()
     expires = _end_of(new, request.state.token, now)
     token, secret = here.container.users.issue(
-        name, TokenKind.PROGRAM, new.label, now=now, expires_at=expires
+        name,
+        TokenKind.PROGRAM,
+        new.label,
+        now=now,
+        expires_at=expires,
+        made_with=request.state.token.makes_with,
     )
     return IssuedToken(**_token_row(token).model_dump(), token=secret)
 
 
 @router.delete("/tokens/{token_id}", status_code=204, operation_id="revokeToken")
-def revoke_token(token_id: TokenId, here: Here, who: Viewer) -> None:
-    """Makes a token worthless from the next request on; those who are not admin, their own only."""
+def revoke_token(
+    token_id: TokenId,
+    here: Here,
+    who: Viewer,
+    alone: Annotated[
+        bool, Query(description="those that were made with it stay, as when it is replaced by one of them")
+    ] = False,
+) -> None:
+    """Makes a token worthless from the next request on, with all tokens and logins that were made with it;
+    those who are not admin, their own only."""
     users = here.container.users
     own = any(token.id == token_id for token in users.tokens_of(who.name))
     if not own and who.role is not Role.ADMIN:  # guard: others' tokens are not theirs
         raise UnknownUser(token_id)
-    users.revoke(token_id, now=here.container.clock.now())
+    users.revoke(token_id, now=here.container.clock.now(), alone=alone)
 
 
 def _end_of(new: NewToken, made_with: Token, now: datetime) -> datetime | None:
@@ -188,4 +206,5 @@ def _token_row(token: Token) -> TokenRow:
         label=token.label,
         created=timestamp(token.created_at),
         expires=None if expires is None else timestamp(expires),
+        made_with=token.made_with,
     )

@@ -130,7 +130,8 @@ function Tokens({ user, onClose }) {
       <${Button} type="submit" icon="plus">New token<//>
     </form>
     <${Loaded} load=${load} what="Reading tokens">
-      ${(tokens) => tokens.length ? html`<${Table} caption=${`Tokens of ${user.name}`} columns=${columns} rows=${tokens} />` : html`<p class="soft">None: ${user.name} cannot log in.</p>`}
+      ${(tokens) => tokens.length ? html`<${Table} caption=${`Tokens of ${user.name}`} columns=${columns} rows=${tokens} />
+        <p class="soft">One that is revoked takes those along that were made with it, and the browsers that logged in with it.</p>` : html`<p class="soft">None: ${user.name} cannot log in.</p>`}
     <//>
   <//>`;
 }
