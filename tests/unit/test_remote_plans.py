@@ -33,6 +33,7 @@ from cleveragents.errors import (
 )
 from cleveragents.infrastructure.persistence.service_tables import contents
 from cleveragents.infrastructure.remote.mirror import Mirrors
+from cleveragents.interfaces.desk.project_account import trusted_place_of
 from cleveragents.interfaces.desk.requests import Wanted
 from cleveragents.interfaces.desk.server_requests import Asked, requested_for_all
 from cleveragents.testing.faults import RaiseAt
@@ -288,7 +289,9 @@ def test_what_a_remote_brings_along_counts_once_it_is_trusted_and_on_every_machi
     other.parts.remotes.directories.of_resource(remote.resource)
     with pytest.raises(NotTrusted):
         greeting(other)
-    assert len(other.parts.trust.revoke(there)) == 1
+    remote.directory.rename(remote.directory.with_name("away.git"))
+    known = trusted_place_of(other.container, other.container.projects.resource("far"))
+    assert len(other.parts.trust.revoke(known)) == 1
     assert not one.parts.trust.look(place, brought).trusted
 
 

@@ -38,6 +38,10 @@ _PAUSE_SECONDS = 0.5
 # Longer than git moves refs in a mirror, once it has what they are to name.
 _LOCK_SECONDS = 60.0
 _NAMED = 5
+_ALWAYS_SAID = (
+    "Please make sure you have the correct access rights and the repository exists.",
+    "fatal: Could not read from remote repository.",
+)
 _UNUSED_SECONDS = 24 * 3600.0
 # Of a ref that was not moved: what the remote's git says of it, which is in brackets.
 _REFUSED = re.compile(r"^!\t.*\((.*)\)$", re.MULTILINE)
@@ -167,6 +171,10 @@ class Mirrors:
         if remote.parent != Path(os.path.realpath(self.directory)) or not _COMMIT.fullmatch(checkout.name):
             return None
         return f"remote:{remote.name}"
+
+    def all_checkouts(self, address: RemoteAddress) -> Path:
+        """A place that is none, and has the name that all checkouts of the remote have; nobody is asked."""
+        return Path(os.path.realpath(self.directory)) / self._place(address).stem / ("0" * 40)
 
     def known(self, address: RemoteAddress) -> Path | None:
         """A checkout of the branch as it was when it was last fetched here; None if it never was."""
@@ -365,5 +373,9 @@ def _environment() -> dict[str, str]:
 
 
 def _without(address: RemoteAddress, words: str) -> str:
-    """git's words, without what is in the address of who logs in."""
-    return words.replace(address.url, address.shown)
+    """git's words, without what is in the address of who logs in, and without what it says of every remote
+    that it cannot read."""
+    said = " ".join(words.split()).replace(address.url, address.shown)
+    for phrase in _ALWAYS_SAID:
+        said = said.replace(phrase, "").strip() or said
+    return said.rstrip(".")

@@ -56,23 +56,26 @@ def trust(
     if listing and revoke:
         raise click.UsageError("--list shows, --revoke takes away; say one of them")
     if resource is not None:
-        path = _place_of(session, resource)
+        path = _place_of(session, resource, revoke=revoke)
     if listing:
         _show_all(_store(session), output)
     elif revoke:
         gone = _store(session).revoke(path)
-        output.table([{"path": name} for name in gone], ["path"], empty=f"nothing at {path} was trusted")
+        output.table(
+            [{"path": name} for name in gone], ["path"], empty=f"nothing at {resource or path} was trusted"
+        )
         if gone:
             progress(f"no longer trusted: {counted(len(gone), 'file')}")
     else:
         _trust(_store(session), path, yes, output)
 
 
-def _place_of(session: Session, resource: str) -> Path:
-    from cleveragents.interfaces.desk.project_account import place_of
+def _place_of(session: Session, resource: str, *, revoke: bool) -> Path:
+    from cleveragents.interfaces.desk.project_account import place_of, trusted_place_of
 
     container = session.container()
-    return place_of(container, container.projects.resource(resource))
+    known = container.projects.resource(resource)
+    return trusted_place_of(container, known) if revoke else place_of(container, known)
 
 
 def _store(session: Session) -> TrustStore:

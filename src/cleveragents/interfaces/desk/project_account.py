@@ -26,6 +26,7 @@ __all__ = [
     "place_of",
     "project_account",
     "resource_account",
+    "trusted_place_of",
 ]
 
 DEFAULT_BRANCH = "main"
@@ -141,6 +142,17 @@ def known_place_of(container: Container, resource: Resource) -> Path | None:
     if address is None:
         return directory_of(container, resource)
     return container.plan_parts.remotes.mirrors.known(address)
+
+
+def trusted_place_of(container: Container, resource: Resource) -> Path:
+    """Under which it is kept what of the resource is trusted. Neither a remote nor a file is looked at, so
+    that trust can be taken away whatever became of them."""
+    from cleveragents.domain.remote import remote_of, resource_of
+
+    address = remote_of(resource_of(resource))
+    if address is None:
+        return Path(resource.location)
+    return container.plan_parts.remotes.mirrors.all_checkouts(address)
 
 
 def place_of(container: Container, resource: Resource) -> Path:
