@@ -508,6 +508,8 @@ def test_a_question_is_waited_for_and_each_answer_is_for_its_own(bench: ActorPla
     assert second["question"] != first["question"]
     # The answer to the first, which would be one to the second, is not taken for one.
     assert bench.waited(bench.resume(plan)) == second
+    with pytest.raises(PlanError, match="asks something else by now"):
+        bench.parts.lifecycle.reply(bench.now(plan), "l", str(first["question"]))
     with pytest.raises(PlanError, match="not among the choices"):
         bench.reply(plan, "red")
     plan = bench.reply(plan, "s")

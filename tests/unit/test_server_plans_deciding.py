@@ -225,7 +225,7 @@ def test_who_only_looks_changes_nothing(idle: PlanServer) -> None:
     where = f"/api/plans/{plan['id']}"
     verbs = ("cancel", "resume", "approve", "deny", "apply", "undo", "reject")
     bodies = {
-        "answer": {"text": "x"},
+        "answer": {"text": "x", "question": "q"},
         "budget": {"steps": 9},
         "review": {"reject": ["a.txt"]},
         "rollback": {"checkpoint": 1},
@@ -289,7 +289,7 @@ def test_what_cannot_be_done_with_a_plan_now_is_a_conflict(idle: PlanServer) -> 
     where = f"/plans/{plan['id']}"
     for verb, body in (
         ("approve", {}),
-        ("answer", {"text": "x"}),
+        ("answer", {"text": "x", "question": "q"}),
         ("apply", {}),
         ("undo", {}),
         ("reject", {}),

@@ -144,15 +144,18 @@ class PlanLifecycle:
         self.calls.answer(plan.id, call.number, verdict, now=self.clock.now(), by=by)
         return self.queue(plan)
 
-    def reply(self, plan: Plan, text: str) -> Plan:
+    def reply(self, plan: Plan, text: str, question: str | None = None) -> Plan:
         """Answers the question that an actor asks, and queues the plan to go on. `PlanError` when none is
-        asked, or the answer is not among its choices."""
+        asked, or another than the `question` of that name, or the answer is not among its choices."""
         plan = self.plans.get(plan.id)
         waited = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         if (
             plan.state is not PlanState.WAITING or waited.get("for") != "question"
         ):  # guard: an answer is to one
             raise PlanError(plan.id, "no actor of it asks a question")
+        if question not in (None, waited.get("question")):  # guard: an answer is to what was seen
+            asks = f"it asks something else by now: {redact_text(str(waited.get('what')))}"
+            raise PlanError(plan.id, f"{asks}; the answer was to a question before")
         choices = waited.get("choices")
         if isinstance(choices, Sequence) and choices and text not in choices:
             raise PlanError(plan.id, f"{text!r} is not among the choices: {', '.join(map(str, choices))}")

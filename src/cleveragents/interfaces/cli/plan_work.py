@@ -318,10 +318,11 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None, ou
         work_on(container, parts.lifecycle.answer(asking, granted, call.number), output, answered=call)
         return found_plan(parts, plan.id)
     if interactive() and waited(asking) == "question":
+        question = str(waiting.get("question"))
         reply = _answer(parts, asking, partial(asked_for, waiting))
         if reply is None:
             raise click.exceptions.Exit(_NEEDS_HUMAN)
-        work_on(container, parts.lifecycle.reply(asking, reply), output)
+        work_on(container, parts.lifecycle.reply(asking, reply, question), output)
         return found_plan(parts, plan.id)
     told_next(parts, asking)
     for other in needing[1:_MOST_ASKED]:

@@ -69,11 +69,12 @@ def _ensure_first(parts: PlanParts, plan: Plan, call: ToolCall) -> None:
         raise PlanError(plan.id, f"{asks}: look at it, and answer it by its number (`call`)")
 
 
-def replied(parts: PlanParts, plan_id: str, text: str) -> Plan:
-    """The plan, queued with the answer to what an actor asks. `PlanError`, `NeedsHuman`, `StalePlan`."""
+def replied(parts: PlanParts, plan_id: str, text: str, question: str | None = None) -> Plan:
+    """The plan, queued with the answer to what an actor asks; with the name of a question, to no other.
+    `PlanError`, `NeedsHuman`, `StalePlan`."""
     plan = found_plan(parts, plan_id)
     ensure_shared(parts, plan)
-    return parts.lifecycle.reply(plan, text)
+    return parts.lifecycle.reply(plan, text, question)
 
 
 def resumed(parts: PlanParts, plan_id: str, *, model: str | None, limits: Limits) -> Plan:

@@ -259,7 +259,7 @@ def _reply(deciding: Deciding, asking: Account) -> tuple[str, dict[str, Any]] | 
     if waited_for(asking) == "question":
         waiting = asking["waiting_for"] if isinstance(asking["waiting_for"], Mapping) else {}
         text = _answer(deciding, asking, partial(asked_for, waiting))
-        return None if text is None else ("answer", {"text": text})
+        return None if text is None else ("answer", {"text": text, "question": waiting.get("question")})
     return None
 
 

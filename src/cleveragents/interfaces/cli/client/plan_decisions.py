@@ -135,7 +135,11 @@ def _answer_plan(session: Session, plan_id: str, text: str, output: Output) -> N
     given = sys.stdin.read().strip() if text == "-" else text
     if not given.strip():
         raise click.UsageError("an answer has words")
-    go_on(_deciding(session, output), plan_id, "answer", {"text": given})
+    deciding = _deciding(session, output)
+    waiting = deciding.client.get(f"/plans/{plan_id}")["waiting_for"]
+    asked = waiting.get("question") if isinstance(waiting, dict) else None
+    # Where nothing is asked, the server says what is the matter instead.
+    go_on(deciding, plan_id, "answer", {"text": given, "question": asked or "none"})
 
 
 def _resume_plan(

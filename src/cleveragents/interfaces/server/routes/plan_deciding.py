@@ -77,6 +77,12 @@ class Replying(Strict):
     text: str = Field(
         min_length=1, max_length=20_000, pattern=r"\S", examples=["keep the old flag as an alias"]
     )
+    question: str = Field(
+        min_length=1,
+        max_length=200,
+        description="which one: `waiting_for.question`; if it asks another by now, nothing is answered",
+        examples=["01KA2W4XJ7GJ5V8TQ3N6Y0ZB1C"],
+    )
 
 
 class Committing(Strict):
@@ -137,9 +143,10 @@ def deny_plan(plan_id: PlanId, here: Here, who: Operator, body: Answering | None
 
 @router.post("/plans/{plan_id}/answer", operation_id="answerPlan")
 def answer_plan(plan_id: PlanId, body: Replying, here: Here, who: Operator) -> PlanAccount:
-    """Answers what an actor asks, and goes on with the plan."""
+    """Answers what an actor asks, and goes on with the plan. Where it asks something else by now, because
+    somebody was faster, nothing is answered (409)."""
     with TURNS.of(_id(here, plan_id)):
-        return _account(here, deciding.replied(here.parts, plan_id, body.text))
+        return _account(here, deciding.replied(here.parts, plan_id, body.text, body.question))
 
 
 @router.post("/plans/{plan_id}/apply", status_code=202, operation_id="applyPlan")

@@ -27,7 +27,7 @@ function bodyOf(plan, asking, deed, open) {
   const waits = plan.waiting_for || {};
   const all = { plan, asking, deed, waits, may, open };
   if (may("approve")) return ["It needs your approval", "need", html`<${Leave} ...${all} />`];
-  if (may("answer")) return ["It asks you", "need", html`<${Question} ...${all} />`];
+  if (may("answer")) return ["It asks you", "need", html`<${Question} key=${waits.question} ...${all} />`];
   if (waits.for === "budget" && plan.state === "waiting") {
     return ["It may not spend more", "need", html`<${Spent} ...${all} />`];
   }
@@ -79,7 +79,7 @@ function Leave({ plan, asking, waits, may }) {
 function Question({ asking, waits }) {
   const [text, setText] = useState("");
   const choices = waits.choices || [];
-  const send = (answer) => answer.trim() && asking.ask("answer", { text: answer }, "needs");
+  const send = (answer) => answer.trim() && asking.ask("answer", { text: answer, question: waits.question }, "needs");
   const submit = (event) => {
     event.preventDefault();
     send(text);
