@@ -330,6 +330,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/home.py": [f"{UNIT}home.py"],
     "infrastructure/remote/applier.py": [f"{UNIT}remote_apply.py"],
     "infrastructure/remote/bases.py": [f"{UNIT}remote_plans.py"],
+    "application/remote_parts.py": [f"{UNIT}remote_plans.py"],
     "infrastructure/remote/contents.py": [f"{CONTRACTS}remote_contents.py"],
     "infrastructure/remote/furnishing.py": [f"{UNIT}remote_apply.py"],
     "infrastructure/remote/mirror.py": [f"{UNIT}remote_mirror.py", f"{UNIT}remote_trouble.py"],

@@ -290,6 +290,24 @@ def test_goals_of_a_file_are_plans_of_their_own(bench: Served, asked: Ask, model
         asked("plan", "watch", *begun)
 
 
+def test_goals_that_belong_together_are_parts_of_one_plan(bench: Served, asked: Ask) -> None:
+    file = bench.home / "goals.yaml"
+    replaces = {"action": "builtin/replace", "arguments": {"pattern": "colour", "replacement": "color"}}
+    ends = {"action": "builtin/command", "arguments": {"argv": ["sed", "-i", "s/of it/of all/", "README.md"]}}
+    goals = [{"name": "spelling", **replaces}, {"name": "more", "needs": ["spelling"], **ends}]
+    file.write_text(json.dumps({"goal": "Mend it", "goals": goals}))
+    ended = asked("run", "-f", str(file), "--yes", "--profile", "full-auto", "--format", "json")
+    assert (ended.code, written(bench)) == (0, "The color of all.\n"), ended.err
+    told = json.loads(ended.out)
+    assert (told["goal"], [one["name"] for one in told["sub_plans"]]) == ("Mend it", ["spelling", "more"])
+    file.write_text(
+        json.dumps({"goals": [{"name": "one", "needs": ["two"]}, {"name": "x", "action": "a/b"}]})
+    )
+    wrong = asked("run", "-f", str(file))
+    assert wrong.code == 2
+    assert all(said in wrong.err for said in ("two", "a/b")), wrong.err
+
+
 def test_a_question_is_answered(bench: Served, asked: Ask, agents: Ask, model: str) -> None:
     place = bench.repository / ".cleveragents" / "actors" / "asking.yaml"
     place.parent.mkdir(parents=True)
@@ -537,7 +555,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("events", "tail", "--type", "no.such"), 2, "no.such"),
         (("actor", "show", "nonsense"), 2, "NAMESPACE/NAME"),
         (("actor", "validate", "no-such.yaml"), 2, "no-such.yaml"),
-        (("run", "-f", "goals.yaml"), 2, "give it one goal to a line, or say --server local"),
+        (("run", "-f", "no-such.yaml"), 2, "cannot read the goals in 'no-such.yaml'"),
         (("run", "goal", "-f", "goals.txt"), 2, "leave the goal or the action out"),
         (("run", "-f", "goals.txt", "--commit", "x"), 2, "--commit is for one goal"),
         (("run", "goal", "--from", "HEAD"), 2, "--from cannot go through a server"),

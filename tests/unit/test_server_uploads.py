@@ -56,7 +56,9 @@ def test_hostile_yaml_is_a_mistake_and_nothing_else(bench: ServerBench, tmp_path
     assert action.status_code == 422, action.text
     actor = bench.operator.post("/api/actors/validation", json={"yaml": yaml})
     assert actor.status_code == 422 or actor.json()["valid"] is False
-    for answer in (action, actor):
+    goals = bench.operator.post("/api/plans", json={"resource": "shop", "goals": yaml})
+    assert goals.status_code == 422, goals.text
+    for answer in (action, actor, goals):
         assert "root:" not in answer.text
         assert "Traceback" not in answer.text
     assert not marker.exists()
@@ -67,6 +69,19 @@ def test_an_actor_that_names_files_of_the_server_reads_none_of_them(bench: Serve
     answer = bench.operator.post("/api/actors/validation", json={"yaml": ACTOR})
     assert answer.json()["valid"] is False
     assert "root:" not in answer.text
+
+
+def test_goals_that_name_files_of_the_server_read_none_of_them(bench: ServerBench, tmp_path: Path) -> None:
+    secret = tmp_path / "mine.yaml"
+    secret.write_text("name: mine/secret\ntype: llm\nprompt: xyzzy\nnonsense: xyzzy\n")
+    goals = {"goals": [{"name": "one", "goal": "do it", "actor": str(secret)}]}
+    request = {"resource": "shop", "goals": json.dumps(goals)}
+    answer = bench.operator.post("/api/plans", json=request)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-goals"), answer.text
+    assert "xyzzy" not in answer.text
+    assert "name it NAMESPACE/NAME" in answer.json()["detail"]
+    both = bench.operator.post("/api/plans", json={**request, "goal": "do it"})
+    assert (both.status_code, both.json()["code"]) == (422, "request-refused")
 
 
 def test_an_uploaded_action_does_not_loosen_what_a_plan_may(bench: ServerBench, tmp_path: Path) -> None:

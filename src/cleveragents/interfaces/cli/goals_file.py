@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["content_of", "is_yaml_of_goals", "read_goals", "text_of_stdin"]
+__all__ = ["content_of", "is_yaml_of_goals", "read_goals", "text_of", "text_of_stdin"]
 
 _MOST = 1000
 # As it begins a line of YAML, or of JSON, even one that cannot be read for some mistake elsewhere.
@@ -21,7 +21,7 @@ def read_goals(name: str, typed: str | None = None) -> list[str]:
 
     `click.UsageError` says what is wrong with the file.
     """
-    text = _text(name) if typed is None else typed
+    text = text_of(name) if typed is None else typed
     if is_yaml_of_goals(text):  # guard: each line would be a plan of its own, and be paid for
         raise click.UsageError(
             f"{name} is YAML with `goals:`, and one goal to a line is read from a file of that name; "
@@ -61,7 +61,8 @@ def content_of(name: str) -> bytes:
         raise click.UsageError(f"cannot read the goals in {name!r}: {error.strerror}") from None
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
+    """The same as text. `click.UsageError` unless it is UTF-8, too."""
     try:
         return content_of(name).decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -13,6 +13,7 @@ from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.remote import TO_BRANCH, resource_of
 from cleveragents.errors import NotTrusted
 from cleveragents.interfaces.desk.commit_ground import ensure_new_branch
+from cleveragents.interfaces.desk.goal_requests import GoalsText, requested_goals
 from cleveragents.interfaces.desk.project_account import directory_of, known_place_of
 from cleveragents.interfaces.desk.requests import Wanted, requested_plan
 
@@ -28,12 +29,13 @@ __all__ = ["Asked", "requested_for_all", "shared_plan"]
 class Asked:
     """What is wanted, on the resource of that name. `apply`: `auto` applies it without asking, `review`
     never; None leaves it to the profile. `to_branch`: the new branch of a remote that its result is pushed
-    to."""
+    to. `goals`: YAML of goals that belong together, which say what is wanted."""
 
     resource: str
     wanted: Wanted
     apply: str | None = None
     to_branch: str | None = None
+    goals: str | None = None
 
 
 def shared_plan(container: Container, asked: Asked, *, by: str) -> Plan:
@@ -46,19 +48,18 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
     """The plan to be made, as all workers are to understand it."""
     # By its name: nobody names a path of their own.
     resource = container.projects.resource(asked.resource)
-    parts = container.plan_parts
     if asked.to_branch is not None:
         ensure_new_branch(asked.to_branch, remote=resource.kind is ResourceKind.REMOTE)
     if resource.kind is ResourceKind.REMOTE:
         # What the repository brings along is known as it was last fetched here, if ever.
         known = known_place_of(container, resource) or Path(container.state_directory, "nowhere")
         try:
-            new = requested_plan(parts, asked.wanted, known, remote=True)
+            new = _requested(container, asked, known, remote=True)
         except NotTrusted as refused:
             raise replace(refused, path=f"--resource {resource.name}") from refused
         new = replace(new, resource=resource_of(resource))
     else:
-        new = requested_plan(parts, asked.wanted, directory_of(container, resource))
+        new = _requested(container, asked, directory_of(container, resource))
     request = thaw(new.request)
     assert isinstance(request, dict)
     more = {
@@ -72,3 +73,10 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
     whole = freeze({**request, **more})
     assert isinstance(whole, Mapping)
     return replace(new, request=whole)
+
+
+def _requested(container: Container, asked: Asked, directory: Path, *, remote: bool = False) -> NewPlan:
+    if asked.goals is None:
+        return requested_plan(container.plan_parts, asked.wanted, directory, remote=remote)
+    text = GoalsText(asked.goals.encode(), "what was sent", sent=True)
+    return requested_goals(container, asked.wanted, text, directory, remote=remote)

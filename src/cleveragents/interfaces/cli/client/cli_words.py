@@ -26,6 +26,7 @@ _FIELDS = {
     "job_id": "JOB",
     "resource": "--resource",
     "goal": "the goal",
+    "goals": "the file",
     "action": "--action",
     "arguments": "--arg",
     "actor": "--actor",

@@ -18,7 +18,7 @@ from cleveragents.interfaces.cli.client.places import resource_here
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, decide, told_at_the_end, work_on
 from cleveragents.interfaces.cli.client.plan_decisions import given_limits
 from cleveragents.interfaces.cli.client.plan_following import Moment, moment_now
-from cleveragents.interfaces.cli.client.run_goals import goals_in, run_goals
+from cleveragents.interfaces.cli.client.run_goals import GoalsFile, goals_in, run_goals
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.client.twins import client_command
@@ -88,10 +88,10 @@ def _run(
         "apply": "review" if only_review or message is not None else "auto" if yes else None,
     }
     deciding = Deciding(client, prefix_of(session), output, yes, only_review, message)
-    if goals is not None:
-        _run_many(deciding, [{**body, "goal": one} for one in goals], parallel, background)
+    if goals is not None and goals.yaml is None:
+        _run_many(deciding, [{**body, "goal": one} for one in goals.lines], parallel, background)
         return
-    wanted = _wanted(client, words, action, pairs, goal, place)
+    wanted = _wanted(client, words, action, pairs, goal, place) if goals is None else {"goals": goals.yaml}
     after = moment_now(client)
     account = client.post("/plans", {**body, **wanted, "max_parallel": parallel})
     if background:
@@ -107,12 +107,13 @@ def _goals_alone(
     action: str | None,
     goal: str | None,
     message: str | None,
-) -> list[str]:
+) -> GoalsFile:
     if words or pairs or action or goal:
         raise click.UsageError("-f FILE says what is wanted; leave the goal or the action out")
-    if message is not None:
+    goals = goals_in(file)
+    if message is not None and goals.yaml is None:
         raise click.UsageError("--commit is for one goal; `agents plan apply PLAN --commit` does it later")
-    return goals_in(file)
+    return goals
 
 
 def _run_many(

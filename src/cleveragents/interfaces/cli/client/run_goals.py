@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -24,19 +25,26 @@ from cleveragents.interfaces.cli.client.served_plans import plan_of
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED, NEEDS_HUMAN, joint_exit_code, short_ids
 
-__all__ = ["goals_in", "run_goals"]
+__all__ = ["GoalsFile", "goals_in", "run_goals"]
 
 
-def goals_in(file: str) -> list[str]:
-    """One to a line; - reads them from stdin. `click.UsageError` for what a server cannot be given."""
-    from cleveragents.interfaces.cli.goals_file import read_goals, text_of_stdin
+@dataclass(frozen=True, slots=True)
+class GoalsFile:
+    """Goals of a file: one to a line, or the YAML of some that belong together."""
+
+    lines: Sequence[str] = ()
+    yaml: str | None = None
+
+
+def goals_in(file: str) -> GoalsFile:
+    """What it holds; - is stdin. `click.UsageError` if it cannot be read."""
+    from cleveragents.interfaces.cli.goals_file import read_goals, text_of, text_of_stdin
     from cleveragents.interfaces.cli.run_goals import is_goals_document
 
     typed = text_of_stdin("the goals on stdin") if file == "-" else None
     if is_goals_document(file, typed):
-        said = "goals that belong together cannot go through a server"
-        raise click.UsageError(f"{said}: give it one goal to a line, or say --server local")
-    return read_goals(file, typed)
+        return GoalsFile(yaml=text_of(file) if typed is None else typed)
+    return GoalsFile(read_goals(file, typed))
 
 
 def run_goals(deciding: Deciding, bodies: Sequence[Mapping[str, Any]], *, parallel: int | None) -> None:

@@ -116,10 +116,20 @@ class NewPlan(Strict):
         examples=["review"],
     )
     to_branch: ToBranch = None
+    goals: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=65_536,
+        description="instead of a goal or an action: the YAML of goals that belong together, as parts of one "
+        "plan; no file that it names is read",
+        examples=[None],
+    )
 
     def asked(self) -> Asked:
         """As the desk takes it. `RequestRefused`."""
-        if self.action is None and self.goal is None:
+        if self.goals is not None and (self.goal, self.action, self.arguments) != (None, None, None):
+            raise RequestRefused("goals say what is wanted; leave goal, action and arguments out", "goals")
+        if self.goals is None and self.action is None and self.goal is None:
             raise RequestRefused("say what is wanted: a goal in words, or an action", "goal")
         if self.action is None and self.arguments is not None:
             raise RequestRefused("arguments are for actions; say the goal in words", "arguments")
@@ -141,7 +151,7 @@ class NewPlan(Strict):
             arguments=None if self.action is None else (self.arguments or {}),
             parallel=self.max_parallel,
         )
-        return Asked(self.resource, wanted, self.apply, self.to_branch)
+        return Asked(self.resource, wanted, self.apply, self.to_branch, self.goals)
 
 
 @router.get("/plans", operation_id="listPlans")
