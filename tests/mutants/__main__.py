@@ -481,6 +481,8 @@ TESTS: dict[str, list[str]] = {
     "interfaces/desk/deciding.py": [f"{UNIT}server_plans.py"],
     "interfaces/desk/diffs.py": [f"{UNIT}server_plans.py"],
     "interfaces/desk/ending.py": [f"{UNIT}server_plans_deciding.py"],
+    "interfaces/desk/goal_requests.py": [f"{UNIT}server_uploads.py"],
+    "interfaces/server/routes/models.py": [f"{UNIT}server_routes.py"],
     "interfaces/desk/plan_files.py": [f"{UNIT}server_plans.py"],
     "interfaces/desk/reviewing.py": [f"{UNIT}cli_left_out.py"],
     "interfaces/cli/plan_work.py": [
