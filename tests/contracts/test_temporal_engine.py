@@ -22,6 +22,7 @@ from cleveragents.application.container import Container
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.job_engine import WorkerRequest
 from cleveragents.application.services.job_handlers import JobHandler
+from cleveragents.application.worker_parts import WorkerParts
 from cleveragents.domain.job import HANDED_ON, Job, JobState, Lane, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.job_moves import submitted
 from cleveragents.errors import ConfigurationError, EngineUnavailable, UnknownJob
@@ -236,6 +237,10 @@ def test_a_namespace_that_is_not_there_is_said_when_a_worker_starts(
         nothing = WorkerRequest({"plan": JobHandler(lambda job: None)}, queues=(QUEUE,))
         with pytest.raises(EngineUnavailable, match="nowhere"):
             lost.engine.run_worker(nothing)
+        with pytest.raises(EngineUnavailable, match="nowhere"):
+            WorkerParts(lost).ensure_reachable()
+    with Container(_settings(container, tmp_path, temporal_address=address)) as found:
+        WorkerParts(found).ensure_reachable()
 
 
 def test_a_worker_that_cannot_reach_temporal_says_where_it_looked(container: Container) -> None:

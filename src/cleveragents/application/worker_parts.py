@@ -98,6 +98,16 @@ class WorkerParts:
         about directories of this one."""
         return SHARED_QUEUE, home_queue(self._container.home)
 
+    def ensure_reachable(self) -> None:
+        """`DatabaseUnreachable` or `EngineUnavailable`, as long as a worker could not start."""
+        container = self._container
+        with container.database.read():
+            pass
+        if container.temporal is not None:
+            from cleveragents.infrastructure.jobs.temporal.worker import ensure_namespace
+
+            container.temporal.run(ensure_namespace)
+
     def start(
         self, *, name: str, queues: tuple[str, ...] = (), concurrency: int | None = None
     ) -> SharedWorker:
