@@ -26,7 +26,7 @@ SECONDS = 60.0
 class Home:
     """A state directory, a repository, and workers in processes of their own."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, **more: str) -> None:
         self.root = root
         ready_database(root / "state" / "state.db")
         new_repository(root / "repository")
@@ -36,6 +36,7 @@ class Home:
             "CLEVERAGENTS_SANDBOX_ISOLATION": "off",
             "CLEVERAGENTS_WORKER_POLL_SECONDS": "0.05",
             "CLEVERAGENTS_WORKER_CANCEL_GRACE_SECONDS": "1",
+            **more,
         }
         self.container = Container(load_configuration(self.environment, root, []).settings)
         self.started: list[subprocess.Popen[str]] = []
