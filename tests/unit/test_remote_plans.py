@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import Table, delete, update
 
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.sandboxes import SandboxRequest, StartTree
+from cleveragents.application.ports.workers import WorkerRecord
 from cleveragents.application.services.plan_watch import PlanWatch
 from cleveragents.domain.action import Setup
 from cleveragents.domain.goals import GOALS_ACTION
@@ -31,7 +33,9 @@ from cleveragents.errors import (
     UnknownAction,
     UnknownPlan,
 )
-from cleveragents.infrastructure.persistence.service_tables import contents
+from cleveragents.infrastructure.persistence.job_rows import microseconds
+from cleveragents.infrastructure.persistence.service_tables import contents, workers
+from cleveragents.infrastructure.persistence.tables import plans, sandboxes
 from cleveragents.infrastructure.remote.mirror import Mirrors
 from cleveragents.interfaces.desk.project_account import trusted_place_of
 from cleveragents.interfaces.desk.requests import Wanted
@@ -409,6 +413,39 @@ def test_copies_and_checkouts_that_nobody_uses_are_taken_away(
     one.parts.sandboxes.remove(plan.id)
     assert [left.kind for left in other.parts.sandboxes.leftovers()] == ["copy"]
     assert other.parts.sandboxes.mend() != []
+
+
+def test_what_was_kept_of_a_plan_goes_when_its_machine_was_not_heard_of_for_a_month(
+    remote: Remote, one: Machine, other: Machine
+) -> None:
+    """One that died took its sandboxes along, and nobody else could ever say that they are gone."""
+    plan = done_by(one, remote)
+    assert one.apply(plan).standing == APPLIED
+    day, week = timedelta(days=1), timedelta(days=7)
+    ago = microseconds(one.container.clock.now() - timedelta(days=31))
+
+    def grown_old(*tables: Table) -> None:
+        values = {plans: {"updated_at": ago}, sandboxes: {"created_at": ago}}
+        for table in tables:
+            other.container.database.write(lambda c, t=table: c.execute(update(t).values(values[t])).rowcount)
+
+    grown_old(plans)
+    assert other.parts.remotes.forget_contents(day) == 0  # it may be at work on something else
+    grown_old(sandboxes)
+    assert one.parts.remotes.forget_contents(day) == 0  # its own goes with its sandbox
+    reports(one)
+    assert other.parts.remotes.forget_contents(day) == 0  # it has a worker
+    one.container.database.write(lambda connection: connection.execute(delete(workers)).rowcount)
+    assert other.parts.remotes.forget_contents(week, dry_run=True) == 3
+    assert other.parts.remotes.forget_contents(day) == 3
+    assert other.parts.sandboxes.row(plan.id) is None
+    assert other.parts.remotes.contents.trees() == []
+
+
+def reports(machine: Machine) -> None:
+    now = machine.container.clock.now()
+    record = WorkerRecord("1", "w", "h", 1, machine.container.home, "embedded", "", 1, 0, "working", now, now)
+    machine.container.worker_registry.report(record)
 
 
 def test_a_checkout_that_a_sandbox_was_made_of_stays(remote: Remote, one: Machine) -> None:

@@ -6,10 +6,11 @@ Plans on directories go through the same parts, which leave them to those that t
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from datetime import datetime
 
     from sqlalchemy import Connection
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteParts"]
 
 _PAGE = 500
+_LOST = timedelta(days=30)
 _SANDBOXES = "sandboxes"
 
 
@@ -142,10 +144,23 @@ class RemoteParts:
         return KeepingChangesets(self._container.changesets, self.contents, keeper_of)
 
     def forget_contents(self, older_than: timedelta, *, dry_run: bool = False) -> int:
-        """Of plans on remotes that ended so long ago, and whose sandboxes are gone; says how many."""
-        cutoff = self._container.clock.now() - older_than
-        past = [root for root in self.contents.trees() if self._parts.cleanup.is_past(root, cutoff)]
-        return sum(self.contents.forget(root, dry_run=dry_run) for root in past)
+        """Of plans on remotes that ended so long ago, and whose sandboxes are gone; says how many. With a
+        state directory that nobody has heard of for a month, its sandboxes are."""
+        is_past, now = self._parts.cleanup.is_past, self._container.clock.now()
+        long_ago = now - max(older_than, _LOST)
+        lost = self._lost(long_ago)
+        past = [root for root in self.contents.trees() if is_past(root, now - older_than)]
+        return sum(
+            self.contents.forget(root, lost=lost if is_past(root, long_ago) else (), dry_run=dry_run)
+            for root in past
+        )
+
+    def _lost(self, long_ago: datetime) -> set[str]:
+        """State directories with sandboxes that have made none since, and have no worker of late."""
+        known, active = self.contents.homes_since(long_ago)
+        working = {worker.home for worker in self._container.worker_registry.list()}
+        used = active | working | {self._container.home}
+        return known - used  # guard: what may still be used is nobody's to forget but its own
 
     def needed(self) -> set[str]:
         """The addresses of remotes that a plan or a resource names."""

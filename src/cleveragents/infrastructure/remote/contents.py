@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, delete, func, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -23,6 +24,7 @@ from cleveragents.domain.file_state import GITLINK
 from cleveragents.domain.plan import PlanState
 from cleveragents.errors import UnknownPlan
 from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.job_rows import microseconds
 from cleveragents.infrastructure.persistence.service_tables import contents
 from cleveragents.infrastructure.persistence.tables import plans, sandboxes
 from cleveragents.infrastructure.sandbox.sandbox_rows import READY
@@ -32,11 +34,8 @@ __all__ = ["Keeper", "KeepingChangesets", "SqlContents", "ensure_kept"]
 _PORTION = 100
 _LEVEL = 1
 _STATE = select(plans.c.state)
-_SANDBOXES = (
-    select(sandboxes.c.plan_id)
-    .join(plans, plans.c.id == sandboxes.c.plan_id)
-    .where(sandboxes.c.state == READY)
-    .limit(1)
+_HOMES = (
+    select(sandboxes.c.home).join(plans, plans.c.id == sandboxes.c.plan_id).where(sandboxes.c.state == READY)
 )
 
 
@@ -74,21 +73,32 @@ class SqlContents:
         with self.database.read() as connection:
             return list(connection.execute(select(contents.c.root_id).distinct()).scalars())
 
-    def forget(self, root_id: str, *, dry_run: bool = False) -> int:
-        """Of a tree that has ended, and none of whose sandboxes is left anywhere; says how many that are.
-        Whoever can still look at it, or undo it, has one of them."""
+    def homes_since(self, moment: datetime) -> tuple[set[str], set[str]]:
+        """State directories with a sandbox, and those of them that made one since then."""
+        latest = select(sandboxes.c.home, func.max(sandboxes.c.created_at)).group_by(sandboxes.c.home)
+        with self.database.read() as connection:
+            found = [(home, at) for home, at in connection.execute(latest) if home is not None]
+        return {home for home, _ in found}, {home for home, at in found if at > microseconds(moment)}
+
+    def forget(self, root_id: str, *, lost: Collection[str] = (), dry_run: bool = False) -> int:
+        """Of a tree that has ended, and none of whose sandboxes is left anywhere but in the `lost` state
+        directories, which are gone with them; says how many that are. Whoever can still look at it, or undo
+        it, has one of them."""
         of_tree = contents.c.root_id == root_id
         counted = select(func.count()).select_from(contents).where(of_tree)
 
         def unit(connection: Connection) -> int:
             state = connection.execute(_STATE.where(plans.c.id == root_id)).scalar()
             needed = state is not None and not PlanState(state).ended
-            # guard: an undo on another machine makes a sandbox of them
-            if needed or connection.execute(_SANDBOXES.where(_in_tree(root_id))).first():
+            homes = set(connection.execute(_HOMES.where(_in_tree(root_id))).scalars())
+            if needed or homes - set(lost):  # guard: an undo on another machine makes a sandbox of them
                 return 0
             found: int = connection.execute(counted).scalar_one()
             if not dry_run:
                 connection.execute(delete(contents).where(of_tree))
+                tree = select(plans.c.id).where(_in_tree(root_id))
+                gone = sandboxes.c.plan_id.in_(tree), sandboxes.c.home.in_(lost)
+                connection.execute(delete(sandboxes).where(*gone))
             return found
 
         return self.database.write(unit)
