@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 from _pytest.assertion import rewrite
 
 from tests.leaks import take_baseline
-from tests.tracing import not_traced, untraced
+from tests.tracing import children_not_traced, not_traced, nothing_traced, untraced
 
 # How long generating takes says how busy the machine is, not whether a test is right.
 hypothesis.settings.register_profile(
@@ -160,6 +160,19 @@ LONGEST = (
     "contracts/",
 )
 
+# What these reach of the program, the measured modules reach as well: to trace it once more takes twice the
+# time and says nothing new. They count for nothing: coverage is never worse than the report says.
+UNMEASURED: tuple[str, ...] = ()
+
+# What runs in processes of its own alone is measured there, by these; no other module's processes are traced.
+MEASURED_PROCESSES = (
+    "contracts/test_process_supervisor",
+    "unit/test_commands_guard",
+    "unit/test_index_crew",
+    "unit/test_redaction",
+    "unit/test_worker_logs",
+)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Who only hands the modules out runs nothing of ours, and is traced for nothing."""
@@ -185,15 +198,31 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Importing what is left out anyway takes longer than much of what is not."""
     unwanted = "not engine" in config.getoption("markexpr")
-    return True if unwanted and _first_of(ENGINE, collection_path) < len(ENGINE) else None
+    return True if unwanted and _is_among(ENGINE, collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the engine's, so that `-m "not engine"` leaves them out; puts the longest modules first."""
     for item in items:
-        if _first_of(ENGINE, item.path) < len(ENGINE):
+        if _is_among(ENGINE, item.path):
             item.add_marker(pytest.mark.engine)
-    items.sort(key=lambda item: _first_of(LONGEST, item.path))
+    # The measured come first: what one that is not imports before all others counts as never run.
+    items.sort(key=lambda item: (_is_among(UNMEASURED, item.path), _first_of(LONGEST, item.path)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Traces what is measured, and nothing else."""
+    with ExitStack() as stack:
+        if _is_among(UNMEASURED, item.path):
+            stack.enter_context(nothing_traced())
+        elif not _is_among(MEASURED_PROCESSES, item.path):
+            stack.enter_context(children_not_traced())
+        return (yield)
+
+
+def _is_among(names: tuple[str, ...], module: Path) -> bool:
+    return _first_of(names, module) < len(names)
 
 
 @cache
