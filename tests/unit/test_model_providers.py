@@ -15,7 +15,8 @@ from cleveragents.domain.conversation import Message, Role, ToolRequest, Usage
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import ContextTooLong, ModelRefused, ModelUnavailable
-from cleveragents.infrastructure.models.langchain_messages import ToolNames, lc_tools
+from cleveragents.infrastructure.models.langchain_messages import ToolNames, lc_messages, lc_tools
+from cleveragents.infrastructure.models.pieces import Talk
 from cleveragents.infrastructure.models.provider import ONE_CALL_EACH, Opening, Provider
 from cleveragents.infrastructure.models.providers import anthropic, google, openai
 from cleveragents.infrastructure.models.script_document import read_script
@@ -158,45 +159,57 @@ def test_limits_are_sent_under_both_names_that_servers_know() -> None:
     assert "tools" not in body
 
 
-def test_what_is_sent_is_what_the_library_alone_would_send() -> None:
+@pytest.mark.parametrize(("model", "system"), [("m", "system"), ("o3", "developer")])
+def test_what_is_sent_is_what_the_library_alone_would_send(model: str, system: str) -> None:
     """In pieces the body takes a shorter way through the library, and arrives as it would by the longer."""
-    from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
-
     from cleveragents.infrastructure.models.plain_chat_openai import PlainChatOpenAI
 
-    call = {"name": "read", "args": {"path": "ä", "deep": {"list": [1, None, 2.5]}}, "id": "call_1"}
+    arguments = {"path": "ä", "deep": {"list": [1, None, 2.5]}}
     told = [
-        SystemMessage("You read."),
-        HumanMessage("Read ä."),
-        AIMessage("", tool_calls=[call]),
-        ToolMessage("its text", tool_call_id="call_1"),
+        Message(Role.SYSTEM, "You read."),
+        Message(Role.USER, "Read ä."),
+        Message(Role.ASSISTANT, "", (ToolRequest("x", "read", arguments), ToolRequest("x", "no.such", {}))),
+        Message(Role.TOOL, "its text", request_id="x"),
+        Message(Role.TOOL, "", request_id="x"),
+        Message(Role.ASSISTANT, ""),
+        Message(Role.SYSTEM, "You are brief."),
+        Message(Role.ASSISTANT, "I read it.", (ToolRequest("y", "read", {}),)),
+        Message(Role.TOOL, "more", request_id="y"),
+        Message(Role.ASSISTANT, "There."),
+        Message(Role.USER, "Thanks."),
     ]
-    tools = lc_tools(
-        ModelRequest(
-            messages=[],
-            max_output_tokens=8,
-            tools=[ToolSpec("read", "It reads.", Capability.READ, SCHEMA, {})],
-        ),
-        ToolNames(["read"]),
-    )
+    names = ToolNames(["read"])
+    spec = ToolSpec("read", "It reads.", Capability.READ, SCHEMA, {})
+    tools = lc_tools(ModelRequest(messages=[], max_output_tokens=8, tools=[spec]), names)
+    talk = Talk(told, names, tools, {"max_tokens": 9, "extra_body": {"seed": 7}})
     with ScriptedServer(read_script("rules: [{reply: {text: hi}}]", "s"), key=KEY) as server:
         chat = PlainChatOpenAI(
-            model="m",
+            model=model,
             api_key=KEY,
             base_url=server.base_url,
             default_headers=ONE_CALL_EACH,
             stream_usage=True,
         )
-        options = {"max_tokens": 9, "extra_body": {"seed": 7}}
 
         async def both() -> None:
-            assert [chunk async for chunk in chat.bind_tools(tools).astream(told, **options)]
-            assert [piece async for piece in chat.pieces(told, tools, options)]
+            speaker = chat.bind_tools(tools)
+            assert [chunk async for chunk in speaker.astream(lc_messages(told, names), **talk.options)]
+            assert [piece async for piece in chat.pieces(talk)]
 
         asyncio.run(both())
         longer, shorter = server.bodies()
     assert shorter == longer
-    assert len(shorter["messages"]) == 4
+    assert [message["role"] for message in shorter["messages"]] == [
+        system,
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
     assert shorter["seed"] == 7
 
 

@@ -11,8 +11,6 @@ from cleveragents.errors import ContextTooLong, ModelRefused, ModelUnavailable
 from cleveragents.infrastructure.models.retrying import Patience, RetryingModel
 from tests.model_stand import FACTS, REPLY, REQUEST, EndingModel, unavailable
 
-pytest.importorskip("tenacity")
-
 
 @dataclass
 class Time:

@@ -52,6 +52,8 @@ _NOT_SENT = (
     "Write",
 )
 """How the errors begin of what never reached the provider."""
+_SAID_IN_STREAMS = ("APIError", "StreamFailed")
+"""What is raised for an error that came instead of a piece, with no status of its own."""
 _TRANSPORTS = ("httpx", "httpcore", "aiohttp", "requests", "ssl", "socket", "anyio", "h11")
 
 
@@ -177,7 +179,7 @@ def _is_too_long(error: Exception, status: int | None, said: str) -> bool:
     names = {cls.__name__ for cause in _causes(error) for cls in type(cause).__mro__}
     if "ContextOverflowError" in names:
         return True
-    return status is None and "APIError" in names and _TOO_LONG.search(said) is not None
+    return status is None and not names.isdisjoint(_SAID_IN_STREAMS) and _TOO_LONG.search(said) is not None
 
 
 def _too_long(subject: Subject, said: str) -> ContextTooLong:

@@ -22,7 +22,7 @@ from cleveragents.errors import InvalidPayload
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
 
-__all__ = ["ToolNames", "lc_messages", "lc_tools", "tool_request", "well_formed"]
+__all__ = ["RequestNumbers", "ToolNames", "lc_messages", "lc_tools", "tool_request", "well_formed"]
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
@@ -58,19 +58,22 @@ def _fitting(name: str) -> str:
 
 
 @dataclass(slots=True)
-class _Numbering:
-    """Ids of requests, each given once; an answer gets the id of the oldest request that still waits."""
+class RequestNumbers:
+    """Ids of requests, each given once; an answer gets the id of the oldest request that still waits. Not
+    thread-safe: made for one conversation that is told."""
 
     given: int = 0
     waiting: dict[str, deque[str]] = field(default_factory=dict)
 
     def ask(self, original: str) -> str:
+        """The id of a request."""
         self.given += 1
         number = f"call_{self.given}"
         self.waiting.setdefault(original, deque()).append(number)
         return number
 
     def answer(self, original: str) -> str:
+        """The id of the request that is answered."""
         waiting = self.waiting.get(original)
         return waiting.popleft() if waiting else original
 
@@ -79,7 +82,7 @@ def lc_messages(messages: Sequence[Message], names: ToolNames) -> list[BaseMessa
     """The conversation as LangChain has it: what the system says in one message, at the beginning."""
     from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-    numbering = _Numbering()
+    numbering = RequestNumbers()
     told: list[BaseMessage] = []
     system = [message.text for message in messages if message.role is Role.SYSTEM]
     if system:

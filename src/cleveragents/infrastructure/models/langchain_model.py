@@ -22,12 +22,11 @@ from cleveragents.errors import CleverAgentsError, ModelRefused, ModelUnavailabl
 from cleveragents.infrastructure.models.failures import Subject, may_be_charged, translated
 from cleveragents.infrastructure.models.langchain_messages import (
     ToolNames,
-    lc_messages,
     lc_tools,
     tool_request,
     well_formed,
 )
-from cleveragents.infrastructure.models.pieces import CallPiece, Piece, SpeaksInPieces, pieces_of
+from cleveragents.infrastructure.models.pieces import CallPiece, Piece, SpeaksInPieces, Talk, pieces_of
 from cleveragents.infrastructure.models.tokens import Estimator
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class LangChainModel:
         messages = [*request.messages]
         if request.schema is not None and self._tells_schema:
             messages.append(_schema_in_words(request.schema))
-        return self._speak(lc_messages(messages, names), lc_tools(request, names), self._options(request))
+        return self._speak(Talk(messages, names, lc_tools(request, names), self._options(request)))
 
 
 def _schema_in_words(schema: Mapping[str, JsonValue]) -> Message:

@@ -7,13 +7,14 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from cleveragents.domain.conversation import Usage
+from cleveragents.domain.conversation import Message, Usage
+from cleveragents.infrastructure.models.langchain_messages import ToolNames, lc_messages
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-    from langchain_core.messages import AIMessageChunk, BaseMessage
+    from langchain_core.messages import AIMessageChunk
 
-__all__ = ["CallPiece", "Piece", "SpeaksInPieces", "pieces_of"]
+__all__ = ["CallPiece", "Piece", "SpeaksInPieces", "Talk", "pieces_of"]
 
 
 @dataclass(slots=True)
@@ -36,23 +37,30 @@ class Piece:
     calls: Sequence[CallPiece] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """What a chat model is told in one call: `tools` in the form that LangChain takes for all providers,
+    `options` as the provider's class takes them."""
+
+    messages: Sequence[Message]
+    names: ToolNames
+    tools: list[dict[str, Any]]
+    options: Mapping[str, Any]
+
+
 @runtime_checkable
 class SpeaksInPieces(Protocol):
     """A chat model with a shorter way than LangChain's stream."""
 
-    def pieces(
-        self, told: list[BaseMessage], tools: list[dict[str, Any]], options: Mapping[str, Any]
-    ) -> AsyncGenerator[Piece, None]:
+    def pieces(self, talk: Talk) -> AsyncGenerator[Piece, None]:
         """Makes one call, and gives what comes as it comes. Closing it ends the call."""
         ...
 
 
-async def pieces_of(
-    chat: BaseChatModel, told: list[BaseMessage], tools: list[dict[str, Any]], options: Mapping[str, Any]
-) -> AsyncGenerator[Piece, None]:
+async def pieces_of(chat: BaseChatModel, talk: Talk) -> AsyncGenerator[Piece, None]:
     """What `SpeaksInPieces.pieces` gives, for any chat model of LangChain's."""
-    speaker: Any = chat.bind_tools(tools) if tools else chat
-    stream = speaker.astream(told, **options)
+    speaker: Any = chat.bind_tools(talk.tools) if talk.tools else chat
+    stream = speaker.astream(lc_messages(talk.messages, talk.names), **talk.options)
     async with aclosing(stream):
         async for chunk in stream:
             yield _piece(chunk)

@@ -2,118 +2,128 @@
 
 OpenAI's library looks at every value of every message and tool to find out whether its type wants it spelt
 otherwise, and makes an object of every value of every piece of an answer, of which LangChain makes others.
-For a conversation that takes longer than everything else that is done for a call. What LangChain makes of
-messages is spelt as the protocol wants it already, and of an answer we read a handful of values. So the body
-is sent as it is, and pieces are read as they come over the wire; the connection, the key and the errors stay
-the library's.
+For a conversation that takes longer than everything else that is done for a call. So messages are spelt as
+the protocol wants them at once, sent over the connections that the library would use, and pieces are read as
+they come over the wire. What is sent is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import json
+import re
+from collections.abc import AsyncGenerator, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
 import openai
-from langchain_core.messages import BaseMessage
 from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
-from cleveragents.domain.conversation import Usage
-from cleveragents.infrastructure.models.pieces import CallPiece, Piece
+from cleveragents.domain.conversation import Message, Role
+from cleveragents.domain.json_value import thaw
+from cleveragents.infrastructure.models.langchain_messages import RequestNumbers, ToolNames
+from cleveragents.infrastructure.models.openai_events import DONE, EventLines, piece_of
+from cleveragents.infrastructure.models.pieces import Piece, Talk
 
 __all__ = ["PlainChatOpenAI"]
 
+_DEVELOPED = re.compile(r"^o\d")
+"""Models whose system is called their developer."""
+
 
 class PlainChatOpenAI(ChatOpenAI):
-    """`ChatOpenAI`; in pieces, the bytes it sends are the same."""
+    """`ChatOpenAI`; in pieces, the body it sends is the same."""
 
-    async def pieces(
-        self, told: list[BaseMessage], tools: list[dict[str, Any]], options: Mapping[str, Any]
-    ) -> AsyncGenerator[Piece, None]:
-        """As `SpeaksInPieces.pieces`. What the library raises, and `msgspec.ValidationError` for
-        a piece of another shape."""
-        body = self._get_request_payload(told, stream=True, stream_options={"include_usage": True}, **options)
-        body.update(body.pop("extra_body", None) or {})
-        if tools:
-            body["tools"] = tools
-        stream = await self.root_async_client.post(
-            "/chat/completions",
-            body=body,
-            options={"security": {"bearer_auth": True}},
-            cast_to=object,
-            stream=True,
-            stream_cls=openai.AsyncStream[Any],
+    async def pieces(self, talk: Talk) -> AsyncGenerator[Piece, None]:
+        """As `SpeaksInPieces.pieces`. `openai.APIStatusError`, what the library's transport raises,
+        `StreamFailed`, and `ValueError` for a piece of another shape."""
+        transport = self.root_async_client._client
+        request = transport.build_request(
+            "POST",
+            f"{str(self.root_async_client.base_url).rstrip('/')}/chat/completions",
+            content=self._body(talk),
+            headers=self._headers,
+            timeout=self.request_timeout,
         )
-        async with stream:
-            async for chunk in stream:
-                yield _piece(msgspec.convert(chunk, _Chunk))
+        response = await transport.send(request, stream=True)
+        try:
+            if not response.is_success:
+                await response.aread()
+                raise _refused(response)
+            lines = EventLines()
+            async for chunk in response.aiter_bytes():
+                for data in lines.take(chunk):
+                    if data.startswith(DONE):
+                        return
+                    yield piece_of(data)
+        finally:
+            await response.aclose()
+
+    def _body(self, talk: Talk) -> bytes:
+        body = self._get_request_payload(
+            [], stream=True, stream_options={"include_usage": True}, **talk.options
+        )
+        body.update(body.pop("extra_body", None) or {})
+        system = "developer" if _DEVELOPED.match(self.model_name) else "system"
+        body["messages"] = _messages(talk.messages, talk.names, system)
+        if talk.tools:
+            body["tools"] = talk.tools
+        return msgspec.json.encode(body)
+
+    @cached_property
+    def _headers(self) -> dict[str, str]:
+        key = self.openai_api_key
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            "User-Agent": self.root_async_client.user_agent,
+            "Authorization": f"Bearer {key.get_secret_value() if isinstance(key, SecretStr) else ''}",
+            "OpenAI-Organization": self.root_async_client.organization,
+            "OpenAI-Project": self.root_async_client.project,
+            **(self.default_headers or {}),
+        }
+        return {name: value for name, value in headers.items() if value is not None}
 
 
-# What is read of a piece; all else it may have is left alone.
-class _Function(msgspec.Struct):
-    name: str | None = None
-    arguments: str | None = None
+def _messages(messages: Sequence[Message], names: ToolNames, system: str) -> list[dict[str, Any]]:
+    """The conversation as the protocol spells it: what the system says in one message, at the beginning."""
+    numbers = RequestNumbers()
+    told: list[dict[str, Any]] = []
+    said = [message.text for message in messages if message.role is Role.SYSTEM]
+    if said:
+        told.append({"content": "\n\n".join(said), "role": system})
+    for message in messages:
+        if message.role is Role.USER:
+            told.append({"content": message.text, "role": "user"})
+        elif message.role is Role.TOOL:
+            asked = numbers.answer(message.request_id or "")
+            told.append({"content": message.text, "role": "tool", "tool_call_id": asked})
+        elif message.role is Role.ASSISTANT and message.requests:
+            calls = [
+                {
+                    "type": "function",
+                    "id": numbers.ask(request.id),
+                    "function": {
+                        "name": names.outside(request.tool),
+                        "arguments": json.dumps(thaw(request.arguments), ensure_ascii=False),
+                    },
+                }
+                for request in message.requests
+            ]
+            told.append({"content": message.text or None, "role": "assistant", "tool_calls": calls})
+        elif message.role is Role.ASSISTANT and message.text:
+            told.append({"content": message.text, "role": "assistant"})
+    return told
 
 
-class _Call(msgspec.Struct):
-    index: Any = None
-    id: str | None = None
-    function: _Function | None = None
-
-
-class _Part(msgspec.Struct):
-    text: str | None = None
-
-
-class _Delta(msgspec.Struct):
-    content: str | list[_Part] | None = None
-    tool_calls: list[_Call] | None = None
-
-
-class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
-    finish_reason: str | None = None
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-
-
-class _Chunk(msgspec.Struct):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-
-
-def _piece(chunk: _Chunk) -> Piece:
-    piece = Piece(usage=_taken(chunk.usage))
-    if chunk.choices:
-        choice = chunk.choices[0]
-        piece.ended = choice.finish_reason or None
-        delta = choice.delta or _Delta()
-        piece.text = _text(delta.content)
-        piece.calls = [_call(call) for call in delta.tool_calls or ()]
-    return piece
-
-
-def _text(content: str | list[_Part] | None) -> str:
-    if isinstance(content, list):  # some servers give parts, of which those that are text have it so
-        return "".join(part.text or "" for part in content)
-    return content or ""
-
-
-def _call(call: _Call) -> CallPiece:
-    function = call.function or _Function()
-    return CallPiece(call.index, call.id or "", function.name or "", function.arguments or "")
-
-
-def _taken(said: _Usage | None) -> Usage | None:
-    if said is None:
-        return None
-    details = said.prompt_tokens_details or _Details()
-    return Usage(said.prompt_tokens or 0, said.completion_tokens or 0, details.cached_tokens or 0)
+def _refused(response: Any) -> openai.APIStatusError:
+    """What the library makes of such an answer."""
+    said = response.text.strip()
+    try:
+        body = json.loads(said)
+    except ValueError:
+        body = said
+    words = f"Error code: {response.status_code} - {said}"
+    inner = body.get("error", body) if isinstance(body, dict) else body
+    return openai.APIStatusError(words, response=response, body=inner)

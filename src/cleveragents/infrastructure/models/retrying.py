@@ -12,13 +12,9 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cleveragents.application.ports.models import Model, ModelFacts, ModelReply, ModelRequest
 from cleveragents.errors import ModelUnavailable
-
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
 
 __all__ = ["Patience", "RetryingModel"]
 
@@ -57,36 +53,27 @@ class RetryingModel:
         return self._model.count_tokens(request)
 
     async def reply(self, request: ModelRequest, on_token: Callable[[str], None] | None = None) -> ModelReply:
-        from tenacity import AsyncRetrying, retry_if_exception
-
         listening = _Listening(on_token)
         patience = self._patience
         began = patience.clock()
+        tries = 0
+        while True:
+            try:
+                return await self._model.reply(request, listening)
+            except ModelUnavailable as error:
+                tries += 1
+                wait = self._wait(tries, error.retry_after_seconds)
+                late = patience.clock() - began + wait > patience.seconds
+                if tries > patience.retries or late:
+                    raise
+                if error.charged:  # guard: one answer is reserved
+                    raise
+                if listening.heard:  # guard: an answer that has begun was heard and is charged for
+                    raise
+            await patience.sleep(wait)
 
-        def is_worth_it(error: BaseException) -> bool:
-            if isinstance(error, ModelUnavailable) and error.charged:  # guard: one answer is reserved
-                return False
-            # guard: an answer that has begun was heard and is charged for
-            return isinstance(error, ModelUnavailable) and not listening.heard
-
-        def is_over(state: RetryCallState) -> bool:
-            if state.attempt_number > patience.retries:
-                return True
-            return patience.clock() - began + state.upcoming_sleep > patience.seconds
-
-        trying = AsyncRetrying(
-            retry=retry_if_exception(is_worth_it),
-            wait=self._wait,
-            stop=is_over,
-            sleep=patience.sleep,
-            reraise=True,
-        )
-        return await trying(self._model.reply, request, listening)
-
-    def _wait(self, state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        told = error.retry_after_seconds if isinstance(error, ModelUnavailable) else None
-        usual = min(_FIRST_SECONDS * 2.0 ** (state.attempt_number - 1), _LONGEST_SECONDS)
+    def _wait(self, tries: int, told: float | None) -> float:
+        usual = min(_FIRST_SECONDS * 2.0 ** (tries - 1), _LONGEST_SECONDS)
         share = self._patience.lot() * usual / 2
         return share + (usual / 2 if told is None else told)
 
