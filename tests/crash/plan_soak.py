@@ -49,6 +49,7 @@ OUTSTANDING = 6
 DRAIN_SECONDS = 150.0
 KINDS = ("command", "goal", "tree", "cancel", "review", "undo")
 SLEEPS = 43_200
+ULID_LENGTH = 26
 
 
 @dataclass(frozen=True)
@@ -266,9 +267,14 @@ def soak_plans(seconds: float, seed: int) -> list[str]:
         _say(f"{len(soak.made)} plans, {soak.kills} workers killed, exit codes of the last ones {exits}")
         _say(f"{dict(sorted(kinds.items()))}, {soak.asked_again} taken up again by a person")
         _say(f"audit log: {report.rows} events, {len(report.findings)} findings")
-        if wrong:
-            _say((Path(home) / "workers.log").read_text(errors="replace")[-6000:])
+        _say(_told_of(wrong, (Path(home) / "workers.log").read_text(errors="replace").splitlines()))
         return wrong + soak.left_behind()
+
+
+def _told_of(wrong: Sequence[str], log: Sequence[str]) -> str:
+    """What workers said of plans that went wrong, and what was no line of the log at all."""
+    named = {word for text in wrong for word in text.split() if len(word) == ULID_LENGTH}
+    return "\n".join(line for line in log if not line.startswith("{") or any(one in line for one in named))
 
 
 def _rests(one: _Made, plan: Plan) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from cleveragents.domain.job import HANDED_ON, Job, JobState, NewJob, Outcome, W
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import Cancelled, PlanError, StalePlan
+from cleveragents.infrastructure.apply.lock import resource_lock
 from tests.applying import git
 from tests.crash.programs.shared_worker import shared_plan
 from tests.plan_bench import PlanBench, check, command, edit, plan_bench, write
@@ -73,6 +75,14 @@ class Desk:
         plan = self.plan(*steps, **{"apply": "review", **request})
         self.run(self.claimed())
         return self.now(plan)
+
+
+def killed(desk: Desk, plan: Plan) -> Plan:
+    """One whose applier died before it touched anything."""
+    now = desk.bench.container.clock.now()
+    for state in (PlanState.QUEUED, PlanState.PROCESSING):
+        plan = desk.bench.parts.plans.move(plan, (Phase.APPLY, state), now=now)
+    return plan
 
 
 def view(job: Job, token: CancellationToken | None = None) -> AsyncJob:
@@ -262,6 +272,20 @@ def test_an_interrupted_apply_that_meets_a_conflict_leaves_that_to_the_plan(desk
     assert "b.txt" in str(desk.now(plan).error)
 
 
+def test_a_killed_apply_is_made_again_once_another_plan_is_applied_to_the_same_files(desk: Desk) -> None:
+    plan = desk.plan(apply="auto")
+    job = desk.claimed()
+    desk.bench.handler()(job)
+    killed(desk, desk.now(plan))
+    with ExitStack() as others:
+        others.enter_context(resource_lock(desk.bench.repository, timeout_seconds=30))
+        # Only who waits for the other apply says so; that ends then.
+        watched = Watched(lambda plan, line: others.close())
+        told = replace(desk.run, watched=watched)(desk.given_back(job))
+    assert told["state"] == "applied"
+    assert desk.bench.text("made.txt") == "made\n"
+
+
 # ── applies and undoes ──────────────────────────────────────────────────────────────────────────
 
 
@@ -286,10 +310,7 @@ def test_what_is_applied_or_undone_already_is_a_success_and_is_not_done_again(de
 
 
 def test_an_apply_that_was_killed_before_it_touched_anything_is_made_again(desk: Desk) -> None:
-    plan = desk.done()
-    now = desk.bench.container.clock.now()
-    for state in (PlanState.QUEUED, PlanState.PROCESSING):
-        plan = desk.bench.parts.plans.move(plan, (Phase.APPLY, state), now=now)
+    plan = killed(desk, desk.done())
     assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
 
 
@@ -331,7 +352,7 @@ def test_a_plan_that_somebody_else_has_in_hand_is_looked_at_again_by_the_next_at
     def moved(plan: Plan, *_: object, **__: object) -> object:
         raise StalePlan(plan.id, plan.version)
 
-    busy = SimpleNamespace(settle=lambda: None, apply=moved, undo=moved)
+    busy = SimpleNamespace(taken_up=lambda plan, *_: plan, apply=moved, undo=moved)
     handler = (ApplyJob if what == "apply" else UndoJob)(
         SimpleNamespace(plans=desk.bench.parts.plans, apply=busy), Watched()
     )

@@ -147,9 +147,10 @@ class Applier(Protocol):
         """The same, as far as processes of this state directory are concerned."""
         ...
 
-    def decide(self, plan_id: str, fence: Fence | None) -> None:
-        """For a plan on a remote that whoever applied it does not any more: what was pushed is recorded as
-        done, else it counts as not done. `RemoteUnreachable`, `StaleFence`."""
+    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> AbstractContextManager[None]:
+        """For a plan that whoever applied it does not any more: what of it is done is recorded as done, the
+        rest taken back. In the block nobody else of this machine applies anything to that resource; who does
+        is waited for. `ApplyBusy`, `ApplyRefused`; of a remote `RemoteUnreachable`, `StaleFence`."""
         ...
 
     def recover(self) -> Sequence[Recovered]:

@@ -204,17 +204,19 @@ class PlanApply:
                 raise replace(refused, wanted="undone") from refused
         return self.plans.get(plan.id), applied
 
-    def taken_up(self, plan: Plan, fence: Fence | None) -> Plan:
-        """For who is to apply or undo a plan on a remote, in the place of who did not get to its end: the
-        plan, with what that one did found out. `RemoteUnreachable`, `StaleFence`."""
+    def taken_up(self, plan: Plan, fence: Fence | None, told: Told | None = None) -> Plan:
+        """For who is to apply or undo a plan in the place of who did not get to its end: the plan, with what
+        that one did found out. Unlike `settle`, it waits for whoever applies another plan meanwhile.
+        `ApplyBusy`, `ApplyRefused`, `RemoteUnreachable`, `StaleFence`."""
         try:
-            self.applier.decide(plan.id, fence)
+            with self.applier.deciding(plan.id, plan.resource, Terms(told, fence=fence)):
+                plan = self.plans.get(plan.id)
+                known = plan.id not in self.applier.undecided()  # guard: only its journal knows what is left
+                if plan.phase is Phase.APPLY and plan.state.running and known:
+                    plan = self._interrupted(plan, fence)
         except RemoteUnreachable as error:
             self._undecided(plan, error, fence)
             raise
-        plan = self.plans.get(plan.id)
-        if plan.phase is Phase.APPLY and plan.state.running:
-            plan = self._interrupted(plan, fence)
         return plan
 
     def settle(self) -> None:

@@ -21,7 +21,7 @@ from cleveragents.domain.acting import acting_as
 from cleveragents.domain.job import HANDED_ON, HandedOn
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing
-from cleveragents.domain.remote import TO_BRANCH, remote_of
+from cleveragents.domain.remote import TO_BRANCH
 from cleveragents.errors import Conflict, PlanError, StaleFence, StalePlan
 
 __all__ = ["ApplyJob", "PlanJob", "UndoJob", "Watched"]
@@ -51,7 +51,7 @@ class ApplyJob:
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Where the plan stands. `PlanError` where it was not applied."""
         with acting_as(_by(job)):  # guard: the log says who asked for it
-            plan = _settled(self.parts, job)
+            plan = _settled(self.parts, job, self.watched)
             try:
                 return _told(self.applied(job, plan))
             finally:
@@ -85,11 +85,12 @@ class UndoJob:
             return self._undone(job)
 
     def _undone(self, job: AsyncJob) -> JsonValue:
-        plan = _settled(self.parts, job)
-        if plan.standing == _UNDONE:  # guard: an earlier attempt did it
-            return _told(plan)
-        job.token.raise_if_cancelled()
+        plan = self.parts.plans.get(str(job.payload["plan_id"]))
         try:
+            plan = _settled(self.parts, job, self.watched)
+            if plan.standing == _UNDONE:  # guard: an earlier attempt did it
+                return _told(plan)
+            job.token.raise_if_cancelled()
             told = self.watched.of(plan)
             undone, _ = self.parts.apply.undo(plan, commit=_commit(job), told=told, fence=_fence(job))
             return _told(undone)
@@ -143,23 +144,21 @@ class PlanJob:
 
     def _applied_after_all(self, job: AsyncJob, plan: Plan) -> Plan:
         """An earlier attempt may have been killed, or its worker stopped, while it applied the result."""
-        plan = _settled(self.parts, job)
+        plan = _settled(self.parts, job, self.watched)
         if is_for_another_try(plan):
             with suppress(PlanError):  # the plan says what stood in the way
                 plan = ApplyJob(self.parts, self.watched).applied(job, plan)
         return self.parts.plans.get(plan.id)
 
 
-def _settled(parts: DecidingParts, job: AsyncJob) -> Plan:
+def _settled(parts: DecidingParts, job: AsyncJob, watched: Watched) -> Plan:
     """The plan, with what a dead process left of it completed or taken back."""
     plan_id = str(job.payload["plan_id"])
     plan = parts.plans.get(plan_id)
     if plan.phase is not Phase.APPLY:
         return plan
-    if remote_of(plan.resource) is not None:  # whatever machine that was on
-        return parts.apply.taken_up(plan, _fence(job))
-    parts.apply.settle()
-    return parts.plans.get(plan_id)
+    # guard: `settle` would leave it alone while another plan is applied to the same files, and so would we
+    return parts.apply.taken_up(plan, _fence(job), watched.of(plan))
 
 
 def _fence(job: AsyncJob) -> Fence:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from cleveragents.application.ports.applies import USUAL, Preparation, Recovered, Terms
-from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.identifiers import IdentifierSource
@@ -102,8 +101,16 @@ class TreeApplier:
     def is_busy_here(self, resource: str) -> bool:
         return self.is_busy(resource)
 
-    def decide(self, plan_id: str, fence: Fence | None) -> None:
-        """`recover` has decided it."""
+    @contextmanager
+    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> Iterator[None]:
+        directory = Path(resource)
+        with ExitStack() as held:
+            # What is out of reach nobody applies anything to, either.
+            with suppress(FileNotFoundError, NotADirectoryError):
+                lock = resource_lock(directory, waiting=terms.waiting, timeout_seconds=terms.timeout_seconds)
+                held.enter_context(lock)
+                self._engine.recovery.recover_held(directory, plan_id)
+            yield
 
     def recover(self) -> Sequence[Recovered]:
         return self._engine.recovery.recover()

@@ -108,9 +108,11 @@ class RemoteApplier:
             self.engine.journal.close(entry)
         return given_up
 
-    def decide(self, plan_id: str, fence: Fence | None) -> None:
+    @contextmanager
+    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> Iterator[None]:
         for entry in self._open(plan_id):
-            self._decided(entry, fence)
+            self._decided(entry, terms.fence)
+        yield
 
     def _isolated(self, entry: Entry) -> list[Recovered]:
         try:
@@ -240,8 +242,8 @@ class AnyApplier:
     def give_up(self, plan_id: str) -> Sequence[str]:
         return [*self._directories.give_up(plan_id), *self._remotes.give_up(plan_id)]
 
-    def decide(self, plan_id: str, fence: Fence | None) -> None:
-        self._remotes.decide(plan_id, fence)
+    def deciding(self, plan_id: str, resource: str, terms: Terms = USUAL) -> AbstractContextManager[None]:
+        return self._for(resource).deciding(plan_id, resource, terms)
 
     def _for(self, resource: str) -> Applier:
         return self._directories if remote_of(resource) is None else self._remotes
