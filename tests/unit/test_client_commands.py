@@ -320,8 +320,15 @@ def test_a_question_is_answered(bench: Served, asked: Ask, agents: Ask, model: s
     answered = asked("plan", "answer", waits.id, "red")
     assert answered.code == 3, answered.err
     assert "+red" in asked("plan", "diff", waits.id).out
-    typed = asked(*words, typed="blue\n")
+    # One that the server has never seen goes along with the plan, and is known when that goes on.
+    sent = bench.home / "mine.yaml"
+    sent.write_text(ASKING.replace("tests/asking", "mine/asking"))
+    typed = asked(*(str(sent) if word == "tests/asking" else word for word in words), typed="blue\n")
     assert (typed.code, "+blue" in asked("plan", "diff", typed.id).out) == (0, True), typed.err
+    assert "mine/asking" not in asked("actor", "list").out
+    sent.write_text(ASKING.replace("entry: colour", "entry: nowhere"))
+    wrong = asked("run", "ask", "--actor", str(sent), "--model", model)
+    assert (wrong.code, "nowhere" in wrong.err) == (2, True), wrong.err
 
 
 ASKING = """\
@@ -561,7 +568,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("run", "goal", "--from", "HEAD"), 2, "--from cannot go through a server"),
         (("run", "goal", "--include", "x"), 2, "--include cannot go through a server"),
         (("run", "goal", "--here"), 2, "say --server local to run it in this terminal"),
-        (("run", "goal", "--actor", "mine.yaml"), 2, "a server reads no files of yours"),
+        (("run", "goal", "--actor", "no-such.yaml"), 2, "no-such.yaml is not a file"),
         (("run", "goal", "--model", " "), 2, "--model: is not written as such a thing is"),
         (("context",), 2, "say what you want to know"),
     ],

@@ -84,21 +84,64 @@ def test_goals_that_name_files_of_the_server_read_none_of_them(bench: ServerBenc
     assert (both.status_code, both.json()["code"]) == (422, "request-refused")
 
 
-def test_an_uploaded_action_does_not_loosen_what_a_plan_may(bench: ServerBench, tmp_path: Path) -> None:
-    """It asks for full-auto; the plan is made with a profile that asks before every command."""
+SENT = {
+    "a program of its own": ("type: command\nargv: [touch, {marker}]\nprompt: x\n", "it starts a program"),
+    "an agent of its own": ("type: acp\nargv: [touch, {marker}]\nprompt: x\n", "it starts a program"),
+    "a file of the server": (
+        "entry: a\nnodes: {a: {type: subgraph, actor: {file}, next: end}}\n",
+        "there is no actor",
+    ),
+    "a prompt of the server": ("type: llm\nprompt: {file: passwd.md}\n", "write the text itself"),
+}
+
+
+@pytest.mark.parametrize("kind", SENT)
+def test_an_actor_that_is_sent_starts_no_program_and_reads_no_file(
+    bench: ServerBench, tmp_path: Path, kind: str
+) -> None:
+    marker, file = tmp_path / "marker", tmp_path / "mine.yaml"
+    file.write_text("name: mine/secret\ntype: llm\nprompt: xyzzy\n")
+    yaml, why = SENT[kind]
+    text = "name: team/mole\n" + yaml.replace("{marker}", str(marker)).replace("{file}", str(file))
+    request = {"resource": "shop", "goal": "do it", "actor_yaml": text, "profile": "full-auto"}
+    answer = bench.operator.post("/api/plans", json=request)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-actor"), answer.text
+    assert why in answer.json()["detail"]
+    assert answer.json()["errors"][0]["where"] == ["body", "actor_yaml"]
+    assert "xyzzy" not in answer.text
+    assert not marker.exists()
+
+
+def test_an_actor_that_is_sent_takes_no_place_of_what_is_shipped_and_is_one_of_two_ways(
+    bench: ServerBench,
+) -> None:
+    yaml = "name: external/claude-code\ntype: llm\nprompt: x\n"
+    request = {"resource": "shop", "goal": "do it", "actor_yaml": yaml}
+    taken = bench.operator.post("/api/plans", json=request)
+    assert (taken.status_code, "is for what is shipped" in taken.json()["detail"]) == (422, True), taken.text
+    both = bench.operator.post("/api/plans", json={**request, "actor": "builtin/executor"})
+    assert (both.status_code, both.json()["code"]) == (422, "request-refused")
+
+
+def test_an_uploaded_action_or_actor_does_not_loosen_what_a_plan_may(
+    bench: ServerBench, tmp_path: Path
+) -> None:
+    """The action asks for full-auto; the plans are made with a profile that asks before every command."""
     marker = tmp_path / "marker"
     made = bench.admin.post("/api/actions", json={"yaml": ACTION.format(marker=marker)})
     assert made.status_code == 201, made.text
-    request = {"resource": "shop", "action": "team/touch", "profile": "manual"}
-    plan_id = bench.operator.post("/api/plans", json=request).json()["id"]
-    with WorkerParts(bench.container).start(name="worker", concurrency=1):
-        give_up = time.monotonic() + SECONDS_LIMIT
-        while (account := bench.viewer.get(f"/api/plans/{plan_id}").json())["needs"] is None:
-            assert time.monotonic() < give_up, json.dumps(account)
-            threading.Event().wait(0.05)
-        assert account["needs"] == "approval"
-        assert bench.viewer.post(f"/api/plans/{plan_id}/approve", json={}).status_code == 403
-        assert bench.operator.post(f"/api/plans/{plan_id}/deny", json={}).status_code < 300
+    sent = f"name: team/hand\ntype: tool\ntool: command\nwith: {{argv: [touch, {marker}]}}\n"
+    for wanted in ({"action": "team/touch"}, {"goal": "do it", "actor_yaml": sent}):
+        request = {"resource": "shop", "profile": "manual", **wanted}
+        plan_id = bench.operator.post("/api/plans", json=request).json()["id"]
+        with WorkerParts(bench.container).start(name="worker", concurrency=1):
+            give_up = time.monotonic() + SECONDS_LIMIT
+            while (account := bench.viewer.get(f"/api/plans/{plan_id}").json())["needs"] is None:
+                assert time.monotonic() < give_up, json.dumps(account)
+                threading.Event().wait(0.05)
+            assert account["needs"] == "approval", account["error"]
+            assert bench.viewer.post(f"/api/plans/{plan_id}/approve", json={}).status_code == 403
+            assert bench.operator.post(f"/api/plans/{plan_id}/deny", json={}).status_code < 300
     assert not marker.exists()
     assert bench.admin.delete("/api/actions/team/touch").status_code == 204
 

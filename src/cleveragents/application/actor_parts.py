@@ -82,7 +82,7 @@ class PlanSide(Protocol):
     @property
     def sub_plans(self) -> SubPlans: ...
 
-    def actors(self, resource: Path) -> Actors: ...
+    def actors_of(self, plan: Plan) -> Actors: ...
 
     def directory_of(self, plan: Plan) -> Path: ...
 
@@ -204,23 +204,23 @@ class ActorParts:
             else Strategy.from_json(root.strategy).limit_seconds
         )
 
-    def ensure_priced(self, resource: Path, cast: Iterable[str], model: str) -> None:
+    def ensure_priced(self, actors: Actors, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` unless money can be counted whichever model is asked, the fallback among them."""
         from cleveragents.application.services.cast_models import models_of_cast
         from cleveragents.errors import PriceUnknown
 
         settings = self._container.settings.models
-        asked = models_of_cast(self._plans.actors(resource), cast, model or settings.default)
+        asked = models_of_cast(actors, cast, model or settings.default)
         for name in filter(None, (*asked, settings.fallback)):
             if self.models.facts(name).price is None:  # guard: refused before the start
                 raise PriceUnknown(name)
 
-    def ensure_own_limits(self, resource: Path, cast: Iterable[str], model: str) -> None:
+    def ensure_own_limits(self, actors: Actors, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` where an actor has a limit of money of its own, and may ask a model without one."""
         from cleveragents.application.services.cast_models import limited_in_money, models_of_cast
         from cleveragents.errors import PriceUnknown
 
-        actors, settings = self._plans.actors(resource), self._container.settings.models
+        settings = self._container.settings.models
         for actor in limited_in_money(actors, cast):
             asked = models_of_cast(actors, (actor,), model or settings.default)
             for name in filter(None, (*asked, settings.fallback)):
@@ -272,7 +272,7 @@ class ActorParts:
         context = self._context(ground, history, say)
         with self._tools(ground, SkillTools(skills), context, configuration, say) as tools:
             yield Stage(
-                actors=self._plans.actors(resource),
+                actors=self._plans.actors_of(plan),
                 host=self._hosts(ground, tools, on_output),
                 instructions=instructions,
                 context=context.at_the_start,

@@ -271,11 +271,17 @@ class PlanParts:
         """What an actor may name; what skills and servers offer depends on the plan."""
         return (*self.tools.names(), *TOOLS_OF_PLANS)
 
-    def actors(self, resource: Path | None) -> ActorLibrary:
-        """The actors that are known there, or in no repository."""
+    def actors(self, resource: Path | None, sent: str | None = None) -> ActorLibrary:
+        """The actors that are known there, or in no repository, and the one whose YAML was `sent`."""
         from cleveragents.infrastructure.actors.library import ActorLibrary
 
-        return ActorLibrary(resource, self.trust, tools=self.tools_of_actors)
+        return ActorLibrary(resource, self.trust, tools=self.tools_of_actors, sent=sent)
+
+    def actors_of(self, plan: Plan) -> ActorLibrary:
+        """The actors that the plan knows."""
+        from cleveragents.domain.actor import sent_actor_of
+
+        return self.actors(self.directory_of(plan), sent_actor_of(plan.request))
 
     def execution(
         self,

@@ -37,6 +37,7 @@ __all__ = [
     "SubgraphNode",
     "ToolNode",
     "is_actor_file",
+    "sent_actor_of",
 ]
 
 END = "end"
@@ -219,3 +220,9 @@ class Actor:
 def is_actor_file(name: str) -> bool:
     """Whether that names a YAML file and no actor: a name has no dot."""
     return name.endswith((".yaml", ".yml"))
+
+
+def sent_actor_of(request: Mapping[str, JsonValue]) -> str | None:
+    """The YAML of an actor that came with what a plan asks for, which that plan alone knows."""
+    text = request.get("sent_actor")
+    return text if isinstance(text, str) else None

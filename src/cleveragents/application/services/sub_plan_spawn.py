@@ -31,7 +31,7 @@ SPAWN = "spawn"
 _GOAL_ACTION = "builtin/goal"
 _WHOLE = 1_000
 # Of the whole tree: what its user chose once.
-_INHERITED = ("model", "limits", "max_parallel", "fail_fast", "from_head")
+_INHERITED = ("model", "limits", "max_parallel", "fail_fast", "from_head", "sent_actor")
 _OWN = ("action", "arguments", "actor", "model", "checks")
 
 

@@ -36,7 +36,7 @@ __all__ = ["ActorLibrary", "ActorListing", "ActorOrigin", "user_actors_directory
 # A file with a mistake anywhere is no YAML perhaps, but mostly says its name.
 _NAMED = re.compile(rb"^name:[ \t]*[\"']?([A-Za-z0-9_./-]+)", re.MULTILINE)
 
-ActorOrigin: TypeAlias = Literal["builtin", "user", "repository"]
+ActorOrigin: TypeAlias = Literal["builtin", "request", "user", "repository"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ def user_actors_directory() -> Path:
 
 class ActorLibrary:
     """`Actors`: those known in one repository (or in none). Stateless: any thread may share it. `tools` are
-    the names of the tools that exist; without them, tools are not checked."""
+    the names of the tools that exist; without them, tools are not checked. `sent` is the YAML of one more,
+    that came with the request of the plan which asks."""
 
     def __init__(
         self,
@@ -69,11 +70,13 @@ class ActorLibrary:
         *,
         tools: Collection[str] | None = None,
         user_directory: Path | None = None,
+        sent: str | None = None,
     ) -> None:
         self._root = resource_root
         self._trust = trust
         self._tools = tools
         self._user_directory = user_directory or user_actors_directory()
+        self._sent = sent
 
     def get(self, name: str) -> Actor:
         """Of that name, or in that file, which no YAML may name: only the user does.
@@ -117,6 +120,9 @@ class ActorLibrary:
             yield ActorListing(actor.name, "builtin", "shipped", True, actor)
         for actor in external_actors() if external else ():
             yield ActorListing(actor.name, "builtin", "shipped", True, actor)
+        if self._sent is not None:
+            listing = ActorListing("sent", "request", "the request", True)
+            yield self._loaded(listing, self._sent.encode(), lambda relative: None)
         for path in sorted(self._user_directory.rglob("*.yaml")):
             yield self._of_user(path)
         if self._root is not None:

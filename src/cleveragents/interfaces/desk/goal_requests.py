@@ -122,6 +122,8 @@ def _whole(ground: _Ground, wanted: Wanted, goals: Goals, judged: Mapping[str, N
     elif wanted.limits != Limits() or any(new.request.get("model") for new in judged.values()):
         # A limit that goals without actors cannot reach does no harm.
         thinking = {"limits": thaw(wanted.limits.to_json())}
+    if wanted.sent_actor is not None:  # its parts find it there
+        thinking["sent_actor"] = wanted.sent_actor
     request = freeze(
         {
             "arguments": {},

@@ -37,7 +37,7 @@ def _graph(parts: PlanParts, plan: Plan, role: str, name: str, asking: set[tuple
     mine = None if asking is None else sorted(node for actor, node in asking if actor == name)
     known: Row = {"actor": name, "role": role, "running": freeze(mine), "problem": None}
     try:
-        drawn = actor_graph(parts.actors(parts.directory_of(plan)).get(name))
+        drawn = actor_graph(parts.actors_of(plan).get(name))
     except CleverAgentsError as error:
         return known | {"entry": None, "nodes": (), "edges": (), "problem": str(error)}
     return known | {"entry": drawn["entry"], "nodes": drawn["nodes"], "edges": drawn["edges"]}

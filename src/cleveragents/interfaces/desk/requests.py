@@ -24,6 +24,7 @@ from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.ports.actors import Actors
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.action import Action, Budget, Step
 
@@ -55,6 +56,8 @@ class Wanted:
     goal: str | None
     commit: bool
     actor: str | None = None
+    sent_actor: str | None = None
+    """Its YAML, where it is known to this plan alone."""
     model: str | None = None
     limits: Limits = field(default_factory=Limits)
     invariants: tuple[str, ...] = ()
@@ -149,26 +152,28 @@ def thinking_of(parts: PlanParts, action: Action, wanted: Wanted, root: Path) ->
     every = (wanted.actor,) if wanted.actor else its_own
     cast = [name for name in every if name]
     model = wanted.model or parts.default_model
-    _ensure_installed(parts, cast, root)
-    _ensure_model(parts, cast, model, root)
+    actors = parts.actors(root, wanted.sent_actor)
+    _ensure_installed(actors, cast)
+    _ensure_model(actors, cast, model)
     limits = _joined(wanted.limits, action.budget)
-    ensure_counted(parts.actors(root), cast, limits)
+    ensure_counted(actors, cast, limits)
     if limits.picodollars is not None:
-        parts.thinking.ensure_priced(root, cast, model)
-    parts.thinking.ensure_own_limits(root, cast, model)
+        parts.thinking.ensure_priced(actors, cast, model)
+    parts.thinking.ensure_own_limits(actors, cast, model)
     if model:
         parts.thinking.models.get(model)
-    return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json())}
+    sent = {} if wanted.sent_actor is None else {"sent_actor": wanted.sent_actor}
+    return {"model": model, "actor": wanted.actor, "limits": thaw(limits.to_json()), **sent}
 
 
-def _ensure_installed(parts: PlanParts, cast: Sequence[str], root: Path) -> None:
+def _ensure_installed(actors: Actors, cast: Sequence[str]) -> None:
     """`ToolRefused` names an agent of somebody else's that is not here, and how to get it."""
     from cleveragents.application.services.cast_models import agents_of_cast
     from cleveragents.domain.actor import AcpNode
     from cleveragents.errors import ToolRefused
     from cleveragents.infrastructure.commands.agent_presence import absence_of, absence_of_acp
 
-    for name, node in agents_of_cast(parts.actors(root), cast):
+    for name, node in agents_of_cast(actors, cast):
         absence = absence_of(node.argv[0], node.install)
         if isinstance(node, AcpNode):
             absence = absence or absence_of_acp()
@@ -176,12 +181,12 @@ def _ensure_installed(parts: PlanParts, cast: Sequence[str], root: Path) -> None
             raise ToolRefused(name, absence)
 
 
-def _ensure_model(parts: PlanParts, cast: Sequence[str], model: str, root: Path) -> None:
+def _ensure_model(actors: Actors, cast: Sequence[str], model: str) -> None:
     """Other agents bring their own; whoever asks a model and names none needs one."""
     from cleveragents.application.services.cast_models import models_of_cast
     from cleveragents.errors import ConfigurationError
 
-    if "" in models_of_cast(parts.actors(root), cast, model):
+    if "" in models_of_cast(actors, cast, model):
         problem = (
             "names no model; say --model provider/name, or `agents config set models.default provider/name` "
             "(`agents model list` shows what is known)"

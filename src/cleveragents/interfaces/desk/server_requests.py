@@ -16,6 +16,7 @@ from cleveragents.interfaces.desk.commit_ground import ensure_new_branch
 from cleveragents.interfaces.desk.goal_requests import GoalsText, requested_goals
 from cleveragents.interfaces.desk.project_account import directory_of, known_place_of
 from cleveragents.interfaces.desk.requests import Wanted, requested_plan
+from cleveragents.interfaces.desk.sent_actor import checked_actor
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -76,7 +77,11 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
 
 
 def _requested(container: Container, asked: Asked, directory: Path, *, remote: bool = False) -> NewPlan:
+    wanted, parts = asked.wanted, container.plan_parts
+    if wanted.sent_actor is not None:
+        name, kept = checked_actor(parts, wanted.sent_actor, directory)
+        wanted = replace(wanted, actor=name, sent_actor=kept)
     if asked.goals is None:
-        return requested_plan(container.plan_parts, asked.wanted, directory, remote=remote)
+        return requested_plan(parts, wanted, directory, remote=remote)
     text = GoalsText(asked.goals.encode(), "what was sent", sent=True)
-    return requested_goals(container, asked.wanted, text, directory, remote=remote)
+    return requested_goals(container, wanted, text, directory, remote=remote)

@@ -73,9 +73,9 @@ def allow(parts: PlanParts, plan: Plan, limits: Limits, model: str | None = None
         raise RequestRefused(f"--max-… is for plans with actors, and plan {plan.id} has none", "limits")
     for casting in castings:
         cast = [name for name in (casting.strategize, casting.execute, casting.review) if name]
-        ensure_counted(parts.actors(parts.directory_of(plan)), cast, limits)
+        ensure_counted(parts.actors_of(plan), cast, limits)
         if limits.picodollars is not None:
-            parts.thinking.ensure_priced(parts.directory_of(plan), cast, model or casting.model)
+            parts.thinking.ensure_priced(parts.actors_of(plan), cast, model or casting.model)
     _ensure_raised(parts, plan, limits)
     parts.thinking.raise_limits(plan, limits)
 

@@ -18,6 +18,7 @@ from cleveragents.errors import (
     CleverAgentsError,
     ConfigurationError,
     InvalidAction,
+    InvalidActor,
     InvalidArguments,
     InvalidGoals,
     InvalidName,
@@ -35,6 +36,7 @@ from cleveragents.errors import (
     UnknownResource,
     UnknownUser,
 )
+from cleveragents.interfaces.desk.sent_actor import SOURCE
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -82,6 +84,8 @@ def places_of(error: CleverAgentsError, request: Request, said: str) -> list[dic
 def _field_of(error: CleverAgentsError) -> str | None:
     if isinstance(error, RequestRefused):
         return error.where
+    if isinstance(error, InvalidActor):
+        return "actor_yaml" if error.source == SOURCE else "actor"
     if isinstance(error, InvalidResource):
         return "branch" if error.what == "remote" else None  # it answers, and lacks that
     if isinstance(error, InvalidName):

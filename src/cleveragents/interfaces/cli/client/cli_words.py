@@ -30,6 +30,7 @@ _FIELDS = {
     "action": "--action",
     "arguments": "--arg",
     "actor": "--actor",
+    "actor_yaml": "--actor",
     "profile": "--profile",
     "checks": "--check",
     "invariants": "--invariant",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from cleveragents.domain.action_arguments import Argument, ArgumentType, parsed
 from cleveragents.domain.actor import is_actor_file
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.json_value import freeze, thaw
+from cleveragents.errors import ConfigurationError
 from cleveragents.interfaces.cli import run as local
 from cleveragents.interfaces.cli.client.accounts import Account
 from cleveragents.interfaces.cli.client.places import resource_here
@@ -26,6 +28,7 @@ from cleveragents.interfaces.cli.goals_file import text_of_stdin
 from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import Output, progress
 from cleveragents.interfaces.cli.session import Session
+from cleveragents.interfaces.cli.yaml_input import yaml_content
 
 __all__ = ["run"]
 
@@ -69,15 +72,12 @@ def _run(
 ) -> None:
     if yes and only_review:
         raise click.UsageError("--yes applies the result, --review leaves it; say one of them")
-    if actor is not None and is_actor_file(actor):
-        said = "a server reads no files of yours; keep the actor in the repository, in .cleveragents/actors/"
-        raise click.UsageError(f"{said}, and name it NAMESPACE/NAME; or say --server local")
     goals = None if file is None else _goals_alone(file, words, pairs, action, goal, message)
     client = connected(session)
     place = resource_here(client, resource)
     body = {
         "resource": place,
-        "actor": actor,
+        **_who(actor),
         "model": model,
         "profile": profile,
         "checks": list(checks),
@@ -98,6 +98,19 @@ def _run(
         _tell_started(deciding, [account])
     else:
         _run_here(deciding, account, after)
+
+
+def _who(actor: str | None) -> dict[str, str | None]:
+    """An actor of the server's by its name; one in a file of the user's goes along, with its prompts."""
+    if actor is None or not is_actor_file(actor):
+        return {"actor": actor}
+    from cleveragents.interfaces.desk.actor_text import own_text
+
+    yaml_content(Path(actor))  # what cannot be read is told as everywhere
+    try:
+        return {"actor_yaml": own_text(Path(actor))}
+    except ValueError as problem:  # of a prompt's file, or of what is no text
+        raise ConfigurationError(actor, str(problem)) from None
 
 
 def _goals_alone(

@@ -10,14 +10,14 @@ from pydantic import BaseModel, Field, JsonValue
 
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.desk.actor_account import actor_account, actor_graph, actor_row
+from cleveragents.interfaces.desk.sent_actor import ActorsByName
 from cleveragents.interfaces.server.access import Operator, Viewer
 from cleveragents.interfaces.server.accounts import InResource, PartOfName, account_as, root_named
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.service import Here
 
 if TYPE_CHECKING:
-    from cleveragents.domain.actor import Actor
-    from cleveragents.infrastructure.actors.library import ActorLibrary, ActorListing
+    from cleveragents.infrastructure.actors.library import ActorListing
 
 __all__ = ["router"]
 
@@ -131,7 +131,7 @@ def validate_actor(actor: ActorText, here: Here, who: Operator) -> ActorVerdict:
     from cleveragents.infrastructure.actors.loading import load_actor
 
     parts = here.parts
-    named = _ByName(parts.actors(None))
+    named = ActorsByName(parts.actors(None))
     try:
         found = load_actor(actor.yaml, "the request", tools=parts.tools_of_actors, actors=named)
     except InvalidActor as error:
@@ -139,21 +139,6 @@ def validate_actor(actor: ActorText, here: Here, who: Operator) -> ActorVerdict:
         return ActorVerdict(valid=False, name=None, problems=problems, graph=None)
     graph = account_as(ActorGraph, actor_graph(found))
     return ActorVerdict(valid=True, name=found.name, problems=[], graph=graph)
-
-
-class _ByName:
-    """The actors that a request can name: no files."""
-
-    def __init__(self, library: ActorLibrary) -> None:
-        self._library = library
-
-    def get(self, name: str) -> Actor:
-        from cleveragents.domain.actor import is_actor_file
-        from cleveragents.errors import UnknownActor
-
-        if is_actor_file(name):  # guard: what is sent to a server reads none of its files
-            raise UnknownActor(name, None)
-        return self._library.get(name)
 
 
 def _row(listing: ActorListing) -> ActorRow:

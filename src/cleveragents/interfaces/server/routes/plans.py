@@ -97,6 +97,14 @@ class NewPlan(Strict):
         description="who does all of it, instead of the usual three",
         examples=[None],
     )
+    actor_yaml: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=65_536,
+        description="instead of an actor's name: its YAML, for this plan alone. It may start no program of "
+        "its own; no file that it names is read",
+        examples=[None],
+    )
     model: str | None = Field(default=None, max_length=200, pattern=r"\S", examples=["openai/gpt-4.1"])
     profile: str | None = Field(
         default=None, max_length=64, description="what it may do by itself", examples=["supervised"]
@@ -133,6 +141,8 @@ class NewPlan(Strict):
             raise RequestRefused("say what is wanted: a goal in words, or an action", "goal")
         if self.action is None and self.arguments is not None:
             raise RequestRefused("arguments are for actions; say the goal in words", "arguments")
+        if self.actor is not None and self.actor_yaml is not None:
+            raise RequestRefused("an actor is named, or its YAML is sent; say one of them", "actor_yaml")
         given = self.limits or NewLimits()
         wanted = Wanted(
             action=self.action,
@@ -145,6 +155,7 @@ class NewPlan(Strict):
             goal=self.goal,
             commit=False,
             actor=self.actor,
+            sent_actor=self.actor_yaml,
             model=self.model,
             limits=limits_of(given.usd, given.tokens, given.steps, given.seconds),
             invariants=tuple(self.invariants),
