@@ -79,13 +79,21 @@ def test_a_plan_is_made_reviewed_applied_and_undone(server: PlanServer) -> None:
     assert (server.repository / "b.txt").read_text() == "ALPHA\n"
     assert not (server.repository / "unwanted.txt").exists()
 
-    server.done(server.post(f"{where}/undo", status=202))
-    assert server.get(where)["state"] == "undone"
+    (server.repository / "b.txt").write_text("by hand\n")
+    refused = server.done(server.post(f"{where}/undo", status=202))
+    assert (refused["state"], server.get(where)["state"]) == ("failed", "applied")
+    problem = refused["problem"]
+    assert (problem["code"], problem["status"], "b.txt" in problem["detail"]) == ("apply-conflict", 409, True)
+    (server.repository / "b.txt").write_text("ALPHA\n")
+    undone = server.done(server.post(f"{where}/undo", status=202))
+    assert (undone["problem"], server.get(where)["state"]) == (None, "undone")
     assert not (server.repository / "new.txt").exists()
 
     other = server.rested(server.command("true", apply="review"))
     jobs = server.get("/jobs", plan=plan["id"], order="newest")["items"]
-    assert [one["kind"] for one in jobs] == [f"{what}:{plan['id']}" for what in ("undo", "apply", "plan")]
+    assert [one["kind"] for one in jobs] == [
+        f"{what}:{plan['id']}" for what in ("undo", "undo", "apply", "plan")
+    ]
     events = server.get("/events", plan=plan["id"], after=0, limit=1000)["items"]
     assert {one["subject"] for one in events} == {plan["id"], *(one["id"] for one in jobs)}
     assert [one["position"] for one in events] == sorted(one["position"] for one in events)
@@ -292,6 +300,9 @@ def test_a_question_is_answered(server: PlanServer) -> None:
     )
     assert (plan["needs"], plan["waiting_for"]["what"]) == ("question", "Which colour?"), plan["error"]
     assert "answer" in plan["can"]
+    # Who asks through the API, or the page, knows no commands; the command line does.
+    assert plan["waiting_for"]["remedy"] == f"`answer` of plan {plan['id']}"
+    assert f"agents plan answer {plan['id']}" in plan["command_line"]["waiting_for"]["remedy"]
     question = plan["waiting_for"]["question"]
     server.post(f"/plans/{plan['id']}/answer", {"text": "red"}, 422)
     # The answer to a question before, which somebody else has answered, is not one to this.

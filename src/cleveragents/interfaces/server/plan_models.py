@@ -8,6 +8,7 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.interfaces.server.worded import Worded
 
 __all__ = [
     "EXAMPLE_PLAN",
@@ -62,7 +63,7 @@ class Strict(BaseModel):
         return value
 
 
-class _Plan(BaseModel):
+class _Plan(Worded):
     id: str = Field(examples=[EXAMPLE_PLAN])
     goal: str = Field(examples=["Add a --json flag to the export command"])
     action: str = Field(examples=["builtin/goal"])
@@ -148,7 +149,7 @@ class Spending(BaseModel):
     limits: Limits | None = None
 
 
-class SubPlanRow(BaseModel):
+class SubPlanRow(Worded):
     """A part of the plan, begun or not."""
 
     name: str = Field(examples=["the parser"])
@@ -236,7 +237,10 @@ class PlanAccount(_Plan):
         description="what is possible now: names of operations on the plan, as their paths end",
         examples=[["apply", "delete", "reject", "review", "rollback"]],
     )
-    next_steps: list[list[str]] = Field(description="commands that go on from here, each with what it does")
+    next_steps: list[list[str]] = Field(
+        description="what goes on from here, as `can` names it, each with what it does",
+        examples=[[[f"`apply` of plan {EXAMPLE_PLAN}", "brings it into your files"]]],
+    )
     sandbox: str | None
     notes: list[str]
     files_changed: int

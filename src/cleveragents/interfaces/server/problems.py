@@ -43,6 +43,7 @@ __all__ = [
     "internal_problem",
     "problem",
     "problem_of",
+    "problem_said",
     "status_of",
 ]
 
@@ -127,6 +128,19 @@ def problem(
         content["command_line"] = masked
     said = {**({"WWW-Authenticate": "Bearer"} if status == 401 else {}), **(headers or {})}
     return JSONResponse(sayable(content), status_code=status, media_type=MEDIA_TYPE, headers=said)
+
+
+def problem_said(status: int, code: str, detail: str) -> Problem:
+    """The same of what was refused before, and is told of only now."""
+    words = in_words_of_the_api(detail)
+    return Problem(
+        type=f"/problems/{code}",
+        title=code.replace("-", " "),
+        status=status,
+        code=code,
+        detail=words,
+        command_line=None if words == detail else detail,
+    )
 
 
 def problem_of(error: CleverAgentsError | Refused, request: Request | None = None) -> JSONResponse:

@@ -71,7 +71,7 @@ class ServerClient:
 
     def get(self, path: str, **query: Any) -> Any:
         """What is there, as JSON."""
-        return self._asked("GET", path, params=_given(query)).json()
+        return _in_words_of_commands(self._asked("GET", path, params=_given(query)).json())
 
     def content(self, path: str, **query: Any) -> bytes:
         """What is there, to the byte."""
@@ -94,7 +94,7 @@ class ServerClient:
         """The answer; however often it has to be asked, it is done once."""
         key = token_hex(16)  # guard: the same one each time that this is asked
         answer = self._asked("POST", path, json=dict(body or {}), headers={"Idempotency-Key": key})
-        return answer.json()
+        return _in_words_of_commands(answer.json())
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """The answer."""
@@ -210,3 +210,18 @@ def _ensure_api(response: httpx.Response, url: str) -> httpx.Response:
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in query.items() if value is not None}
+
+
+def _in_words_of_commands(answer: Any) -> Any:
+    """What the server says in words of requests, and the command line has words of its own for, in those."""
+    if not isinstance(answer, dict):
+        return answer
+    # A job says why it was refused once more, as requests are refused.
+    twice = ("command_line", "problem") if "payload" in answer else ("command_line",)
+    told = {name: value for name, value in answer.items() if name not in twice}
+    words = answer.get("command_line")
+    told |= words if isinstance(words, dict) else {}
+    for name in ("items", "sub_plans"):
+        if isinstance(told.get(name), list):
+            told[name] = [_in_words_of_commands(one) for one in told[name]]
+    return told

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from cleveragents.domain.job import JobState
 from cleveragents.interfaces.desk.job_account import cancelled, job_account
@@ -14,6 +14,7 @@ from cleveragents.interfaces.server.access import Operator, Viewer
 from cleveragents.interfaces.server.accounts import account_as
 from cleveragents.interfaces.server.listing import Limit, Listing
 from cleveragents.interfaces.server.plan_models import OfPlan
+from cleveragents.interfaces.server.problems import Problem, problem_said
 from cleveragents.interfaces.server.service import Here
 
 __all__ = ["router"]
@@ -53,6 +54,18 @@ class JobAccount(BaseModel):
     key: str | None = Field(description="of two jobs with one key the second is the first", examples=[None])
     payload: JsonValue = Field(examples=[{"plan_id": "01KA2W4XJ7GJ5V8TQ3N6Y0ZB1A"}])
     result: JsonValue = Field(examples=[None])
+    problem: Problem | None = Field(
+        default=None,
+        description="why what it was to do was refused, as a request is refused; null of other failures",
+        examples=[None],
+    )
+
+    @model_validator(mode="after")
+    def _say_why(self) -> Self:
+        code = self.result.get("code") if isinstance(self.result, dict) else None
+        if self.state is JobState.FAILED and isinstance(code, str) and self.error:
+            self.problem = problem_said(409, code, self.error)
+        return self
 
 
 class JobCancel(BaseModel):

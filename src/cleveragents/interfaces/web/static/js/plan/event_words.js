@@ -123,14 +123,14 @@ export function runningNodes(events) {
   return new Set(open.values());
 }
 
-// What the last job that applied or undid the plan came to: {what, state, error}; null where there was none, or
+// What the last job that applied or undid the plan came to: {what, state, job, error}; null where there was none, or
 // where the plan was moved since: then the plan itself says how it stands.
 export function lastDeed(events) {
   let deed = null;
   for (const event of events) {
     const [what] = (event.facts?.kind ?? "").split(":");
     if (event.type.startsWith("job.") && ["apply", "undo"].includes(what)) {
-      deed = { what, state: event.type.slice(4), error: event.facts.error ?? null };
+      deed = { what, state: event.type.slice(4), job: event.subject, error: event.facts.error ?? null };
     } else if (event.type === "plan.moved" && deed?.state === "failed") {
       deed = null;
     }

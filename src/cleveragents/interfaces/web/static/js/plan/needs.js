@@ -1,8 +1,10 @@
 // What a plan needs from a person, with the very thing to do about it.
 
 import { html, useState } from "../ui.js";
+import { get } from "../api.js";
 import { Button, Icon, Id, Link, TextArea } from "../components.js";
 import { counted } from "../format.js";
+import { useLoad } from "../load.js";
 import { HINTS } from "./actions.js";
 import { RaiseForm } from "./budget.js";
 import { ConflictRows } from "./family.js";
@@ -50,7 +52,10 @@ function bodyOf(plan, asking, deed, open) {
 const DONE = { apply: "applied", undo: "undone" };
 
 function Undone({ deed, may, open }) {
-  return html`<p class="p-said">${deed.error || "Its worker says no more."}</p>
+  // The log has the words of the command line; the job says it in those of requests, too.
+  const job = useLoad((signal) => get(`/jobs/${encodeURIComponent(deed.job)}`, {}, { signal }), [deed.job]);
+  if (job.loading && !job.data) return null;
+  return html`<p class="p-said">${job.data?.problem?.detail ?? deed.error ?? "Its worker says no more."}</p>
     <p>Nothing was changed. Settle what stands in the way, and try again.</p>
     ${may(deed.what) && html`<${Button} icon="undo" onClick=${() => open(deed.what)}>Try again …<//>`}`;
 }
