@@ -14,7 +14,7 @@ from cleveragents.reactive.message import StreamMessage
 
 __all__ = ["LIMIT", "Gate", "State", "async_increment", "branches", "chain", "request", "sync_increment"]
 
-LIMIT = 20.0
+LIMIT = 60.0
 """Seconds after which a test that waits has failed."""
 
 

@@ -48,7 +48,7 @@ def compared(one: Tree, other: Tree, *, unchanged: bool = False) -> dict[str, Di
 
 
 @given(TREES, STEPS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_fold_of_all_entries_is_the_difference_of_first_and_last_tree(
     base: Tree, steps: list[Tree]
 ) -> None:
@@ -68,7 +68,7 @@ def test_the_fold_of_all_entries_is_the_difference_of_first_and_last_tree(
 
 
 @given(TREES, TREES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_each_path_is_spoken_of_once_and_renames_pair_equal_files(before: Tree, after: Tree) -> None:
     differences = compared(before, after)
     entries = entries_between(differences)
