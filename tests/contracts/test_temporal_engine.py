@@ -27,9 +27,18 @@ from cleveragents.domain.job import HANDED_ON, Job, JobState, Lane, NewJob, Outc
 from cleveragents.domain.job_moves import submitted
 from cleveragents.errors import ConfigurationError, EngineUnavailable, UnknownJob
 from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection, priority_key
+from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
+from cleveragents.infrastructure.jobs.temporal.names import (
+    PROTOCOL,
+    is_of_older_protocol,
+    memo_of,
+    priority_key,
+    summary_of,
+    task_queue_of,
+    workflow_id,
+)
 from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
-from cleveragents.infrastructure.jobs.temporal.workflow import ACTIVITY, JobWorkflow
+from cleveragents.infrastructure.jobs.temporal.workflow import ACTIVITY, WORKFLOW, JobWorkflow, Order
 from tests.ready_database import ready_database
 from tests.temporal_bench import TemporalServer, settle_sdk, temporal_program, temporal_server
 
@@ -102,6 +111,7 @@ def test_a_job_whose_workflow_somebody_ended_in_temporal_is_run_all_the_same(
 ) -> None:
     with Container(_settings(container, tmp_path, temporal_address=address)) as back:
         job = back.engine.submit(NewJob("plan:1", queue=QUEUE))
+        assert not back.temporal.start(job, ""), "one that runs is left alone"
         back.temporal.run(lambda client: client.get_workflow_handle(job.id).terminate())
         back.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: "done")}, queues=(QUEUE,)))
         wait_until(lambda: back.jobs.get(job.id).state is JobState.SUCCEEDED)
@@ -167,6 +177,40 @@ async def _history(client: Client, job_id: str) -> WorkflowHistory:
 def test_a_workflow_that_was_begun_when_one_activity_ran_all_phases_goes_on() -> None:
     kept = Path(__file__).parent / "temporal_histories" / "one_activity.json"
     _replayed(WorkflowHistory.from_json("01M7GP6AHDFWZS9PW695M58K3G", kept.read_text()))
+
+
+def test_what_an_older_version_began_is_moved_to_workers_of_this_one(
+    container: Container, tmp_path: Path, address: str
+) -> None:
+    job = container.engine.submit(NewJob("plan:1", queue=QUEUE))
+    order = Order(job.id, 4.0)
+
+    async def began(client: Client) -> None:
+        await client.start_workflow(WORKFLOW, order, id=job.id, task_queue=f"cleveragents-{QUEUE}")
+
+    with Container(_settings(container, tmp_path, temporal_address=address)) as back:
+        back.temporal.run(began)
+        back.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: "done")}, queues=(QUEUE,)))
+        wait_until(lambda: back.jobs.get(job.id).state is JobState.SUCCEEDED)
+
+
+def test_task_queues_say_which_protocol_their_workers_speak() -> None:
+    older = ("cleveragents-plans", f"cleveragents-v{PROTOCOL - 1}-plans")
+    others = (task_queue_of(QUEUE), f"cleveragents-v{PROTOCOL + 1}-plans")
+    assert [is_of_older_protocol(name) for name in (*older, *others)] == [True, True, False, False]
+
+
+def test_a_plan_is_found_in_temporal_by_its_id_and_known_by_its_goal() -> None:
+    now = datetime.now(UTC)
+    ours, nobodys = (
+        submitted(NewJob(kind, payload), "job", now).job
+        for kind, payload in (("apply:1", {"plan_id": "1"}), ("other", {}))
+    )
+    assert [workflow_id(job) for job in (ours, nobodys)] == ["plan-1-job", "job"]
+    assert memo_of(ours, "a goal") == {"job": "job", "kind": "apply:1", "plan": "1", "goal": "a goal"}
+    assert summary_of(ours, "a goal\nin two lines") == "apply 1: a goal"
+    assert [summary_of(job, "") for job in (ours, nobodys)] == ["apply 1", "other"]
+    assert len(summary_of(ours, 400 * "ö").encode()) <= 200, "Temporal refuses what is much longer"
 
 
 def test_temporal_tells_five_priorities_apart() -> None:
@@ -259,7 +303,7 @@ def test_without_its_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     connection = TemporalConnection(NOBODY, "default", lease_seconds=3)
     try:
         job = submitted(NewJob("plan:1", queue=QUEUE), "job", datetime.now(UTC)).job
-        for ask in (lambda: connection.start(job, ""), lambda: connection.cancel("job")):
+        for ask in (lambda: connection.start(job, ""), lambda: connection.cancel(job)):
             with pytest.raises(ConfigurationError, match=r"cleveragents\[temporal\]"):
                 ask()
     finally:

@@ -29,6 +29,7 @@ from cleveragents.domain.job import Job, JobState
 from cleveragents.domain.json_value import freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.infrastructure.configuration.loading import load_configuration
+from cleveragents.infrastructure.jobs.temporal.names import workflow_id
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
 from cleveragents.interfaces.desk.accounts import fields_of
 from cleveragents.interfaces.desk.changes import changes_of
@@ -125,9 +126,19 @@ class World:
         """What Temporal ran for it."""
 
         async def asked(client: Client) -> list[str]:
-            history = await client.get_workflow_handle(self.job(plan).id).fetch_history()
+            history = await client.get_workflow_handle(workflow_id(self.job(plan))).fetch_history()
             begun = [event.activity_task_scheduled_event_attributes for event in history.events]
             return [one.activity_type.name for one in begun if one.activity_type.name]
+
+        assert self.container.temporal is not None
+        return self.container.temporal.run(asked)
+
+    def goals(self, plan: Plan) -> list[object]:
+        """Of the workflows that who looks for the plan finds."""
+
+        async def asked(client: Client) -> list[object]:
+            found = client.list_workflows(f'WorkflowId STARTS_WITH "plan-{plan.id}"')
+            return [(await one.memo())["goal"] async for one in found]
 
         assert self.container.temporal is not None
         return self.container.temporal.run(asked)
@@ -193,6 +204,7 @@ def test_a_plan_whose_worker_is_killed_goes_on_with_another(world: World) -> Non
     assert ended.fence == ended.attempt + 2
     done = list(dict.fromkeys(world.activities(plan)))
     assert done == ["cleveragents-strategize", "cleveragents-execute", "cleveragents-apply"]
+    world.until(lambda: world.goals(plan) == [plan.goal], "it is found in Temporal")
 
 
 def test_a_worker_that_slept_through_its_lease_is_refused_and_says_so(world: World) -> None:
@@ -243,7 +255,8 @@ def test_a_cancel_between_two_phases_cancels_the_plan_at_once(world: World, by: 
     if by == "Temporal":
         handed_on = (1, JobState.QUEUED)
         world.until(lambda: (world.job(plan).fence, world.job(plan).state) == handed_on, "one phase is done")
-        container.temporal.run(lambda client: client.get_workflow_handle(world.job(plan).id).cancel())
+        workflow = workflow_id(world.job(plan))
+        container.temporal.run(lambda client: client.get_workflow_handle(workflow).cancel())
     world.until(lambda: world.job(plan).state.ended, "its job has ended")
     world.until(lambda: world.at(plan).state is PlanState.CANCELLED, "the plan is told")
     assert world.at(plan).phase is Phase.EXECUTE

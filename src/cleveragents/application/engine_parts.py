@@ -53,11 +53,14 @@ def jobs_for(container: Container) -> JobStore:
 
 def temporal_store(container: Container, temporal: TemporalConnection) -> TemporalJobStore:
     """The job table, and Temporal beside it."""
-    from cleveragents.application.services.plan_jobs import phase_of
+    from cleveragents.application.services.plan_jobs import goal_of, phase_of
     from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore
 
     return TemporalJobStore(
-        container.job_table, temporal, lambda job: phase_of(job, container.plan_parts.plans)
+        container.job_table,
+        temporal,
+        lambda job: phase_of(job, container.plan_parts.plans),
+        lambda job: goal_of(job, container.plan_parts.plans),
     )
 
 

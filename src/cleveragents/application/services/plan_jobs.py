@@ -7,7 +7,7 @@ from cleveragents.domain.job import Job
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.errors import UnknownPlan
 
-__all__ = ["ATTEMPTS", "SHARED_ATTEMPTS", "is_to_be_run", "key_of_job", "kind_of_plan", "phase_of"]
+__all__ = ["ATTEMPTS", "SHARED_ATTEMPTS", "goal_of", "is_to_be_run", "key_of_job", "kind_of_plan", "phase_of"]
 
 ATTEMPTS = 3
 SHARED_ATTEMPTS = 10
@@ -23,6 +23,14 @@ def kind_of_plan(root_id: str) -> str:
 def key_of_job(plan: Plan) -> str:
     """Says for which version of the plan a job was submitted, so that it is submitted once."""
     return f"{plan.id}@{plan.version}"
+
+
+def goal_of(job: Job, plans: PlanStore) -> str:
+    """The goal of the job's plan, for people to read; "" for a job of no plan."""
+    try:
+        return plans.get(str(job.payload.get("plan_id"))).goal
+    except UnknownPlan:
+        return ""
 
 
 def phase_of(job: Job, plans: PlanStore) -> str:

@@ -10,28 +10,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleveragents.domain.job import Job
 from cleveragents.errors import ConfigurationError, EngineUnavailable
+from cleveragents.infrastructure.jobs.temporal.names import (
+    is_of_older_protocol,
+    memo_of,
+    priority_key,
+    summary_of,
+    task_queue_of,
+    workflow_id,
+)
 from cleveragents.infrastructure.own_loop import OwnLoop
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-__all__ = ["TemporalConnection", "priority_key", "task_queue_of"]
+__all__ = ["TemporalConnection"]
 
 T = TypeVar("T")
 
 # Who submits a job waits for it, and a worker tells Temporal of what could not be told in this time.
 _SECONDS = 3.0
-
-
-def task_queue_of(queue: str) -> str:
-    """What a queue of ours is called there."""
-    return f"cleveragents-{queue}"
-
-
-def priority_key(priority: int) -> int:
-    """Temporal's word for a priority of ours. It knows five, of which the least goes first; who asks for none
-    gets the middle one."""
-    return min(max(3 - priority, 1), 5)
+_MOVED = "begun by an older version of cleveragents; workers of the newer one take the job from here"
 
 
 class TemporalConnection:
@@ -67,8 +65,9 @@ class TemporalConnection:
         """Has it run on the connection's loop, for as long as it takes."""
         return self._loop.begin(work)
 
-    def start(self, job: Job, phase: str) -> None:
-        """Has a workflow run the job, unless one does, beginning with that phase. `EngineUnavailable`."""
+    def start(self, job: Job, phase: str, goal: str = "") -> bool:
+        """Has a workflow run the job, unless one does, beginning with that phase. One that an older version
+        began is begun anew, for workers of this one; True then. `EngineUnavailable`."""
         _client_class()
         from datetime import timedelta
 
@@ -78,24 +77,37 @@ class TemporalConnection:
         from cleveragents.infrastructure.jobs.temporal.workflow import WORKFLOW, Order
 
         async def begin(client: Client) -> None:
+            await client.start_workflow(
+                WORKFLOW,
+                Order(job.id, self.lease_seconds, phase=phase),
+                id=workflow_id(job),
+                task_queue=task_queue_of(job.queue),
+                priority=Priority(priority_key=priority_key(job.priority)),
+                # What Temporal's own pages say of it.
+                static_summary=summary_of(job, goal),
+                memo=memo_of(job, goal),
+                # One at a time: another while one runs is refused. One that ended, though its job did
+                # not, was ended by somebody in Temporal, or forgotten there.
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                rpc_timeout=timedelta(seconds=_SECONDS),
+            )
+
+        async def begin_once(client: Client) -> bool:
             with suppress(WorkflowAlreadyStartedError):
-                await client.start_workflow(
-                    WORKFLOW,
-                    Order(job.id, self.lease_seconds, phase=phase),
-                    id=job.id,
-                    task_queue=task_queue_of(job.queue),
-                    priority=Priority(priority_key=priority_key(job.priority)),
-                    # What Temporal's own pages say of it.
-                    static_summary=_summary(job),
-                    # One at a time: another while one runs is refused. One that ended, though its job did
-                    # not, was ended by somebody in Temporal, or forgotten there.
-                    id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                    rpc_timeout=timedelta(seconds=_SECONDS),
-                )
+                await begin(client)
+                return False
+            begun = client.get_workflow_handle(workflow_id(job))
+            described = await begun.describe(rpc_timeout=timedelta(seconds=_SECONDS))
+            if not is_of_older_protocol(described.task_queue):  # guard: what runs is not begun anew
+                return False
+            await begun.terminate(_MOVED, rpc_timeout=timedelta(seconds=_SECONDS))
+            with suppress(WorkflowAlreadyStartedError):  # somebody else moved it
+                await begin(client)
+            return True
 
-        self.run(begin)
+        return self.run(begin_once)
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job: Job) -> None:
         """Has the job's workflow cancelled, and with it the code that runs. `EngineUnavailable`."""
         _client_class()
         from datetime import timedelta
@@ -104,7 +116,8 @@ class TemporalConnection:
 
         async def end(client: Client) -> None:
             try:
-                await client.get_workflow_handle(job_id).cancel(rpc_timeout=timedelta(seconds=_SECONDS))
+                workflow = client.get_workflow_handle(workflow_id(job))
+                await workflow.cancel(rpc_timeout=timedelta(seconds=_SECONDS))
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended, or was never begun
                     raise
@@ -142,11 +155,6 @@ def _client_class() -> type[Client]:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def _summary(job: Job) -> str:
-    plan_id = job.payload.get("plan_id")
-    return f"plan {plan_id}" if plan_id is not None else job.kind
 
 
 async def _nothing() -> None:

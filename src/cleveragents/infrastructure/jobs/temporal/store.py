@@ -33,8 +33,13 @@ class TemporalJobStore:
     """`JobStore`. Stateless but for the table and the connection, so any thread may share it."""
 
     def __init__(
-        self, table: SqlJobStore, temporal: TemporalConnection, phase_of: Callable[[Job], str]
+        self,
+        table: SqlJobStore,
+        temporal: TemporalConnection,
+        phase_of: Callable[[Job], str],
+        goal_of: Callable[[Job], str] = lambda job: "",
     ) -> None:
+        self._goal_of = goal_of
         self.table = table
         self.phase_of = phase_of
         self._temporal = temporal
@@ -55,7 +60,8 @@ class TemporalJobStore:
     def tell(self, job: Job) -> None:
         """Has Temporal hand it out, unless it does. `EngineUnavailable`."""
         job = _shown(job)
-        self._temporal.start(job, self.phase_of(job))
+        if self._temporal.start(job, self.phase_of(job), self._goal_of(job)):
+            worker_log(job).warning("temporal.workflow_moved", why="an older version had begun it")
 
     def get(self, job_id: str) -> Job:
         return _shown(self.table.get(job_id))
@@ -90,7 +96,7 @@ class TemporalJobStore:
         if job.queue.startswith(_OURS):
             # The owner sees it in the row as well, at its next heartbeat.
             with suppress(EngineUnavailable):
-                self._temporal.cancel(job_id)
+                self._temporal.cancel(job)
         return _shown(job)
 
     def reclaim(self, job_id: str, fence: int, beat: int, *, error: str, now: datetime) -> Job:

@@ -21,7 +21,8 @@ from cleveragents.application.services.service_thread import ServiceThread
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.domain.job import Job, JobState, WorkerIdentity
 from cleveragents.errors import EngineUnavailable, JobAlreadyEnded, UnknownJob
-from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection, task_queue_of
+from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
+from cleveragents.infrastructure.jobs.temporal.names import task_queue_of
 from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore, kept_queue
 from cleveragents.infrastructure.jobs.temporal.workflow import (
     ACTIVITY,

@@ -90,6 +90,7 @@ class JobWorkflow:
     async def _run(self, order: Order) -> str:
         looks, phase = order.looks, order.phase
         while True:
+            workflow.set_current_details(f"phase: {phase}" if phase else "")  # on Temporal's page
             told: Told = await workflow.execute_activity(
                 activity_of(phase),
                 args=[order.job_id, looks],
