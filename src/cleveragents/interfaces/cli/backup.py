@@ -31,8 +31,9 @@ def backup(session: Session, directory: Path, output: Output) -> None:
 
     settings = session.configuration().settings
     made = back_up(Path(settings.state.directory), settings.database.url, directory, progress)
+    whole = "everything" if made.database is not None else "everything but the database"
+    progress(f"{whole} is in {made.directory}, with {counted(made.sandboxes, 'sandbox', 'sandboxes')}")
     if made.database is None:
-        progress("the database is not in it: pg_dump it now, after the head of the audit log was copied")
-    progress(f"everything is in {made.directory}, with {counted(made.sandboxes, 'sandbox', 'sandboxes')}")
+        progress("pg_dump the database now, after the head of the audit log was copied")
     kept = None if made.database is None else str(made.database)
     output.record({"directory": str(made.directory), "database": kept, "sandboxes": made.sandboxes})
