@@ -107,8 +107,8 @@ class _Parts(BenchParts):
         super().__init__(container)
         self._own = own
 
-    def actors(self, resource: Path) -> Any:
-        return _Actors(self._own, super().actors(resource))
+    def actors(self, resource: Path | None, sent: str | None = None) -> Any:
+        return _Actors(self._own, super().actors(resource, sent))
 
 
 class ActorPlanBench(PlanBench):
