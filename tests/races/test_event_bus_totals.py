@@ -21,7 +21,7 @@ from tests.races.event_bus_world import (
     count,
     event,
 )
-from tests.races.explorers import Scenario, assert_caught, explore
+from tests.races.explorers import Scenario, assert_caught, assert_holds
 from tests.races.hammer import SWITCH_INTERVALS, hammer, switch_interval
 from tests.races.linearizability import Call, History, is_linearizable, run_programs
 from tests.races.naive_event_bus import PredecessorBus
@@ -67,8 +67,7 @@ def programs_on(make_bus: Callable[[], Any], programs: Sequence[Sequence[Call]])
 @settings(max_examples=4, deadline=None, database=None, derandomize=True)
 @given(programs=PROGRAMS)
 def test_any_two_programs_on_the_handler_set_are_linearizable(programs: list[list[Call]]) -> None:
-    for exploration in explore(programs_on(Served, programs), effort=4):
-        assert exploration.violation is None, exploration.violation
+    assert_holds(programs_on(Served, programs), effort=4)
 
 
 def test_linearizability_catches_the_lost_subscription() -> None:
