@@ -20,15 +20,19 @@ from cleveragents.errors import (
     Closed,
     DuplicateKey,
     InvalidPayload,
+    StoreBusy,
     StoreFull,
 )
 from cleveragents.infrastructure.events.audit import DurableAuditLog
 from cleveragents.infrastructure.events.chain import EMPTY, GENESIS, extend
+from cleveragents.infrastructure.events.head import HeadFile
 from cleveragents.infrastructure.events.reactive import ReactiveEventBus
 from cleveragents.infrastructure.events.sink import DurableAuditSink
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
+from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
 from cleveragents.infrastructure.persistence.tables import events
+from cleveragents.interfaces.server.log_follower import LogSource
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
 from tests.races.hammer import hammer
 from tests.ready_database import ready_database
@@ -86,6 +90,23 @@ def test_the_outbox_is_sequenced_once_it_is_committed_by_whoever_looks(
     log.sequence_pending()
     log.sequence_pending()
     assert [record.event.event_id for record in log.read()] == ["kept"]
+
+
+def test_what_is_placed_is_shown_while_somebody_else_places_more(database: Database, tmp_path: Path) -> None:
+    """With many plans the log is nearly always being extended; a stream waited for seconds for its turn."""
+    log = DurableAuditLog(database, tmp_path / "data", timeout=86_400.0)
+    source = LogSource(log, SqlPlanOutput(database))
+    database.write(lambda c: append_to_outbox(c, event("first")))
+    source.bring_up()
+    database.write(lambda c: append_to_outbox(c, event("second")))
+    other = HeadFile(tmp_path / "data", fsync=False, faults=RecordFaultPoints())
+    with other.exclusively(SOON):
+        source.bring_up()
+        assert len(source.frames(0)) == 1
+        with pytest.raises(StoreBusy):
+            log.sequence_pending(wait=False)
+    assert source.end() == 2
+    assert len(source.frames(0)) == 2
 
 
 def _fail() -> None:

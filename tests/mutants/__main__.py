@@ -144,6 +144,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/server/frames.py": [f"{RACES}streams.py"],
     "interfaces/server/hub.py": [f"{RACES}streams.py"],
     "interfaces/server/pages.py": [f"{RACES}streams.py"],
+    "interfaces/server/log_follower.py": [f"{CONTRACTS}audit_log.py", f"{RACES}streams.py"],
     "interfaces/server/stream.py": [f"{RACES}streams.py"],
     "application/actor_parts.py": [f"{UNIT}cli_goals.py"],
     "infrastructure/jobs/temporal/connection.py": [f"{CONTRACTS}temporal_engine.py"],

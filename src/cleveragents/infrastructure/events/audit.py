@@ -78,17 +78,18 @@ class DurableAuditLog:
         self._database.write(lambda connection: leave_in_outbox(connection, batch))
         return [0] * len(batch)
 
-    def sequence_pending(self, *, look_first: bool = True) -> None:
+    def sequence_pending(self, *, look_first: bool = True, wait: bool = True) -> None:
         """Places what waits in the outbox, and attests what a crash left unattested. `AuditLogBroken`.
 
         Who knows that something waits need not have it looked first. Nothing is to be done where another home
-        does that.
+        does that. `StoreBusy` where others place events all the time or, unless it is to `wait`, at this
+        moment: then they place most of it.
         """
         if self._is_elsewhere():
             return
         with suppress(AuditElsewhere):
             if not look_first or not self._sequencer.is_idle():
-                self._sequencer.sequence()
+                self._sequencer.sequence(wait=wait)
 
     def read(self, *, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
         """Up to `limit` records with a position above `after`, in order: a cursor never skips or repeats."""

@@ -84,15 +84,16 @@ class Sequencer:
         self._timeout = timeout
         self._faults = faults
 
-    def sequence(self, batch: Sequence[PreparedEvent] = ()) -> list[Placed]:
+    def sequence(self, batch: Sequence[PreparedEvent] = (), *, wait: bool = True) -> list[Placed]:
         """Places what waits in the outbox, then the batch; returns where each of the batch is.
 
         An event that is in the log already keeps its place; if its content differs, it gets `DuplicateKey`
         for an answer. `AuditLogBroken` when the log is not what its head attests, `AuditElsewhere` when that
-        is another home's: then nothing is placed.
+        is another home's: then nothing is placed. `StoreBusy` where others do it all the time or, unless it
+        is to `wait`, at this moment.
         """
         while True:
-            done = self._sequence_some(batch)
+            done = self._sequence_some(batch, self._timeout if wait else 0.0)
             if not done.more:
                 return done.placed
 
@@ -121,8 +122,8 @@ class Sequencer:
             _log.warning("audit.log_adopted", rows=tip.rows)
             return tip
 
-    def _sequence_some(self, batch: Sequence[PreparedEvent]) -> _Sequenced:
-        with self._head.exclusively(self._timeout):
+    def _sequence_some(self, batch: Sequence[PreparedEvent], timeout: float) -> _Sequenced:
+        with self._head.exclusively(timeout):
             head = self._begun()
             done = self._write(head, batch)
             self._faults.reach("audit.sequence.after_commit")

@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 
 from cleveragents.application.ports.plan_output import OutputPiece, PlanOutput
-from cleveragents.errors import AuditLogBroken, CleverAgentsError
+from cleveragents.errors import AuditLogBroken, CleverAgentsError, StoreBusy
 from cleveragents.infrastructure.events.audit import DurableAuditLog
 from cleveragents.interfaces.desk.event_account import end_of_log, event_rows
 from cleveragents.interfaces.server.frames import event_frame, output_frame
@@ -44,7 +44,8 @@ class Source(Protocol):
         ...
 
     def bring_up(self) -> None:
-        """Gives events that wait their place in the log, as far as this process may."""
+        """Gives events that wait their place in the log, as far as this process may; not those that somebody
+        else is about to."""
         ...
 
     def frames(self, after: int) -> Sequence[bytes]:
@@ -69,11 +70,13 @@ class LogSource:
 
     def end(self) -> int:
         with suppress(AuditLogBroken):
-            self.bring_up()
+            self.audit.sequence_pending()
         return end_of_log(self.audit.database)
 
     def bring_up(self) -> None:
-        self.audit.sequence_pending()
+        # Not waited for: with many plans others do it nearly always, and who waits shows nothing meanwhile.
+        with suppress(StoreBusy):  # guard: what they have placed is shown at once
+            self.audit.sequence_pending(wait=False)
 
     def frames(self, after: int) -> Sequence[bytes]:
         return [event_frame(row) for row in event_rows(self.audit.database, after=after, limit=PAGE_FRAMES)]
