@@ -321,8 +321,9 @@ def test_a_job_that_somebody_holds_keeps_nobody_elses_from_going_on(postgres: Po
             assert ended == Turn(store.get(others[0]), None)
             with pytest.raises(StoreBusy):  # it waits for itself alone
                 store.finish_and_claim(held, 1, DONE, BUILDS, now=NOW)
-            with pytest.raises(StoreBusy):
+            with pytest.raises(StoreBusy) as at_once:
                 store.reclaim(held, 1, 0, error="silent", now=NOW)
+            assert at_once.value.waited_seconds == 0
             assert store.reclaim(others[1], 1, 1, error="silent", now=NOW).state is JobState.QUEUED
 
         database.write(hold)
