@@ -243,6 +243,28 @@ def test_decisions_are_shown_explained_and_corrected(agents: Ask, asked: Ask, mo
     assert asked("plan", "explain", plan, "9").code == 2
 
 
+def test_programs_see_the_same_of_a_plan_wherever_it_runs(agents: Ask, asked: Ask, model: str) -> None:
+    words = ("run", "Keep settings", "--model", model, "--profile", "trusted", "--format", "stream-json")
+    here = agents(*words, "--here", on_server=True)
+    there = asked(*words)
+    assert (there.code, _seen(there)) == (here.code, _seen(here))
+    assert {one["event"] for one in _seen(there)} >= {"thinking", "piece", "thought", "tool", "tool_done"}
+
+
+def _seen(ended: Ended) -> list[dict[str, Any]]:
+    """All but the plan at the end; neighbouring pieces of an answer as one, and no ids."""
+    found: list[dict[str, Any]] = []
+    for line in ended.out.splitlines()[:-1]:
+        one = json.loads(line)
+        named = one.pop("plan")
+        one["text"] = one["text"].replace(named, "PLAN")
+        if found and one["event"] == "piece" == found[-1]["event"]:
+            found[-1]["text"] += one["text"]
+        else:
+            found.append(one)
+    return found
+
+
 def test_sub_plans_are_followed_and_what_they_disagree_about_is_resolved(asked: Ask, model: str) -> None:
     ended = asked("run", "Split it", "--model", model, "--profile", "trusted")
     assert (ended.code, "sub-plans disagree about README.md" in ended.err) == (3, True), ended.err

@@ -61,7 +61,12 @@ def test_pieces_are_shown_as_what_they_were_where_the_plan_runs() -> None:
         ("progress", "  edit a.txt\n    it failed: no such line\nstep 1 of 2: do it\n"),
         ("output", "1 passed\n"),
         ("nonsense", "of a newer server"),
-        ("model", "Done."),
+        ("node", '{"actor": "builtin/executor", "node": "think", "event": "thinking", "text": "a/model"}'),
+        ("progress", "  edit a.txt\n"),
+        ("node", '{"actor": "builtin/executor", "node": "think", "event": "tool_done", "text": "ok"}'),
+        ("node", '{"actor": "builtin/executor", "node": "think", "event": "of a newer server"}'),
+        ("model", "Done.\n"),
+        ("model", "\n"),
     ):
         view.show("A", kind, text)
     view.show("nobody", "output", "lost")
@@ -77,9 +82,14 @@ def test_pieces_are_shown_as_what_they_were_where_the_plan_runs() -> None:
         ("tool_done", (*at, "no such line", True)),
         ("say", "step 1 of 2: do it"),
         ("output", b"1 passed\n"),
+        ("thinking", (*at, "a/model", False)),
+        ("thought", (*at, "", False)),
+        ("tool", (*at, "edit a.txt", False)),
+        ("tool_done", (*at, "ok", False)),
         ("thinking", (*at, "", False)),
         ("piece", (*at, "Done.", False)),
-        ("thought", (*at, "Done.", False)),
+        ("piece", (*at, "\n", False)),
+        ("thought", (*at, "Done.\n", False)),
         ("close", None),
     ]
     assert ProgressKind("tool_done") is ProgressKind.TOOL_DONE

@@ -75,6 +75,7 @@ def test_what_a_plan_says_prints_and_thinks_is_kept_in_order() -> None:
         watch.progress("step 1")
         watch.on_output(b"printed\n")
         watch.told(Progress(ProgressKind.NODE, "a/b", "model"))
+        watch.told(Progress(ProgressKind.THINKING, "a/b", "model", "some/model"))
         watch.told(Progress(ProgressKind.PIECE, "a/b", "model", "I think"))
         watch.told(Progress(ProgressKind.TOOL, "a/b", "model", "write\n f.py"))
         watch.told(Progress(ProgressKind.TOOL_DONE, "a/b", "model", "done"))
@@ -83,9 +84,15 @@ def test_what_a_plan_says_prints_and_thinks_is_kept_in_order() -> None:
     assert kept.by_kind() == [
         ("progress", "step 1\n"),
         ("output", "printed\n"),
-        ("node", '{"actor": "a/b", "node": "model"}'),
+        (
+            "node",
+            '{"actor": "a/b", "node": "model"}'
+            '{"actor": "a/b", "node": "model", "event": "thinking", "text": "some/model"}',
+        ),
         ("model", "I think\n"),
-        ("progress", "  write f.py\n    it failed: no such file\n"),
+        ("progress", "  write f.py\n"),
+        ("node", '{"actor": "a/b", "node": "model", "event": "tool_done", "text": "done"}'),
+        ("progress", "    it failed: no such file\n"),
     ]
 
 
@@ -124,7 +131,6 @@ def test_a_model_that_does_not_stream_is_heard_when_it_is_done_and_one_that_does
         told(Progress(ProgressKind.PIECE, "a/b", "n", "bit by "))
         told(Progress(ProgressKind.PIECE, "a/b", "n", "bit"))
         told(Progress(ProgressKind.THOUGHT, "a/b", "n", "bit by bit"))
-        told(Progress(ProgressKind.THINKING, "a/b", "n", "hm"))
     assert kept.text("P") == "all at once\nbit by bit\n"
 
 

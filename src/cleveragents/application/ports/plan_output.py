@@ -13,7 +13,8 @@ __all__ = ["OutputPiece", "PlanOutput"]
 @dataclass(frozen=True, slots=True)
 class OutputPiece:
     """Some of it, at its place. `kind`: progress (lines for people), output (what commands print), model
-    (what actors say as they say it), node (JSON: which `actor` is at which `node` of its graph now)."""
+    (what actors say as they say it), node (JSON: which `actor` is at which `node` of its graph now; with an
+    `event`, that it is `thinking`, its model being the `text`, or that a call is `tool_done`, and how)."""
 
     plan_id: str
     number: int

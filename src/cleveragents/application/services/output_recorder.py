@@ -101,13 +101,22 @@ class OutputRecorder:
         elif seen.kind is ProgressKind.THOUGHT:
             self._add(plan_id, speaker, _Thought(seen.text))
         elif seen.kind is ProgressKind.NODE:
-            at = json.dumps({"actor": seen.actor, "node": seen.node}, ensure_ascii=False)
-            self._add(plan_id, _NODE, at)
+            self._mark(plan_id, seen)
+        elif seen.kind is ProgressKind.THINKING:
+            self._add(plan_id, speaker, _END)
+            self._mark(plan_id, seen, event=seen.kind.value, text=_one_line(seen.text))
         elif seen.kind is ProgressKind.TOOL:
             self._add(plan_id, speaker, _END)
             self._add(plan_id, _PROGRESS, f"  {_one_line(seen.text)}\n")
-        elif seen.kind is ProgressKind.TOOL_DONE and seen.failed:
+        elif seen.failed:
             self._add(plan_id, _PROGRESS, f"    it failed: {_one_line(seen.text)}\n")
+        else:
+            self._mark(plan_id, seen, event=seen.kind.value, text=_one_line(seen.text))
+
+    def _mark(self, plan_id: str, seen: Progress, **more: str) -> None:
+        """Who is at work, and what else programs want to know of it, for which there is no line."""
+        at = {"actor": seen.actor, "node": seen.node, **more}
+        self._add(plan_id, _NODE, json.dumps(at, ensure_ascii=False))
 
     def _add(self, plan_id: str, source: str, heard: str | bytes) -> None:
         with self._lock:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from cleveragents.domain.progress import Progress, ProgressKind
 
@@ -17,6 +17,7 @@ __all__ = ["PiecesView"]
 
 _FAILED = "    it failed: "
 _CALL = "  "
+_MARKS = {kind.value: kind for kind in (ProgressKind.THINKING, ProgressKind.TOOL_DONE)}
 
 
 class PiecesView:
@@ -63,7 +64,9 @@ class _Shown:
     def __init__(self, view: LiveView) -> None:
         self._view = view
         self._actor = self._node = ""
+        self._asked = False
         self._thought = ""
+        self._held = ""
 
     def say(self, message: str) -> None:
         self.end_thought()
@@ -73,6 +76,9 @@ class _Shown:
         if kind == "model":
             self._think(text)
             return
+        if self._asked and not self._thought:  # it says nothing, and does something
+            self._asked = False
+            self._tell(ProgressKind.THOUGHT)
         self.end_thought()
         if kind == "progress":
             for line in text.splitlines():
@@ -80,21 +86,36 @@ class _Shown:
         elif kind == "output":
             self._view.output(text.encode("utf-8", "surrogateescape"))
         elif kind == "node":
-            at = json.loads(text)
-            self._actor, self._node = str(at["actor"]), str(at["node"])
-            self._tell(ProgressKind.NODE)
+            self._mark(json.loads(text))
 
     def end_thought(self) -> None:
         """What a model said is told in a line when it has ended, as of a plan that runs here."""
-        thought, self._thought = self._thought, ""
+        thought = self._thought
+        self._thought = self._held = ""
         if thought:
+            self._asked = False
             self._tell(ProgressKind.THOUGHT, thought)
 
+    def _mark(self, at: Mapping[str, Any]) -> None:
+        self._actor, self._node = str(at["actor"]), str(at["node"])
+        kind = at.get("event")
+        self._asked = kind == ProgressKind.THINKING.value
+        if kind is None:
+            self._tell(ProgressKind.NODE)
+        elif kind in _MARKS:
+            self._tell(_MARKS[kind], str(at.get("text", "")))
+
     def _think(self, text: str) -> None:
-        if not self._thought:
+        if not self._asked:  # what was kept by an earlier version does not say so
+            self._asked = True
             self._tell(ProgressKind.THINKING)
-        self._thought += text
-        self._tell(ProgressKind.PIECE, text)
+        whole = self._held + text
+        # One that was kept ends with a line break, which is not the model's.
+        said = whole.removesuffix("\n")
+        self._held = whole[len(said) :]
+        self._thought += said
+        if said:
+            self._tell(ProgressKind.PIECE, said)
 
     def _line(self, line: str) -> None:
         """What is kept of calls begins as it was shown where the plan runs."""

@@ -146,15 +146,15 @@ def tell_next(account: Account, prefix: str, message: str | None = None) -> None
         progress(line)
 
 
-def tell_reason(account: Account) -> None:
+def tell_reason(account: Account, prefix: str) -> None:
     """Why the plan stands where it does, on stderr, if it has a reason."""
-    error = account["error"]
+    error = error_of(account, prefix, "")
     waiting = account["waiting_for"]
     if account["state"] == "waiting" and isinstance(waiting, Mapping):
         error = f"it waits: {waiting.get('what') or account['meaning']}"
     elif account["state"] == "errored" and error:
         error = f"it failed: {error}"
-    for line in str(error or "").splitlines():
+    for line in error.splitlines():
         progress(line)
 
 

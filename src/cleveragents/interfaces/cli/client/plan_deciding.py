@@ -126,7 +126,7 @@ def apply_now(deciding: Deciding, account: Account) -> Account:
 
 def _tell_constrained(deciding: Deciding, account: Account) -> NoReturn:
     """It cannot be applied to what the files are now: exits with 3."""
-    tell_reason(account)
+    tell_reason(account, deciding.prefix)
     tell_next(account, deciding.prefix, deciding.message)
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
@@ -212,7 +212,7 @@ def _answered(deciding: Deciding, account: Account) -> Account:
         progress(f"its sub-plans are under way; `{deciding.prefix} plan watch {account['id']}` follows them")
         raise click.exceptions.Exit(TRY_AGAIN)
     asking = needing[0]
-    _tell_who_asks(account, asking)
+    _tell_who_asks(deciding, account, asking)
     reply = _reply(deciding, asking) if interactive() else None
     if reply is None:
         for one in needing:
@@ -234,10 +234,10 @@ def who_needs_somebody(client: ServerClient, account: Account) -> list[Account]:
     return [client.get(f"/plans/{row['id']}") for row in asking]
 
 
-def _tell_who_asks(account: Account, asking: Account) -> None:
+def _tell_who_asks(deciding: Deciding, account: Account, asking: Account) -> None:
     if asking["id"] != account["id"]:
         progress(f"sub-plan {asking['id']} needs you: {title_of(asking)}")
-    tell_reason(asking)
+    tell_reason(asking, deciding.prefix)
     call = _asking_call(asking)
     if call is not None:
         progress(f"  {call['tool']}: {call['what']}")

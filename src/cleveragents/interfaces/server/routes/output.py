@@ -25,7 +25,7 @@ class PieceModel(BaseModel):
     number: int = Field(description="counts from 1 for each plan", examples=[12])
     kind: str = Field(
         description="progress (lines for people), output (of commands), model (what actors say), "
-        "node (JSON: which `actor` is at which `node`)",
+        "node (JSON: which `actor` is at which `node`; its `event`, if any, is `thinking` or `tool_done`)",
         examples=["output"],
     )
     text: str = Field(examples=["12 passed\n"])
