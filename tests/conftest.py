@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio.constants
 import gc
+import linecache
 import os
 import signal
 import sys
@@ -30,6 +31,8 @@ hypothesis.settings.load_profile("busy")
 os.environ["PYTHONASYNCIODEBUG"] = "1"
 # Of the stack that it keeps with every callback, one call tells whose it is; ten took a tenth of all time.
 asyncio.constants.DEBUG_STACK_DEPTH = 1
+# For each of them it would look whether the source has changed since.
+linecache.checkcache = lambda filename=None: None
 # A shell starts what runs in the background with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
