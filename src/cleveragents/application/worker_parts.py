@@ -98,12 +98,13 @@ class WorkerParts:
         about directories of this one."""
         return SHARED_QUEUE, home_queue(self._container.home)
 
-    def ensure_reachable(self) -> None:
-        """`DatabaseUnreachable` or `EngineUnavailable`, as long as a worker could not start."""
+    def ensure_reachable(self, *, engine: bool = True) -> None:
+        """`DatabaseUnreachable` or `EngineUnavailable`, as long as a worker could not start; without
+        `engine`, as long as nothing could."""
         container = self._container
         with container.database.read():
             pass
-        if container.temporal is not None:
+        if engine and container.temporal is not None:
             from cleveragents.infrastructure.jobs.temporal.worker import ensure_namespace
 
             container.temporal.run(ensure_namespace)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.reachable import wait_until_reachable
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -70,13 +71,14 @@ def serve(
     from cleveragents.interfaces.server.serve import serve as serve_until_told
 
     container = _container(ctx, _changed(session.configuration().settings, host, port))
+    at_once = container.settings.worker.concurrency if workers is None else workers
+    wait_until_reachable(container, engine=at_once > 0)
     if token_file is not None:
         adopt_token(container, token_file)
     ensure_guarded(container)
     server = container.settings.server
     with listening(server.host, server.port, container.state_directory) as listens:
         _tell_first_token(container, listens)
-        at_once = container.settings.worker.concurrency if workers is None else workers
         code = serve_until_told(
             container, listens, plans_at_once=at_once, say=progress, drain_seconds=drain_seconds
         )

@@ -7,26 +7,22 @@ import select
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from cleveragents.errors import DatabaseUnreachable, EngineUnavailable
 from cleveragents.interfaces.cli.output import counted, progress
+from cleveragents.interfaces.cli.reachable import wait_until_reachable
 from cleveragents.interfaces.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from cleveragents.application.container import Container
-    from cleveragents.application.worker_parts import SharedWorker, WorkerParts
+    from cleveragents.application.worker_parts import SharedWorker
 
 __all__ = ["worker"]
 
 _LOOK_SECONDS = 0.5
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 10.0
 _FOREVER = 30 * 24 * 3600.0
 _INTERRUPTED = 130
 
@@ -68,7 +64,7 @@ def worker(
       agents worker --concurrency 4 --name build-1
     """
     container = session.container()
-    parts = _reached(container)
+    parts = wait_until_reachable(container)
     known_as = name or f"{socket.gethostname()}-{os.getpid()}"
     at_once = concurrency or container.settings.worker.concurrency
     with _signals() as told:
@@ -80,29 +76,6 @@ def worker(
         progress(f"{known_as} is gone; it was at {counted(started.ended, 'job')}")
     if told.interrupted:
         raise click.exceptions.Exit(_INTERRUPTED)
-
-
-def _reached(container: Container) -> WorkerParts:
-    """Returns when the database and who hands out jobs answer, however long that takes. Nothing is begun
-    before that, so a signal ends it at once, as it does any other program."""
-    from cleveragents.application.worker_parts import WorkerParts
-
-    pause = _FIRST_PAUSE_SECONDS
-    said = ""
-    while True:
-        try:
-            parts = WorkerParts(container)
-            parts.ensure_reachable()
-            return parts
-        except (DatabaseUnreachable, EngineUnavailable) as error:
-            problem = str(error)
-        words = "".join(filter(str.isalpha, problem))  # it may tell the time
-        if words != said:
-            progress(problem)
-            progress("waiting for that, and looking again every few seconds; Ctrl-C ends the worker")
-            said = words
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 class _Told:
