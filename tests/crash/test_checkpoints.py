@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +17,34 @@ from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
 from tests.crash.programs.graph_walker import INPUT, NODES, graph_of
 from tests.ready_database import ready_database
 
-PROGRAM = "tests.crash.programs.graph_walker"
-SECONDS_LIMIT = 90.0
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.graph_walker"]
+SECONDS_LIMIT = 240.0
 AT = {"configurable": {"thread_id": "plan/execute"}}
 
 
-def walk(
-    url: str, thread_id: str, journal: Path, point: str = "-", nth: int = 1, kept: str = "all"
-) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", PROGRAM, url, thread_id, str(journal), point, str(nth), kept]
-    return subprocess.Popen(command)
+class Walker:
+    """Walks in processes that are killed where it says."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def walk(self, *arguments: str) -> int:
+        """The exit code of the process that walked to the end, or did not."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"arguments": arguments}) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=SECONDS_LIMIT)
+
+
+@pytest.fixture(scope="module")
+def walker() -> Iterator[Walker]:
+    made = Walker()
+    yield made
+    made.close()
 
 
 def lines(journal: Path) -> list[str]:
@@ -58,12 +78,11 @@ def kept(database: Database) -> list[str]:
     ],
 )
 def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
-    tmp_path: Path, point: str, nth: int, which: str
+    walker: Walker, tmp_path: Path, point: str, nth: int, which: str
 ) -> None:
     url = ready_database(tmp_path / "graphs.db")
     journal = tmp_path / "journal"
-    with walk(url, "plan/execute", journal, point, nth, which) as process:
-        assert process.wait(SECONDS_LIMIT) == -signal.SIGKILL
+    assert walker.walk(url, "plan/execute", str(journal), point, str(nth), which) == -signal.SIGKILL
     before = lines(journal)
     with open_database(url) as database:
         done = kept(database)
@@ -78,10 +97,12 @@ def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
 
 def test_processes_that_walk_their_graphs_at_once_lose_nothing(tmp_path: Path) -> None:
     url = ready_database(tmp_path / "graphs.db")
-    running = [walk(url, f"plan/{number}", tmp_path / str(number)) for number in range(3)]
+    running = [
+        subprocess.Popen([*PROGRAM, url, f"plan/{number}", str(tmp_path / str(number)), "-", "1", "all"])
+        for number in range(3)
+    ]
     for process in running:
-        with process:
-            assert process.wait(SECONDS_LIMIT) == 0
+        assert process.wait(SECONDS_LIMIT) == 0
     with open_database(url) as database:
         saver = DatabaseCheckpointSaver(SqlCheckpointStore(database))
         for number in range(3):

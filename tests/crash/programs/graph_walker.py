@@ -1,7 +1,8 @@
 """Walks a LangGraph graph on an event loop, checkpointed in our database, until it is done or killed.
 
 Arguments: database URL, thread id, journal, fault point (or "-"), which time it is reached, and whether every
-checkpoint is kept ("all"), or only what it takes to go on ("last").
+checkpoint is kept ("all"), or only what it takes to go on ("last"). Without any, it is told so line by line,
+and forks for each.
 Each node writes its name into the journal when it runs.
 """
 
@@ -24,6 +25,7 @@ from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
 from cleveragents.testing.faults import CrashAt
+from tests.crash.programs.forking import serve
 
 NODES = ("plan", "edit", "check", "report")
 INPUT = {"goal": "g" * 500}
@@ -68,4 +70,7 @@ def main(url: str, thread_id: str, journal: str, point: str, nth: str, kept: str
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:]:
+        main(*sys.argv[1:])
+    else:
+        serve(lambda order: main(*order["arguments"]))
