@@ -57,6 +57,7 @@ ENGINE = (
     "contracts/test_homes",
     "contracts/test_mcp_servers",
     "contracts/test_temporal_engine",
+    "contracts/test_worker_start",
     "contracts/test_sandbox_starts",
     "contracts/test_sandboxes",
     "races/test_apply",
