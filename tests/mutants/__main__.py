@@ -478,6 +478,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/desk/spending.py": [f"{UNIT}cli_goals.py"],
     "interfaces/cli/plan_ending.py": [f"{UNIT}guards_cli.py", f"{UNIT}cli_run_background.py"],
     "interfaces/desk/applying.py": [f"{UNIT}server_plans_deciding.py"],
+    "interfaces/desk/accounts.py": [f"{UNIT}remote_trouble.py"],
     "interfaces/desk/deciding.py": [f"{UNIT}server_plans.py"],
     "interfaces/desk/diffs.py": [f"{UNIT}server_plans.py"],
     "interfaces/desk/ending.py": [f"{UNIT}server_plans_deciding.py"],

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 
 from cleveragents.application.services.async_worker import AsyncJob, AsyncWorker
 from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.service_thread import ServiceThread
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import JobState, NewJob
-from cleveragents.errors import JobAlreadyEnded
+from cleveragents.errors import DatabaseUnreachable, JobAlreadyEnded, StoreBusy
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
 from cleveragents.testing.identifiers import CountingIdentifiers
@@ -221,6 +222,27 @@ def test_a_broken_step_does_not_end_a_service() -> None:
     assert twice.wait(20)
     service.stop()
     assert service.join(20)
+
+
+def test_a_service_that_has_to_wait_says_so_once_and_again_when_it_goes_on() -> None:
+    """A database that is away for a night would fill a disk with the same words."""
+    left: list[Exception] = [*[DatabaseUnreachable("there", "gone")] * 5, StoreBusy(1.0)]
+    done = threading.Event()
+
+    def step() -> float:
+        if left:
+            raise left.pop(0)
+        done.set()
+        return 60.0
+
+    service = ServiceThread("service", step, pause_seconds=0.001)
+    with structlog.testing.capture_logs() as said:
+        service.start()
+        assert done.wait(20)
+        service.stop()
+        assert service.join(20)
+    assert [line["event"].removeprefix("worker.step_") for line in said] == ["waits", "waits", "goes_on"]
+    assert "exc_info" not in said[0]
 
 
 def test_a_worker_that_was_never_started_can_be_closed(setting: Setting) -> None:

@@ -15,6 +15,8 @@ from cleveragents.application.services.plan_deciding import concluded
 from cleveragents.application.services.shared_jobs import PlanJob, Watched
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.errors import ApplyRefused, PlanError, RemoteUnreachable, StalePlan
+from cleveragents.interfaces.desk.accounts import account_of
+from cleveragents.interfaces.desk.changes import changed_files, changes_of, ignored_of
 from cleveragents.interfaces.desk.deciding import ensure_decidable
 from cleveragents.interfaces.desk.meanings import meaning_of
 from cleveragents.interfaces.desk.next_steps import steps_from
@@ -138,6 +140,11 @@ def test_a_machine_without_a_sandbox_of_the_plan_says_that_the_remote_is_away_to
     plan = one.plan(remote, write("a.txt", "changed\n"))
     one.run(one.claimed(plan))
     remote.directory.rename(remote.directory.with_name("away.git"))
+    seen = account_of(other.parts, other.now(plan.id))
+    assert (seen["files_changed"], seen["sandbox"], seen["changes"][0]["path"]) == (1, None, "a.txt")
+    assert "told without its lines: file://" in seen["notes"][0]
+    assert changes_of(other.parts, plan) == changed_files(other.parts, plan) == list(seen["changes"])
+    assert ignored_of(other.parts, plan) == []
     with pytest.raises(RemoteUnreachable):
         other.apply(plan)
     assert other.now(plan.id).standing == (Phase.APPLY, PlanState.CONSTRAINED)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from cleveragents.application.services.worker_log import worker_log
+from cleveragents.errors import Unavailable
 
 __all__ = ["ServiceThread", "start_daemon"]
 
@@ -19,12 +20,14 @@ class ServiceThread:
     """Calls `step`, waits for as long as it says or until woken, and calls it again.
 
     What a step raises is logged, and the next step comes `pause_seconds` later: a busy database must not
-    end a worker. Any thread may call `wake` and `stop`; its state is in two events.
+    end a worker. What is merely unavailable is told of when that begins, and when it is over. Any thread may
+    call `wake` and `stop`; its state is in two events.
     """
 
     def __init__(self, name: str, step: Callable[[], float], *, pause_seconds: float) -> None:
         self._step = step
         self._pause_seconds = pause_seconds
+        self._away: type[Unavailable] | None = None
         self._wakeup = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -56,10 +59,23 @@ class ServiceThread:
             self._wakeup.clear()
             if self._stopping.is_set():  # guard: after the clear, which may have swallowed the stop's wake
                 return
-            try:
-                pause = self._step()
-            except Exception:
-                logger = worker_log()
-                logger.exception("worker.step_failed", service=self._thread.name)
-                pause = self._pause_seconds
-            self._wakeup.wait(pause)
+            self._wakeup.wait(self._tried())
+
+    def _tried(self) -> float:
+        try:
+            pause = self._step()
+        except Unavailable as error:
+            # Once, however long it takes: two a second would bury what else is said.
+            if type(error) is not self._away:
+                said = str(error)
+                worker_log().warning("worker.step_waits", service=self._thread.name, error=said)
+            self._away = type(error)
+            return self._pause_seconds
+        except Exception:
+            logger = worker_log()
+            logger.exception("worker.step_failed", service=self._thread.name)
+            return self._pause_seconds
+        if self._away is not None:
+            worker_log().warning("worker.step_goes_on", service=self._thread.name)
+            self._away = None
+        return pause

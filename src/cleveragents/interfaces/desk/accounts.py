@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cleveragents.application.services.plan_family import LEFT_OUT, conflicts_of, left_out_of, parts_of
@@ -12,9 +11,15 @@ from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact, redact_text
 from cleveragents.domain.remote import remote_of
 from cleveragents.domain.sub_plan import SUB_PLANS
-from cleveragents.errors import PlanError, SandboxMissing
+from cleveragents.errors import PlanError, RemoteUnreachable, SandboxMissing
 from cleveragents.interfaces.desk.calls import call_in_short
-from cleveragents.interfaces.desk.changes import changes_of, ignored_in_words, ignored_of, state_row
+from cleveragents.interfaces.desk.changes import (
+    changes_of,
+    ignored_in_words,
+    ignored_of,
+    recorded_changes,
+    state_row,
+)
 from cleveragents.interfaces.desk.spending import spending_of
 from cleveragents.interfaces.desk.wording import timestamp
 
@@ -79,14 +84,19 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
     """Everything that is known of the plan but its calls' output."""
     place: str | None = None
     notes: tuple[str, ...] = ()
-    ignored = ignored_of(parts, plan)
-    with suppress(SandboxMissing):
-        sandbox = parts.sandboxes.open(plan.id)
-        place, notes = str(sandbox.root), (*sandbox.notes, *ignored_in_words(parts, plan, ignored))
+    ignored: list[str] = []
     changes: list[Row] = []
     problem = None
     try:
+        sandbox = parts.sandboxes.open(plan.id)
+        ignored = ignored_of(parts, plan)
+        place, notes = str(sandbox.root), (*sandbox.notes, *ignored_in_words(parts, plan, ignored))
         changes = changes_of(parts, plan)
+    except SandboxMissing:
+        pass
+    except RemoteUnreachable as away:  # guard: what is known of it is told, whatever became of its remote
+        notes = (f"what it changed is told without its lines: {away}",)
+        changes = recorded_changes(parts, plan)
     except PlanError as error:
         problem = error.reason
     reviews = parts.reviews.of_plan(plan.id)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.errors import SandboxMissing
+from cleveragents.errors import RemoteUnreachable, SandboxMissing
 from cleveragents.interfaces.desk.wording import counted
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ __all__ = [
     "ignored_in_words",
     "ignored_of",
     "lines_of",
+    "recorded_changes",
     "state_row",
     "summary_of",
 ]
@@ -39,7 +40,16 @@ def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
         sandbox = parts.sandboxes.open(plan.id)
     except SandboxMissing:
         return []
+    except RemoteUnreachable:
+        return recorded_changes(parts, plan)
     return _rows(sandbox, parts.result.states(plan, sandbox))
+
+
+def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
+    """What is recorded that it changed, without its lines, and whatever the review left out of it: for a plan
+    of another machine whose remote cannot be asked for the files that it began with."""
+    found = parts.history.differences(plan.id)
+    return [_row(path, step.before, step.after, (0, 0)) for path, step in sorted(found.items())]
 
 
 def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
@@ -48,6 +58,8 @@ def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
         sandbox = parts.sandboxes.open(plan.id)
     except SandboxMissing:
         return []
+    except RemoteUnreachable:
+        return recorded_changes(parts, plan)
     states = parts.history.states(plan.id)
     base = sandbox.base_states(states)
     return _rows(sandbox, {path: state for path, state in states.items() if state != base[path]})
@@ -59,19 +71,21 @@ def _rows(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> list[Row]
     base = sandbox.base_states(states)
     text = sandbox.diff(sandbox.tree(states), options=("--numstat", "--no-renames", "-z"))
     lines = _counted_lines(text)
-    rows = []
-    for path in sorted(states):
-        added, removed = lines.get(path, (None, None))
-        row: Row = {
-            "path": path,
-            "change": _change(base[path], states[path]),
-            "added": added,
-            "removed": removed,
-            "before": state_row(base[path]),
-            "after": state_row(states[path]),
-        }
-        rows.append(row)
-    return rows
+    counted = {path: lines.get(path, (None, None)) for path in states}
+    return [_row(path, base[path], states[path], counted[path]) for path in sorted(states)]
+
+
+def _row(
+    path: str, before: FileState | None, after: FileState | None, lines: tuple[int | None, int | None]
+) -> Row:
+    return {
+        "path": path,
+        "change": _change(before, after),
+        "added": lines[0],
+        "removed": lines[1],
+        "before": state_row(before),
+        "after": state_row(after),
+    }
 
 
 def summary_of(parts: PlanParts, plan: Plan) -> str:
@@ -96,7 +110,7 @@ def ignored_of(parts: PlanParts, plan: Plan) -> list[str]:
     recorded = [path for path, state in parts.history.states(plan.id).items() if state is not None]
     try:
         entries = parts.sandboxes.open(plan.id).ignored_entries(recorded)
-    except SandboxMissing:
+    except (SandboxMissing, RemoteUnreachable):
         return []
     return sorted(entries, key=lambda entry: (entry.endswith("/"), entry.count("/"), entry))
 
