@@ -1,15 +1,17 @@
-"""What installed packages offer under a group of entry points. Reading all packages takes its time, so it is
-done once, and again when one came or went."""
+"""What installed packages offer under a group of entry points, and what we bring along ourselves. Reading all
+packages takes its time, so it is done once, and again when one came or went."""
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 
-__all__ = ["installed"]
+__all__ = ["built_in", "installed"]
 
 _MOST_GROUPS = 8
 
@@ -19,6 +21,12 @@ _SearchPath = tuple[tuple[str, int], ...]
 def installed(group: str) -> tuple[EntryPoint, ...]:
     """Every entry of the group, as packages are installed now. Any thread may ask."""
     return _read(group, _search_path())
+
+
+@cache
+def built_in(package: ModuleType) -> frozenset[str]:
+    """The names of the modules of a package of ours, which stay as they are while we run."""
+    return frozenset(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
 def _search_path() -> _SearchPath:

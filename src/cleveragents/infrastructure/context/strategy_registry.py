@@ -7,7 +7,6 @@ that can be left behind. A built-in name cannot be taken over by a package.
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,7 @@ from importlib.metadata import EntryPoint
 from cleveragents.application.ports.context import ContextStrategy
 from cleveragents.application.ports.context_parts import MakeStrategy, StrategyGround
 from cleveragents.infrastructure.context import strategies
-from cleveragents.infrastructure.entry_points import installed
+from cleveragents.infrastructure.entry_points import built_in, installed
 
 __all__ = ["ENTRY_POINTS", "StrategyRegistry"]
 
@@ -51,9 +50,9 @@ class StrategyRegistry:
             for entry in taken
         )
 
-    @cached_property
+    @property
     def _builtin(self) -> frozenset[str]:
-        return frozenset(module.name for module in pkgutil.iter_modules(strategies.__path__))
+        return built_in(strategies)
 
     @cached_property
     def _found(self) -> tuple[EntryPoint, ...]:

@@ -7,7 +7,6 @@ does not depend on what else is installed.
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
@@ -20,7 +19,7 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Capability
 from cleveragents.domain.tool import ToolSpec
 from cleveragents.errors import CleverAgentsError, ToolRefused, UnknownTool
-from cleveragents.infrastructure.entry_points import installed
+from cleveragents.infrastructure.entry_points import built_in, installed
 from cleveragents.infrastructure.tools import builtin
 
 __all__ = ["ENTRY_POINTS", "ToolRegistry"]
@@ -59,9 +58,9 @@ class ToolRegistry:
         found = (self._spec_or_problem(name) for name in self.names())
         return (*self._hidden, *(problem for problem in found if isinstance(problem, ToolRefused)))
 
-    @cached_property
+    @property
     def _builtin(self) -> frozenset[str]:
-        return frozenset(module.name for module in pkgutil.iter_modules(builtin.__path__))
+        return built_in(builtin)
 
     @cached_property
     def _found(self) -> tuple[EntryPoint, ...]:
