@@ -33,7 +33,7 @@ from cleveragents.interfaces.demo.sample import SampleRepository
 
 __all__ = ["CHROMIUM", "PageBench", "Visit", "page_bench", "until"]
 
-PATIENCE_MS = 90_000
+PATIENCE_MS = 240_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 _AGENTS = [sys.executable, "-m", "cleveragents"]
