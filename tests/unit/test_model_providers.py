@@ -257,7 +257,7 @@ def test_a_gateway_that_answers_with_a_page_is_told_by_its_status_and_had_the_ke
     with serving(lambda text: (502, {"Content-Type": "text/html"}, b"<html>bad gateway</html>")) as wire:
         model = opened(openai.PROVIDER, wire.url)
         asked = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=64)
-        with pytest.raises(ModelUnavailable, match="HTTP 502.*bad gateway"):
+        with pytest.raises(ModelUnavailable, match=r"HTTP 502.*bad gateway"):
             asyncio.run(model.reply(asked))
     (headers,) = wire.headers
     assert (headers["authorization"], headers["connection"]) == (f"Bearer {KEY}", "close")
