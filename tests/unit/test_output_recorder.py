@@ -10,6 +10,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+import structlog
+
 from cleveragents.application.services.output_recorder import OutputRecorder
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
@@ -26,10 +28,17 @@ class Kept:
     def __init__(self) -> None:
         self.pieces: list[tuple[str, str, str]] = []
         self.refuse: Callable[[str], None] = lambda plan_id: None
+        self.refused = 0
         self.changed = threading.Condition()
 
     def append(self, plan_id: str, pieces: Sequence[tuple[str, str]], *, now: datetime) -> None:
-        self.refuse(plan_id)
+        try:
+            self.refuse(plan_id)
+        except StoreBusy:
+            with self.changed:
+                self.refused += 1
+                self.changed.notify_all()
+            raise
         with self.changed:
             self.pieces += [(plan_id, kind, text) for kind, text in pieces]
             self.changed.notify_all()
@@ -164,15 +173,18 @@ def test_what_could_not_be_kept_is_kept_later_and_other_plans_do_not_wait_for_it
             raise StoreBusy(1.0)
 
     kept.refuse = refuse
-    with recording(kept, bound_characters=100) as recorder:
+    with structlog.testing.capture_logs() as said, recording(kept, bound_characters=100) as recorder:
         for name in ("P", "Q"):
             told = recorder.watch(plan(name)).on_output
             assert told is not None
             told(b"x" * 90 + b"\nfrom %s\n" % name.encode())
         kept.wait_for(lambda: kept.text("Q").endswith("from Q\n"))
         assert kept.text("P") == ""
+        tried = kept.refused
+        kept.wait_for(lambda: kept.refused > tried + 2)
         broken.clear()
         kept.wait_for(lambda: kept.text("P").endswith("from P\n"))
+    assert [line["event"] for line in said] == ["plan_output.not_kept"]  # once, however often it is tried
 
 
 def test_an_unended_line_is_kept_at_the_end_of_the_job_or_when_nothing_follows_for_long() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,8 +15,10 @@ from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.sandboxes import SandboxRequest, StartTree
 from cleveragents.application.ports.workers import WorkerRecord
+from cleveragents.application.services.plan_history import PlanHistory
 from cleveragents.application.services.plan_watch import PlanWatch
 from cleveragents.domain.action import Setup
+from cleveragents.domain.change import RecordedChange
 from cleveragents.domain.goals import GOALS_ACTION
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Phase, Plan, PlanState
@@ -37,6 +39,8 @@ from cleveragents.infrastructure.persistence.job_rows import microseconds
 from cleveragents.infrastructure.persistence.service_tables import contents, workers
 from cleveragents.infrastructure.persistence.tables import plans, sandboxes
 from cleveragents.infrastructure.remote.mirror import Mirrors
+from cleveragents.infrastructure.remote.sandboxes import TakeOver
+from cleveragents.interfaces.desk.changes import changes_of
 from cleveragents.interfaces.desk.project_account import trusted_place_of
 from cleveragents.interfaces.desk.requests import Wanted
 from cleveragents.interfaces.desk.server_requests import Asked, requested_for_all
@@ -201,6 +205,26 @@ def test_looking_at_a_plan_does_not_take_it_from_who_works_on_it(
     assert len(other.parts.sandboxes.mend()) == 1
     assert [path.name for path in other.parts.sandboxes.directory.iterdir()] == []
     assert other.diff(plan) == one.diff(plan)
+
+
+def test_what_is_recorded_while_somebody_looks_is_seen_at_the_next_look(
+    remote: Remote, one: Machine, other: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = done_by(one, remote)
+
+    class Earlier(PlanHistory):
+        """Sees what was recorded first, when it is asked for the first time."""
+
+        def changes(self, plan_id: str) -> Sequence[RecordedChange]:
+            monkeypatch.undo()
+            return super().changes(plan_id)[:1]
+
+    history = property(lambda self: Earlier(self.changesets, self.calls(None)))
+    monkeypatch.setattr(TakeOver, "history", history)
+    copy = other.parts.sandboxes.open(plan.id)
+    assert (copy.root / "b.txt").read_text() == "alpha\n"
+    monkeypatch.setattr(TakeOver, "history", history)
+    assert [row["path"] for row in changes_of(other.parts, plan)] == ["b.txt", "folder/c.txt", "x.txt"]
 
 
 def test_what_another_machine_has_is_not_removed_here(remote: Remote, one: Machine, other: Machine) -> None:

@@ -150,10 +150,13 @@ class OutputRecorder:
             if ready:
                 self._output.append(plan_id, ready, now=self._clock.now())
         except CleverAgentsError as error:
-            # Of one plan: the others' is kept meanwhile, and this is tried again.
-            worker_log().warning("plan_output.not_kept", plan_id=plan_id, error=str(error))
+            # Of one plan: the others' is kept meanwhile, and this is tried again. Once: it may take long.
+            if not texts.waits:
+                worker_log().warning("plan_output.not_kept", plan_id=plan_id, error=str(error))
+            texts.waits = True
             texts.bound(self._bound)
             return
+        texts.waits = False
         texts.ready.clear()
         if texts.finished:
             del self._texts[plan_id]
@@ -184,6 +187,7 @@ class _Texts:
         self.ready: list[tuple[str, str]] = []
         self.heard_at = 0.0
         self.finished = False
+        self.waits = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._masks: dict[str, PieceMask] = {}
 

@@ -197,7 +197,8 @@ class RemoteSandboxes(SandboxRegistry):
             for name in portion:
                 if name not in found or objects.keep(found[name]) != name:
                     raise SandboxRefused(str(place.directory), f"content {name} is not in the database")
-        bring_to(sandbox, history.states(sandbox.plan_id))
+        # guard: no more than was looked at: who works on it may have recorded something since
+        bring_to(sandbox, {path: step.after for path, step in differences_of(changes).items()})
 
     def _take_calls_back(self, plan_id: str, fence: Fence) -> None:
         """What was done elsewhere and left no trace here is to be done again."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.errors import RemoteUnreachable, SandboxMissing
+from cleveragents.errors import GitFailed, RemoteUnreachable, SandboxMissing
 from cleveragents.interfaces.desk.wording import counted
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ __all__ = [
 
 Row = dict[str, JsonValue]
 
+_LOOKS = 3
+
 
 def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
     """Each file that would be changed if the plan were applied now, with the lines added and removed.
@@ -36,13 +38,7 @@ def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
     Without its sandbox, of which the lines are read, there is nothing left to say. `PlanError` if what the
     review left out cannot be told from the rest.
     """
-    try:
-        sandbox = parts.sandboxes.open(plan.id)
-    except SandboxMissing:
-        return []
-    except RemoteUnreachable:
-        return recorded_changes(parts, plan)
-    return _rows(sandbox, parts.result.states(plan, sandbox))
+    return _looked_at(parts, plan, lambda sandbox: _rows(sandbox, parts.result.states(plan, sandbox)))
 
 
 def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
@@ -54,15 +50,28 @@ def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
 
 def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
     """The same of all that it changed, whatever the review left out of it."""
-    try:
-        sandbox = parts.sandboxes.open(plan.id)
-    except SandboxMissing:
-        return []
-    except RemoteUnreachable:
-        return recorded_changes(parts, plan)
-    states = parts.history.states(plan.id)
-    base = sandbox.base_states(states)
-    return _rows(sandbox, {path: state for path, state in states.items() if state != base[path]})
+
+    def look(sandbox: Sandbox) -> list[Row]:
+        states = parts.history.states(plan.id)
+        base = sandbox.base_states(states)
+        return _rows(sandbox, {path: state for path, state in states.items() if state != base[path]})
+
+    return _looked_at(parts, plan, look)
+
+
+def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], list[Row]]) -> list[Row]:
+    for left in reversed(range(_LOOKS)):
+        try:
+            return look(parts.sandboxes.open(plan.id))
+        except SandboxMissing:
+            break
+        except RemoteUnreachable:
+            return recorded_changes(parts, plan)
+        except GitFailed:
+            # Who works on it elsewhere has recorded something since; the next look has its contents, too.
+            if not left:
+                raise
+    return []
 
 
 def _rows(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> list[Row]:
