@@ -130,10 +130,20 @@ def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
                 client.get("/session")
             with pytest.raises(ServerUnreachable):
                 next(Follower(client, 0).frames())
+            _leave_at_once(bench)
         finally:
             bench.start()
     with ServerClient("http://127.0.0.1:9", None) as nobody, pytest.raises(ServerUnreachable):
         next(Follower(nobody, 0).frames())
+
+
+def _leave_at_once(bench: Served) -> None:
+    """Who interrupts a second time waits for no server, and the exit code says that they did."""
+    with ServerClient(bench.url, bench.token("viewer"), patience_seconds=3600.0) as patient:
+        deciding = Deciding(patient, "agents", Output("json"))
+        with pytest.raises(click.exceptions.Exit) as left, told_at_the_end(deciding, "PLAN"):
+            raise click.exceptions.Exit(130)
+    assert left.value.exit_code == 130
 
 
 def test_who_is_not_known_follows_nothing_and_the_token_is_in_no_message(bench: Served) -> None:
@@ -146,6 +156,21 @@ def test_who_is_not_known_follows_nothing_and_the_token_is_in_no_message(bench: 
     with ServerClient(bench.url, bench.token("viewer")) as client, pytest.raises(ServerSaid) as refused:
         client.post("/plans", {"resource": "shop", "goal": "x"})
     assert (refused.value.status, refused.value.code, refused.value.exit_code) == (403, "not-allowed", 1)
+
+
+def test_a_git_remote_that_the_server_cannot_reach_is_not_taken_for_the_server(
+    bench: Served, client: ServerClient
+) -> None:
+    told: list[str] = []
+    client.tell = told.append
+    with ServerClient(bench.url, bench.token("admin")) as admin:
+        admin.post("/resources", {"name": "far", "project": "team", "remote": "file:///nowhere/far.git"})
+        try:
+            with pytest.raises(ServerSaid, match="cannot be reached") as said:
+                client.post("/context", {"question": "what?", "resource": "far"})
+        finally:
+            admin.delete("/resources/far")
+    assert (said.value.code, said.value.exit_code, told) == ("remote-unreachable", 75, [])
 
 
 def test_something_else_than_the_api_is_recognised(bench: Served) -> None:

@@ -136,6 +136,15 @@ class ServerClient:
             pause = min(pause * 2, _LONGEST_PAUSE)
             yield
 
+    @contextmanager
+    def without_patience(self) -> Iterator[None]:
+        """For the end of a command that somebody interrupts: what is asked meanwhile is asked once."""
+        patience, self._patience = self._patience, 0.0
+        try:
+            yield
+        finally:
+            self._patience = patience
+
     @property
     def answered(self) -> bool:
         """Whether there is a server; one that never answered is not waited for."""
@@ -178,7 +187,11 @@ class ServerClient:
             if response.status_code < 400:
                 return _ensure_api(response, self.url)
             failed = problem_of(response, self.url, self._prefix)
-            if response.status_code not in BUSY and said_code(response) != "request-under-way":
+            code = said_code(response)
+            # A git remote that the server cannot reach is not the server, and may be away for long.
+            if code == "remote-unreachable" or (
+                response.status_code not in BUSY and code != "request-under-way"
+            ):
                 break
         assert failed is not None
         raise failed from None
