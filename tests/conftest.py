@@ -191,7 +191,7 @@ UNMEASURED = (
     "unit/test_mcp_plans",
     "unit/test_plan_answers",
     "unit/test_plan_checking",
-    "unit/test_plan_correction",
+    "unit/test_plan_correction_",
     "unit/test_plan_deciding",
     "unit/test_plan_edits_by_hand",
     "unit/test_plan_resume_model",
