@@ -229,6 +229,12 @@ def _races(version: str) -> list[str]:
     return ["tests/races", *_engine_where(version)]
 
 
+def _explored(version: str) -> list[str]:
+    """The part of `races` that `others` runs: where threads meet, not processes, bytes or random trees."""
+    without = [f"--ignore=tests/races/test_{name}.py" for name in ("streams", "tree_budget")]
+    return [*_races(version), *without, "-k", "not processes and not simple_search"]
+
+
 def _engine_where(version: str) -> list[str]:
     """What drives git, processes and a server takes minutes, and no interpreter drives it differently."""
     return [] if version == PRIMARY else ["-m", "not engine and not postgres"]
@@ -258,7 +264,7 @@ def _others(session: nox.Session) -> Commands:
         if python is None:
             session.warn(f"Python {version} is not on this machine: not tested with it")
             continue
-        suites = [_races(version)] if version in EXPLORED else []
+        suites = [_explored(version)] if version in EXPLORED else []
         suites.append(_units(version) if version in FREE_THREADED else _differing(version))
         commands += [[*_suite(python, version, one), *session.posargs] for one in suites]
     return commands

@@ -92,7 +92,7 @@ def test_an_agent_that_was_done_is_not_run_again(tmp_path: Path, point: str) -> 
     with agent_bench(tmp_path) as bench:
         plan = bench.task(external("edits"))
         with worker(tmp_path, plan, "edits", die_at=point) as child:
-            assert child.wait(120) == -9
+            assert child.wait(240) == -9
         plan = bench.parts.lifecycle.resume(bench.now(plan))
         bench.actors["tests/external"] = external("fails")  # if it were run, it would be seen
         plan = bench.work(plan)

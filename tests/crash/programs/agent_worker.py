@@ -49,7 +49,7 @@ def main(told: dict[str, Any]) -> None:
         bench.strategies[told["plan"]] = Strategy((), casting=casting, profile="full-auto")
         bench.adapt = lambda run: replace(run, watch=lambda plan: PlanWatch(on_output=say))
         with bench.worker(bench.parts.plans.get(told["plan"])) as worker:
-            worker.run_until_idle(120)
+            worker.run_until_idle(600)
 
 
 if __name__ == "__main__":

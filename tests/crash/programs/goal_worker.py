@@ -28,7 +28,7 @@ def main() -> None:
         run = replace(bench.parts.run(), make_strategy=lambda plan: strategy)
         worker = bench.container.worker({kind_of_plan(order["plan"]): JobHandler(run)}, name="stopped")
         worker.start()
-        worker.run_until_idle(60.0)
+        worker.run_until_idle(240.0)
 
 
 if __name__ == "__main__":

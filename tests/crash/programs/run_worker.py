@@ -104,7 +104,7 @@ def main(arguments: dict[str, Any]) -> None:
             faults.database = database
         worker = make_worker(database, faults, **arguments)
         worker.start()
-        worker.run_until_idle(60)
+        worker.run_until_idle(240)
         worker.close()
         sys.stdout.write(json.dumps(asdict(worker.statistics())) + "\n")
 
