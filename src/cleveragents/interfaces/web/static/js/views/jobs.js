@@ -98,7 +98,7 @@ const JOB_COLUMNS = [
   { name: "state", label: "State", cell: (row) => html`<${StateBadge} state=${row.state} />` },
   { name: "kind", label: "What", cell: (row) => html`<${Kind} kind=${row.kind} />` },
   { name: "attempt", label: "Attempt", number: true, cell: (row) => `${row.attempt} of ${row.max_attempts}` },
-  { name: "error", label: "Note", wide: true, cell: (row) => row.error ?? row.cancel_reason ?? "" },
+  { name: "error", label: "Note", wide: true, cell: (row) => row.problem?.detail ?? row.error ?? row.cancel_reason ?? "" },
   { name: "worker", label: "Worker", cell: (row) => (row.worker ? html`<${Id} id=${row.worker} />` : "") },
   { name: "updated", label: "Updated", cell: (row) => html`<${When} time=${row.updated} />` },
   { name: "id", label: "Id", cell: (row) => html`<${Id} id=${row.id} />` },
