@@ -10,13 +10,16 @@ import threading
 from collections.abc import Iterator
 from typing import IO
 
+import click
 import pytest
 
 from cleveragents.errors import NotAuthenticated, ServerUnreachable
 from cleveragents.interfaces.cli.client.following import Follower
 from cleveragents.interfaces.cli.client.logins import keep_token, logins_file
+from cleveragents.interfaces.cli.client.plan_deciding import Deciding, told_at_the_end
 from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.server_client import ServerClient
+from cleveragents.interfaces.cli.output import Output
 from tests.client_bench import Cutting, Served, served
 
 REPLACE = {"pattern": "colour", "replacement": "color"}
@@ -122,27 +125,30 @@ def test_lists_come_in_pieces_and_end(client: ServerClient) -> None:
 
 
 def test_a_server_that_does_not_come_back_is_given_up(bench: Served) -> None:
-    with ServerClient(bench.url, bench.token("viewer"), patience_seconds=0.3) as client:
-        assert client.get("/session")["user"]["name"] == "viewer"
+    token = bench.token("viewer")
+    with (
+        ServerClient(bench.url, token, patience_seconds=0.3) as client,
+        ServerClient(bench.url, token, patience_seconds=3600.0) as patient,
+    ):
+        assert client.get("/session") == patient.get("/session")
         bench.stop()
         try:
             with pytest.raises(ServerUnreachable):
                 client.get("/session")
             with pytest.raises(ServerUnreachable):
                 next(Follower(client, 0).frames())
-            _leave_at_once(bench)
+            _leave_at_once(patient)
         finally:
             bench.start()
     with ServerClient("http://127.0.0.1:9", None) as nobody, pytest.raises(ServerUnreachable):
         next(Follower(nobody, 0).frames())
 
 
-def _leave_at_once(bench: Served) -> None:
+def _leave_at_once(patient: ServerClient) -> None:
     """Who interrupts a second time waits for no server, and the exit code says that they did."""
-    with ServerClient(bench.url, bench.token("viewer"), patience_seconds=3600.0) as patient:
-        deciding = Deciding(patient, "agents", Output("json"))
-        with pytest.raises(click.exceptions.Exit) as left, told_at_the_end(deciding, "PLAN"):
-            raise click.exceptions.Exit(130)
+    deciding = Deciding(patient, "agents", Output("json"))
+    with pytest.raises(click.exceptions.Exit) as left, told_at_the_end(deciding, "PLAN"):
+        raise click.exceptions.Exit(130)
     assert left.value.exit_code == 130
 
 

@@ -16,6 +16,8 @@ from cleveragents.interfaces.cli.client.served_plans import ServedMeter, plan_of
 from cleveragents.interfaces.cli.client.twins import ClientGroup
 from cleveragents.interfaces.cli.commands import cli
 from cleveragents.interfaces.cli.pieces_view import PiecesView
+from cleveragents.interfaces.cli.rich_view import RichView
+from tests.unit.test_rich_view import Screen
 
 
 def account(name: str, *, parent: str | None = None, tokens: int = 0, **more: Any) -> dict[str, Any]:
@@ -93,6 +95,40 @@ def test_pieces_are_shown_as_what_they_were_where_the_plan_runs() -> None:
         ("close", None),
     ]
     assert ProgressKind("tool_done") is ProgressKind.TOOL_DONE
+
+
+def test_on_a_terminal_a_served_plan_is_drawn_live_and_nothing_of_the_drawing_stays() -> None:
+    screen = Screen(100)
+    meter = ServedMeter(account("01M7FAFVRNZ56XTRRK66P37001", tokens=10))
+    rich = RichView(meter, hint="Ctrl-C stops it", stream=screen, size=screen.size, clock=lambda: 100.0)
+
+    class OneView(Board):
+        def view_of(self, plan: Plan) -> Any:
+            return rich
+
+        def close(self) -> None:
+            rich.close()
+
+    view = PiecesView(OneView(), meter.last.plan)
+    at = '{"actor": "builtin/executor", "node": "think"'
+    pieces = [
+        ("progress", "step 1 of 2: look\n"),
+        ("node", f"{at}}}"),
+        ("node", f'{at}, "event": "thinking", "text": "a/model"}}'),
+        ("model", "Let me look at it. "),
+    ]
+    for kind, text in pieces:
+        view.show(meter.last.plan.id, kind, text)
+    meter.take(account(meter.last.plan.id, tokens=1234))
+    rich.draw()
+    drawn = screen.text.splitlines()
+    assert drawn[0] == "step 1 of 2: look"
+    assert drawn[1].startswith("── execute · step 1 of 2: look ─")
+    assert drawn[2].endswith("executor is thinking (a/model)")
+    assert drawn[3:] == ["  Let me look at it.", "1,234 tokens · $0.2500 of $0.5000 · 0:00 · Ctrl-C stops it"]
+    view.show(meter.last.plan.id, "progress", "  read a.py\n")
+    view.close()
+    assert screen.text.splitlines() == ["step 1 of 2: look", "  “Let me look at it.”", "  read a.py"]
 
 
 def test_a_meter_knows_the_tree_from_accounts_and_events() -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from cleveragents.errors import Cancelled, CheckFailed, NotAuthenticated, PlanFailed, ServerUnreachable
+from cleveragents.errors import (
+    Cancelled,
+    CheckFailed,
+    CleverAgentsError,
+    NotAuthenticated,
+    PlanFailed,
+    ServerUnreachable,
+)
 from cleveragents.interfaces.cli.client.accounts import (
     Account,
     error_of,
@@ -25,9 +32,9 @@ from cleveragents.interfaces.cli.client.accounts import (
     waited_for,
 )
 from cleveragents.interfaces.cli.client.plan_following import Moment, PlansFollower, moment_now, run_to_rest
-from cleveragents.interfaces.cli.client.problems import refused_job
+from cleveragents.interfaces.cli.client.problems import ServerSaid, refused_job
 from cleveragents.interfaces.cli.output import Output, counted, progress
-from cleveragents.interfaces.cli.plan_outcome import NEEDS_HUMAN, TRY_AGAIN
+from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED, NEEDS_HUMAN, TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import shown_diff
 from cleveragents.interfaces.cli.plan_work import APPLY_IT, asked_for, interactive
 
@@ -65,10 +72,21 @@ def told_at_the_end(deciding: Deciding, plan_id: str) -> Iterator[None]:
         watch = f"{deciding.prefix} plan watch {plan_id}"
         progress(f"the plan does not need this connection; once {again}, `{watch}` follows it")
         raise
-    except BaseException:
+    except BaseException as ended:
+        if _is_interruption(ended):
+            with suppress(CleverAgentsError, ServerSaid), deciding.client.without_patience():
+                told_account(deciding.output, deciding.client.get(f"/plans/{plan_id}"))
+            raise
         told_account(deciding.output, deciding.client.get(f"/plans/{plan_id}"))
         raise
     told_account(deciding.output, deciding.client.get(f"/plans/{plan_id}"))
+
+
+def _is_interruption(ended: BaseException) -> bool:
+    """Whether somebody wants to leave: they do not wait for a server that may be gone."""
+    if isinstance(ended, click.exceptions.Exit):
+        return ended.exit_code == INTERRUPTED
+    return isinstance(ended, (KeyboardInterrupt, click.Abort))
 
 
 def work_on(deciding: Deciding, account: Account, *, after: Moment, quiet: bool = False) -> Account:
