@@ -337,6 +337,7 @@ def test_a_write_waits_for_whoever_is_taking_the_job_over(
     jobs.submit(NewJob("plan", {}), now=NOW)
     job = claimed_job(jobs)
     with psycopg.connect(database_url) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SELECT 1 FROM jobs FOR UPDATE")  # as whoever moves a job does first
         other.execute("UPDATE jobs SET state = 'queued'")
         late = pool.submit(store.put, checkpoint(1), fence=Fence(job.id, job.fence))
         wait_until(lambda: late.done() or someone_waits(database_url))
