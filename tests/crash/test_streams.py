@@ -73,6 +73,9 @@ class Client:
     def read(self, address: str) -> None:
         last = {"Last-Event-ID": str(self.positions[-1])} if self.positions else {}
         with stream(address, self.token, "?after=0", **last) as answer:
+            if answer.status_code == 503:  # busy, and says so; whoever asks comes back
+                self.goes_to(address)
+                return
             assert answer.status_code == 200, (answer.read(), self.log.read_text()[-5000:])
             self.connections += 1
             for frame in events_in(answer):

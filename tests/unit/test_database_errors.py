@@ -46,6 +46,7 @@ def from_postgres(sqlstate: str | None, kind: type[DBAPIError] = OperationalErro
         (sqlite3.SQLITE_BUSY, StoreBusy),
         (sqlite3.SQLITE_BUSY_SNAPSHOT, StoreBusy),
         (sqlite3.SQLITE_LOCKED, StoreBusy),
+        (sqlite3.SQLITE_PROTOCOL, StoreBusy),
         (sqlite3.SQLITE_FULL, StoreFull),
         (sqlite3.SQLITE_READONLY_DIRECTORY, DatabaseUnusable),
         (sqlite3.SQLITE_CANTOPEN_ISDIR, DatabaseUnusable),

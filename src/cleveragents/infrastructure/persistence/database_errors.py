@@ -24,7 +24,8 @@ from cleveragents.errors import (
 
 __all__ = ["is_held", "is_transient", "location_of", "translated"]
 
-_SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+# The last is said by who found the log's index in motion a hundred times, as on a machine that is busy.
+_SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _SQLITE_REMEDIES = {
     sqlite3.SQLITE_READONLY: "it is read-only; make the file and its directory writable",
     sqlite3.SQLITE_PERM: "access is denied; make the file and its directory writable",
