@@ -90,8 +90,7 @@ class SqlUserStore:
         def unit(connection: Connection) -> None:
             user = _held(connection, name)
             _ensure_another_admin(connection, user)
-            gone = _delete(connection, tokens.c.user_id == user.id)  # guard: worthless at once
-            for token in gone:
+            for token in _delete(connection, tokens.c.user_id == user.id):  # guard: worthless at once
                 if token.user_id != user.id:
                     self._tell_revoked(connection, token, now)
             connection.execute(delete(users).where(users.c.id == user.id))
