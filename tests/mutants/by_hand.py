@@ -20,9 +20,23 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         " if held[attempt.job.id] == attempt.job.fence else None",
         "",
     ),
+    ("application/remote_parts.py", "nobody's to forget but its own"): ("known - used", "known"),
+    ("interfaces/desk/accounts.py", "whatever became of its remote"): (
+        "except RemoteUnreachable as away:",
+        "except ZeroDivisionError as away:",
+    ),
+    ("interfaces/peers/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
     ("application/services/apply_obstacles.py", "it quotes files"): (
         "redact_text(error.details)",
         "error.details",
+    ),
+    ("application/services/plan_apply.py", "only its journal knows what is left"): (
+        "plan.id not in self.applier.undecided()",
+        "True",
+    ),
+    ("infrastructure/persistence/sql_job_store.py", "must not cost the others"): (
+        "key_share=True, skip_locked=True",
+        "key_share=True",
     ),
     ("domain/job_moves.py", "as many attempts left"): ("attempt=job.attempt - 1", "attempt=job.attempt"),
     ("interfaces/peers/a2a_handler.py", "needs no secret of it"): (
@@ -184,7 +198,6 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "",
     ),
     ("infrastructure/models/limiting.py", "decided here, whatever becomes"): ("waiter.granted = True", "..."),
-    ("infrastructure/models/retrying.py", "an answer that has begun"): (" and not listening.heard", ""),
     ("infrastructure/models/tokens.py", "it only ever grows"): (
         "max(self._factor, counted / estimate_request(request))",
         "counted / estimate_request(request)",
