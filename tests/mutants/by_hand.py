@@ -38,6 +38,14 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "key_share=True, skip_locked=True",
         "key_share=True",
     ),
+    ("application/services/shared_jobs.py", "`settle` would leave it alone"): (
+        "return parts.apply.taken_up(plan, _fence(job), watched.of(plan))",
+        "parts.apply.settle()\n    return parts.plans.get(plan_id)",
+    ),
+    ("interfaces/server/routes/models.py", "pays again"): (
+        "except Unavailable as error:",
+        "except ZeroDivisionError as error:",
+    ),
     ("domain/job_moves.py", "as many attempts left"): ("attempt=job.attempt - 1", "attempt=job.attempt"),
     ("interfaces/peers/a2a_handler.py", "needs no secret of it"): (
         "not user.role.may(Role.OPERATOR)",
