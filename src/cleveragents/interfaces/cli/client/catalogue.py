@@ -144,7 +144,7 @@ def _show_model(session: Session, name: str, output: Output) -> None:
         raise click.UsageError(f"the server knows no prices or limits of {name}; it may work all the same")
     output.record(rows[0])
     if not output.for_programs:
-        progress("prices are in dollars for a million tokens")
+        progress("prices in dollars per million tokens")
 
 
 def _list_models(session: Session, provider: str | None, output: Output) -> None:
@@ -154,6 +154,8 @@ def _list_models(session: Session, provider: str | None, output: Output) -> None
     )
     columns = columns_for(output, columns, spare=["input", "output"], width=50)
     output.table(rows, columns, empty=f"no model of {provider} is listed; it may work all the same")
+    if rows and not output.for_programs:
+        progress("prices in dollars per million tokens")
 
 
 def _test_model(session: Session, name: str | None, prompt: str, output: Output) -> None:

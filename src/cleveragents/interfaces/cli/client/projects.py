@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cleveragents.errors import UnknownProject, UnknownResource
 from cleveragents.interfaces.cli import project as local_project
 from cleveragents.interfaces.cli import resource as local_resource
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
@@ -74,7 +75,9 @@ project = ClientGroup(
     {
         "add": client_command(local_project.add_project, _add_project),
         "list": client_command(local_project.list_projects, _list_projects),
-        "remove": client_command(local_project.remove_project, _remove_project),
+        "remove": client_command(
+            local_project.remove_project, _remove_project, named={"name": UnknownProject}
+        ),
     },
 )
 resource = ClientGroup(
@@ -82,6 +85,8 @@ resource = ClientGroup(
     {
         "add": client_command(local_resource.add_resource, _add_resource),
         "list": client_command(local_resource.list_resources, _list_resources),
-        "remove": client_command(local_resource.remove_resource, _remove_resource),
+        "remove": client_command(
+            local_resource.remove_resource, _remove_resource, named={"name": UnknownResource}
+        ),
     },
 )

@@ -14,12 +14,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cleveragents.errors import UnknownJob, UnknownPlan
+from cleveragents.errors import CleverAgentsError, UnknownJob, UnknownPlan
 from cleveragents.interfaces.cli.session import pass_session
 
 __all__ = ["ClientGroup", "client_command"]
 
-_NAMES = {"plan_id": UnknownPlan, "job_id": UnknownJob}
+_NAMES: Mapping[str, type[CleverAgentsError]] = {"plan_id": UnknownPlan, "job_id": UnknownJob}
 _NOT_SAID = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
@@ -30,13 +30,14 @@ def client_command(
     without: Sequence[str] = (),
     refused: Mapping[str, str] | None = None,
     more: Sequence[click.Parameter] = (),
+    named: Mapping[str, type[CleverAgentsError]] = _NAMES,
 ) -> click.Command:
     """A command like `local` which `callback` carries out; that gets the session first, and everything else
     by name. It does not have the parameters named in `without`; whoever says one that is `refused` is told
-    why."""
+    why. Those that are `named` are the name of something, whose error says that there is none."""
     reasons = refused or {}
     params = [
-        _refusing(param, reasons[str(param.name)]) if param.name in reasons else _naming(param)
+        _refusing(param, reasons[str(param.name)]) if param.name in reasons else _naming(param, named)
         for param in local.params
         if param.name not in without
     ]
@@ -50,9 +51,9 @@ def client_command(
     )
 
 
-def _naming(param: click.Parameter) -> click.Parameter:
+def _naming(param: click.Parameter, named: Mapping[str, type[CleverAgentsError]]) -> click.Parameter:
     """The same; what it names is one part of an address, and no way on from there."""
-    unknown = _NAMES.get(str(param.name))
+    unknown = named.get(str(param.name))
     if unknown is None or not param.required:
         return param
     naming = copy.copy(param)
@@ -122,4 +123,7 @@ class ClientGroup(click.Group):
         if reason is not None:  # guard: not done here instead
             said = f"agents {self.name} {args[0]} cannot go through a server"
             raise click.UsageError(f"{said}: {reason}", ctx)
+        known = [*self.list_commands(ctx), *self.refused]
+        if str(args[0]) not in known and not str(args[0]).startswith("-"):
+            raise click.exceptions.NoSuchCommand(str(args[0]), possibilities=known, ctx=ctx)
         return super().resolve_command(ctx, args)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from cleveragents.errors import UnknownUser
 from cleveragents.interfaces.cli import user as local
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.twins import ClientGroup, client_command
@@ -13,6 +14,8 @@ from cleveragents.interfaces.cli.output import Output, progress
 from cleveragents.interfaces.cli.session import Session
 
 __all__ = ["user"]
+
+_NAMED = {"name": UnknownUser}
 
 
 def _add_user(session: Session, name: str, role: str, output: Output) -> None:
@@ -78,8 +81,8 @@ user = ClientGroup(
     {
         "add": client_command(local.add_user, _add_user),
         "list": client_command(local.list_users, _list_users),
-        "remove": client_command(local.remove_user, _remove_user),
-        "role": client_command(local.change_role, _change_role),
-        "token": client_command(local.token, _token),
+        "remove": client_command(local.remove_user, _remove_user, named=_NAMED),
+        "role": client_command(local.change_role, _change_role, named=_NAMED),
+        "token": client_command(local.token, _token, named=_NAMED),
     },
 )
