@@ -575,6 +575,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("context", "--in", "/", "--resource", "shop", "x"), 2, "say one"),
         (("doctor",), 2, "agents doctor works on this machine only; leave --server out"),
         (("plan", "show", "X/budget"), 2, "there is no plan 'X/budget'"),
+        (("plan", "show", ""), 2, "there is no plan ''"),
         (("plan", "diff", "X/budget"), 2, "there is no plan 'X/budget'"),
         (("resource", "remove", "a/b"), 2, "there is no resource 'a/b'"),
         (("project", "remove", "a/b"), 2, "there is no project 'a/b'"),

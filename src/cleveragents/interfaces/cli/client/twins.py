@@ -7,6 +7,7 @@ server's plans.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from typing import Any
@@ -20,6 +21,8 @@ from cleveragents.interfaces.cli.session import pass_session
 __all__ = ["ClientGroup", "client_command"]
 
 _NAMES: Mapping[str, type[CleverAgentsError]] = {"plan_id": UnknownPlan, "job_id": UnknownJob}
+_ID = re.compile(r"[0-9A-Za-z.]+")
+_NAME = re.compile(r"[^/]+")
 _NOT_SAID = (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
 
 
@@ -56,10 +59,11 @@ def _naming(param: click.Parameter, named: Mapping[str, type[CleverAgentsError]]
     unknown = named.get(str(param.name))
     if unknown is None or not param.required:
         return param
+    written = _ID if param.name in _NAMES else _NAME
     naming = copy.copy(param)
 
     def look(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-        if value is not None and "/" in value:  # guard: not the address of something else
+        if value is not None and not written.fullmatch(value):  # guard: not the address of something else
             raise unknown(value)
         return value
 
