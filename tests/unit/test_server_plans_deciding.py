@@ -16,6 +16,7 @@ from cleveragents.domain.budget import Limits, Spend
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import PlanState
 from cleveragents.errors import SandboxBusy
+from cleveragents.infrastructure.sandbox import sandbox_rows
 from cleveragents.interfaces.desk.plan_graphs import graphs_of
 from cleveragents.interfaces.server.turns import Turns
 from tests.actor_plan_bench import rule, says
@@ -158,6 +159,21 @@ def test_a_plan_that_runs_is_stopped_and_a_second_cancel_says_so(server: PlanSer
     assert (stopped["state"], stopped["error"]) == ("cancelled", "cancelled: enough (operator)")
     assert stopped["can"] == ["delete"]
     assert "already" in server.post(f"{where}/cancel", status=409)["detail"]
+    _remove_its_sandbox(server, plan["id"])
+
+
+def _remove_its_sandbox(server: PlanServer, plan_id: str) -> None:
+    """One that another machine has is not said to be gone."""
+    sandboxes, database = server.parts.sandboxes, server.bench.container.database
+    path, row = f"/api/plans/{plan_id}/sandbox", sandboxes.row(plan_id)
+    assert row is not None
+    far = replace(row, home="elsewhere")
+    database.write(lambda connection: sandbox_rows.put(connection, far))
+    refused = server.bench.operator.delete(path)
+    assert (refused.status_code, "another worker" in refused.json()["detail"]) == (409, True)
+    database.write(lambda connection: sandbox_rows.put(connection, row))
+    assert server.bench.operator.delete(path).status_code == 204
+    assert (sandboxes.row(plan_id), row.directory.exists()) == (None, False)
 
 
 def test_a_plan_that_is_done_keeps_its_result_when_a_cancel_comes_late(server: PlanServer) -> None:
@@ -165,6 +181,7 @@ def test_a_plan_that_is_done_keeps_its_result_when_a_cancel_comes_late(server: P
     where = f"/plans/{plan['id']}"
     assert "cancel" not in plan["can"]
     assert "reject it" in server.post(f"{where}/cancel", status=409)["detail"]
+    assert server.bench.operator.delete(f"/api{where}/sandbox").status_code == 409
     after = server.get(where)
     assert (after["state"], "apply" in after["can"]) == ("complete", True)
 
