@@ -370,6 +370,7 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/models/langchain_model.py": MODELS,
     "infrastructure/models/limiting.py": MODELS,
     "infrastructure/object_collector.py": [f"{UNIT}object_collector.py"],
+    "infrastructure/models/openai_events.py": [f"{UNIT}openai_events.py"],
     "infrastructure/models/retrying.py": MODELS,
     "infrastructure/models/script.py": MODELS,
     "infrastructure/models/tokens.py": MODELS,

@@ -22,6 +22,26 @@ def test_events_are_the_same_however_they_are_cut(end: bytes, size: int) -> None
     assert found == [b"one", b"two\n three"]
 
 
+def test_a_mark_of_the_byte_order_and_events_without_data_are_passed_over() -> None:
+    events = EventLines()
+    assert list(events.take(b"\xef\xbb\xbfdata: one\n\ndata:\n\ndata: two\n\n")) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("chunk", [b"x" * 65_536, b"data: " + b"x" * 65_529 + b"\n"])
+def test_an_event_without_an_end_is_neither_kept_nor_copied_for_ever(chunk: bytes) -> None:
+    events = EventLines()
+    with pytest.raises(ValueError, match="an event of more than"):
+        for _ in range(1_000):
+            assert list(events.take(chunk)) == []
+
+
+def test_comments_without_end_keep_nothing() -> None:
+    events = EventLines()
+    for _ in range(40):
+        assert list(events.take(b": still at it\n" * 100_000)) == []
+    assert list(events.take(b"data: one\n\n")) == [b"one"]
+
+
 def test_pieces_hold_what_is_read_of_them_and_nothing_else() -> None:
     piece = piece_of(b'{"id": 7, "choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}')
     assert (piece.text, piece.ended, piece.usage, list(piece.calls)) == ("a", "stop", None, [])
@@ -33,6 +53,22 @@ def test_pieces_hold_what_is_read_of_them_and_nothing_else() -> None:
 )
 def test_half_a_character_and_odd_numbers_are_no_reason_to_lose_an_answer(data: bytes) -> None:
     assert piece_of(data).text in ("\ud83d", "")
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        (b'{"prompt_tokens": 12.0, "completion_tokens": 3}', Usage(12, 3)),
+        (b'{"prompt_tokens": -5, "completion_tokens": "3"}', Usage(0, 0)),
+        (b'{"prompt_tokens": 5, "prompt_tokens_details": []}', Usage(5, 0)),
+        (b'{"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}', Usage(5, 0, 2)),
+        (b'{"prompt_tokens": NaN, "completion_tokens": 1}', Usage(0, 1)),
+        (b"[]", None),
+    ],
+)
+def test_an_answer_is_not_lost_for_how_its_server_counts(said: bytes, taken: Usage | None) -> None:
+    piece = piece_of(b'{"choices": [{"delta": {"content": "a"}}], "usage": ' + said + b"}")
+    assert (piece.text, piece.usage) == ("a", taken)
 
 
 @pytest.mark.parametrize("data", [b"<html>", b'{"choices": 5}', b"5", b""])

@@ -6,7 +6,9 @@ A handful of values are read of each piece; all else it may have is left alone.
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -18,6 +20,8 @@ __all__ = ["DONE", "EventLines", "StreamFailed", "piece_of"]
 
 DONE = b"[DONE]"
 """The data of the event that ends a stream."""
+
+_LONGEST_EVENT = 1 << 25
 
 
 class StreamFailed(Exception):
@@ -34,21 +38,38 @@ class EventLines:
     """Puts events together from bytes as they come. Not thread-safe: the call's own."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._data: list[bytes] = []
+        self._data_bytes = 0
+        self._begun = False
 
     def take(self, chunk: bytes) -> Iterator[bytes]:
-        """The data of each event that is whole by now. One that never ends is none."""
-        lines = (self._rest + chunk).splitlines(keepends=True)
-        # A line that ends in CR may go on with LF.
-        self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
-        for ended in lines:
+        """The data of each event that is whole by now; one that never ends is none, nor is one without any.
+        `ValueError` for one that is longer than anybody writes."""
+        for ended in self._lines(chunk):
             line = ended.rstrip(b"\r\n")
             if line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))
-            elif not line and self._data:
-                yield b"\n".join(self._data)
-                self._data = []
+                self._data_bytes += len(line)
+            elif not line:
+                data = b"\n".join(self._data)
+                self._data, self._data_bytes = [], 0
+                if data:
+                    yield data
+        if len(self._rest) + self._data_bytes > _LONGEST_EVENT:  # guard: what has no end is not kept
+            raise ValueError(f"an event of more than {_LONGEST_EVENT} bytes")
+
+    def _lines(self, chunk: bytes) -> list[bytes]:
+        """Those that are whole, with their ends. A line that ends in CR may go on with LF."""
+        self._rest += chunk
+        if b"\n" not in chunk and b"\r" not in chunk:  # else a long line is copied with every piece of it
+            return []
+        lines = bytes(self._rest).splitlines(keepends=True)
+        self._rest = bytearray(b"" if lines[-1].endswith(b"\n") else lines.pop())
+        if lines and not self._begun:
+            self._begun = True
+            lines[0] = lines[0].removeprefix(BOM_UTF8)
+        return lines
 
 
 def piece_of(data: bytes) -> Piece:
@@ -101,19 +122,9 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-
-
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
 
 
@@ -131,8 +142,15 @@ def _call(call: _Call) -> CallPiece:
     return CallPiece(call.index, call.id or "", function.name or "", function.arguments or "")
 
 
-def _taken(said: _Usage | None) -> Usage | None:
-    if said is None:
+def _taken(said: object) -> Usage | None:
+    """As far as it can be read: an answer is not lost for how somebody counts."""
+    if not isinstance(said, dict):
         return None
-    details = said.prompt_tokens_details or _Details()
-    return Usage(said.prompt_tokens or 0, said.completion_tokens or 0, details.cached_tokens or 0)
+    details = said.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(_count(said.get("prompt_tokens")), _count(said.get("completion_tokens")), _count(cached))
+
+
+def _count(said: object) -> int:
+    # guard: what is taken is never given back
+    return max(int(said), 0) if isinstance(said, int | float) and isfinite(said) else 0
