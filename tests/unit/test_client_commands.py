@@ -175,6 +175,17 @@ def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, aske
     assert (lost.code, f"`agents --server {bench.url} resource list`" in lost.err) == (2, True)
 
 
+def test_what_stands_in_the_way_of_a_result_is_said_once(bench: Served, asked: Ask) -> None:
+    plan = made(asked)["id"]
+    (bench.repository / "README.md").write_text("colours of our own\n")
+    refused = asked("plan", "apply", plan)
+    assert refused.code == 3
+    assert refused.err.count("it conflicts with the present state of README.md") == 1, refused.err
+    assert f"plan apply {plan}" in refused.err
+    assert "it conflicts with the present state of README.md" in asked("plan", "show", plan).out
+    asked("plan", "reject", plan)
+
+
 def _step(title: str, instructions: str, **more: Any) -> dict[str, Any]:
     return {"title": title, "instructions": instructions, **more}
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -45,12 +46,14 @@ __all__ = ["Deciding", "apply_now", "decide", "job_done", "told_at_the_end", "wh
 
 _SUB_PLANS = "sub-plans"
 _REVIEW = "review"
+_LINES_KEPT = 100
 _Reply = TypeVar("_Reply")
 
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """Whom to ask, how the next command begins, and what the user wants of the result."""
+    """Whom to ask, how the next command begins, what the user wants of the result; and what plans `said` of
+    themselves last, which nobody needs to read twice."""
 
     client: ServerClient
     prefix: str
@@ -59,6 +62,7 @@ class Deciding:
     only_review: bool = False
     message: str | None = None
     to_branch: str | None = None
+    said: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES_KEPT))
 
 
 @contextmanager
@@ -92,7 +96,13 @@ def _is_interruption(ended: BaseException) -> bool:
 def work_on(deciding: Deciding, account: Account, *, after: Moment, quiet: bool = False) -> Account:
     """The plan, once nobody works at it or at the whole that it is a part of."""
     return run_to_rest(
-        deciding.client, account, deciding.output, after=after, prefix=deciding.prefix, quiet=quiet
+        deciding.client,
+        account,
+        deciding.output,
+        after=after,
+        prefix=deciding.prefix,
+        quiet=quiet,
+        hear=deciding.said.append,
     )
 
 
@@ -144,7 +154,8 @@ def apply_now(deciding: Deciding, account: Account) -> Account:
 
 def _tell_constrained(deciding: Deciding, account: Account) -> NoReturn:
     """It cannot be applied to what the files are now: exits with 3."""
-    tell_reason(account, deciding.prefix)
+    if not {*str(account["error"] or "").splitlines()} <= {*deciding.said}:  # who applied it may have said so
+        tell_reason(account, deciding.prefix)
     tell_next(account, deciding.prefix, deciding.message)
     raise click.exceptions.Exit(NEEDS_HUMAN)
 
@@ -152,7 +163,9 @@ def _tell_constrained(deciding: Deciding, account: Account) -> NoReturn:
 def job_done(deciding: Deciding, account: Account, job: Mapping[str, Any], *, after: Moment) -> Account:
     """The plan, when that job of it has ended."""
     hint = "Ctrl-C leaves it to the server"
-    following = PlansFollower(deciding.client, [account], deciding.output, after=after, hint=hint)
+    following = PlansFollower(
+        deciding.client, [account], deciding.output, after=after, hint=hint, hear=deciding.said.append
+    )
     try:
         return following.to_end_of(job["id"])
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -33,6 +33,8 @@ _SUB_PLANS = "sub-plans"
 _LOOK_SECONDS = 1.0
 _LEAVES = "leaves it to the server"
 
+Hear: TypeAlias = Callable[[str], object]
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -54,11 +56,18 @@ def moment_now(client: ServerClient, account: Account | None = None) -> Moment:
 
 
 def run_to_rest(
-    client: ServerClient, account: Account, output: Output, *, after: Moment, prefix: str, quiet: bool = False
+    client: ServerClient,
+    account: Account,
+    output: Output,
+    *,
+    after: Moment,
+    prefix: str,
+    quiet: bool = False,
+    hear: Hear | None = None,
 ) -> Account:
     """The plan, when nobody works at it. Ctrl-C has the server stop it, and that is waited for; a second one
     leaves it to the server. `quiet`: its goal is not said again."""
-    following = PlansFollower(client, [account], output, after=after)
+    following = PlansFollower(client, [account], output, after=after, hear=hear)
     plan_id: str = account["id"]
     try:
         if not quiet:
@@ -71,7 +80,8 @@ def run_to_rest(
 
 
 class PlansFollower:
-    """What is shown of some plans and of those below them. Not thread-safe: who watches asks."""
+    """What is shown of some plans and of those below them; `hear` gets each line that they say of themselves.
+    Not thread-safe: who watches asks."""
 
     def __init__(
         self,
@@ -83,8 +93,10 @@ class PlansFollower:
         standings: bool = False,
         alone: bool = True,
         hint: str = "Ctrl-C stops it",
+        hear: Hear | None = None,
     ) -> None:
         self._client = client
+        self._hear = hear
         self._follower = Follower(client, after.position)
         self._after = after
         self._standings = standings
@@ -245,6 +257,9 @@ class PlansFollower:
         self._follower.listen_to(account["id"], self._after.numbers.get(account["id"], 0))
 
     def _show(self, piece: Account) -> None:
+        if self._hear is not None and piece["kind"] == "progress":
+            for line in str(piece["text"]).splitlines():
+                self._hear(line)
         self._view.show(str(piece["plan_id"]), str(piece["kind"]), str(piece["text"]))
 
     def _show_kept(self) -> None:
