@@ -119,8 +119,9 @@ def test_a_revoked_token_is_worthless_at_once_and_others_are_not(
     assert store.known_by(stays, PROGRAM, now=NOW) is not None
     assert told(database)[-1] == ("access.revoked", ada.id, {"name": "ada", "access": first.id})
     for wrong in (first.id, "no\0token"):
-        with pytest.raises(UnknownUser):
-            store.revoke(wrong, now=LATER)
+        for alone in (False, True):
+            with pytest.raises(UnknownUser):
+                store.revoke(wrong, now=LATER, alone=alone)
 
 
 def test_a_token_is_revoked_with_the_one_that_it_was_made_with(

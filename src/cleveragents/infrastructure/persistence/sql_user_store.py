@@ -160,9 +160,11 @@ class SqlUserStore:
 
     def revoke(self, token_id: str, *, now: datetime, alone: bool = False) -> Sequence[str]:
         def unit(connection: Connection) -> Sequence[str]:
+            if not is_storable(token_id):
+                raise UnknownUser(token_id)
             if alone:
                 _hand_on(connection, token_id)
-            gone = _delete(connection, tokens.c.id == token_id) if is_storable(token_id) else ()
+            gone = _delete(connection, tokens.c.id == token_id)
             if not gone:
                 raise UnknownUser(token_id)
             for token in gone:
