@@ -371,6 +371,8 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/models/limiting.py": MODELS,
     "infrastructure/object_collector.py": [f"{UNIT}object_collector.py"],
     "infrastructure/models/openai_events.py": [f"{UNIT}openai_events.py"],
+    "infrastructure/models/failures.py": [f"{UNIT}model_failures.py"],
+    "infrastructure/models/plain_chat_openai.py": [f"{UNIT}model_providers.py"],
     "infrastructure/models/retrying.py": MODELS,
     "infrastructure/models/script.py": MODELS,
     "infrastructure/models/tokens.py": MODELS,

@@ -82,6 +82,9 @@ def test_a_wrong_key_is_told_where_it_comes_from() -> None:
         ({"retry_after_ms": "250", "retry_after": "1"}, 0.25),
         ({"retry_after": "soon"}, None),
         ({}, None),
+        ({"retry_after": "nan"}, None),
+        ({"retry_after": "inf"}, None),
+        ({"retry_after_ms": "1e999"}, None),
     ],
 )
 def test_how_long_to_wait_is_read_from_the_headers(headers: dict[str, str], seconds: float | None) -> None:

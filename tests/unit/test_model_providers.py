@@ -261,3 +261,13 @@ def test_a_gateway_that_answers_with_a_page_is_told_by_its_status_and_had_the_ke
             asyncio.run(model.reply(asked))
     (headers,) = wire.headers
     assert (headers["authorization"], headers["connection"]) == (f"Bearer {KEY}", "close")
+
+
+@pytest.mark.parametrize("body", [b"<html>log in first</html>", b""])
+def test_a_page_in_the_place_of_pieces_is_not_taken_for_a_lost_connection(body: bytes) -> None:
+    with serving(lambda text: (200, {"Content-Type": "text/html"}, body)) as wire:
+        model = opened(openai.PROVIDER, wire.url)
+        asked = ModelRequest(messages=[Message(Role.USER, "hello")], max_output_tokens=64)
+        with pytest.raises(ModelUnavailable, match=r"not understood \(text/html in the place of") as caught:
+            asyncio.run(model.reply(asked))
+    assert caught.value.charged

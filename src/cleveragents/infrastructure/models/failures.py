@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from math import isfinite
 from typing import Any
 
 from cleveragents.domain.redaction import redact_text
@@ -158,9 +159,10 @@ def _retry_after(error: Exception) -> float | None:
         if value is None:
             continue
         try:
-            return max(float(value) / unit, 0.0)
+            seconds = float(value) / unit
         except ValueError:
             return _seconds_until(value)
+        return max(seconds, 0.0) if isfinite(seconds) else None  # guard: nobody can wait for nan, or tell it
     match = _RETRY_DELAY.search(str(error))
     return float(match.group(1)) if match else None
 

@@ -51,12 +51,16 @@ class PlainChatOpenAI(ChatOpenAI):
             if not response.is_success:
                 await response.aread()
                 raise _refused(response)
-            lines = EventLines()
+            lines, spoke = EventLines(), False
             async for chunk in response.aiter_bytes():
                 for data in lines.take(chunk):
                     if data.startswith(DONE):
                         return
+                    spoke = True
                     yield piece_of(data)
+            if not spoke:  # guard: a page of somebody else is no connection that was lost
+                kind = response.headers.get("content-type", "something")
+                raise ValueError(f"{kind} in the place of an answer in pieces; is the address right?")
         finally:
             await response.aclose()
 
