@@ -35,6 +35,7 @@ __all__ = ["Exploration", "Scenario", "assert_caught", "assert_holds", "explore"
 State = TypeVar("State")
 # How many schedules there are says when an exploration is over; a busy machine's clock would say too early.
 PATIENCE_SECONDS = 500.0
+RUN_SECONDS = 120.0  # one schedule of workers that open a database; five seconds were too few on a busy one
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,7 @@ def _dpor(scenario: Scenario[Any], effort: int) -> Exploration:
             clock=scenario.clock,
             reproduce_on_failure=0,
             total_timeout=PATIENCE_SECONDS,
+            timeout_per_run=RUN_SECONDS,
         )
         if _note(seen, result):
             return seen
@@ -166,6 +168,7 @@ def _random(scenario: Scenario[Any], attempts: int) -> Exploration:
         clock=scenario.clock,
         reproduce_on_failure=0,
         total_timeout=PATIENCE_SECONDS,
+        timeout_per_run=RUN_SECONDS,
     )
     _note(seen, result)
     return seen
