@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -192,6 +193,28 @@ def test_what_an_older_version_began_is_moved_to_workers_of_this_one(
         back.temporal.run(began)
         back.engine.run_worker(WorkerRequest({"plan": JobHandler(lambda job: "done")}, queues=(QUEUE,)))
         wait_until(lambda: back.jobs.get(job.id).state is JobState.SUCCEEDED)
+
+
+def test_of_many_who_move_the_same_workflow_one_does_and_none_ends_what_that_began(
+    container: Container, tmp_path: Path, address: str
+) -> None:
+    job = container.engine.submit(NewJob("plan:1", queue=QUEUE))
+    order = Order(job.id, 4.0)
+
+    async def began(client: Client) -> None:
+        await client.start_workflow(WORKFLOW, order, id=job.id, task_queue=f"cleveragents-{QUEUE}")
+
+    async def ended(client: Client) -> list[bool]:
+        found = client.list_workflows(f"WorkflowId = '{job.id}'")
+        return sorted([run.close_time is not None async for run in found])
+
+    with Container(_settings(container, tmp_path, temporal_address=address)) as back:
+        back.temporal.run(began)
+        with ThreadPoolExecutor(8) as many:
+            moved = list(many.map(lambda _: back.temporal.start(job, ""), range(8)))
+        assert any(moved)
+        wait_until(lambda: True in (runs := back.temporal.run(ended)) and False in runs)
+        assert back.temporal.run(ended) == [False, True]
 
 
 def test_task_queues_say_which_protocol_their_workers_speak() -> None:

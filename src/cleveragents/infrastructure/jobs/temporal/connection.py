@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -100,7 +100,9 @@ class TemporalConnection:
             described = await begun.describe(rpc_timeout=timedelta(seconds=_SECONDS))
             if not is_of_older_protocol(described.task_queue):  # guard: what runs is not begun anew
                 return False
-            await begun.terminate(_MOVED, rpc_timeout=timedelta(seconds=_SECONDS))
+            # guard: that run alone; somebody else may have moved it since, and theirs goes on
+            older = client.get_workflow_handle(workflow_id(job), run_id=described.run_id)
+            await _unless_gone(older.terminate(_MOVED, rpc_timeout=timedelta(seconds=_SECONDS)))
             with suppress(WorkflowAlreadyStartedError):  # somebody else moved it
                 await begin(client)
             return True
@@ -112,15 +114,9 @@ class TemporalConnection:
         _client_class()
         from datetime import timedelta
 
-        from temporalio.service import RPCError, RPCStatusCode
-
         async def end(client: Client) -> None:
-            try:
-                workflow = client.get_workflow_handle(workflow_id(job))
-                await workflow.cancel(rpc_timeout=timedelta(seconds=_SECONDS))
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended, or was never begun
-                    raise
+            workflow = client.get_workflow_handle(workflow_id(job))
+            await _unless_gone(workflow.cancel(rpc_timeout=timedelta(seconds=_SECONDS)))
 
         self.run(end)
 
@@ -151,6 +147,17 @@ def _client_class() -> type[Client]:
         missing = "temporal needs its SDK: pip install 'cleveragents[temporal]'"
         raise ConfigurationError("jobs.engine", missing) from None
     return Client
+
+
+async def _unless_gone(asked: Awaitable[None]) -> None:
+    """Waits for what was asked of a workflow; one that has ended, or was never begun, is left at that."""
+    from temporalio.service import RPCError, RPCStatusCode
+
+    try:
+        await asked
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
 
 
 def _first_line(error: BaseException) -> str:
