@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.user import TokenKind
 from cleveragents.infrastructure.logging import configure_logging
+from cleveragents.interfaces.peers.a2a_goals import goal_of
 from tests.applying import git
 from tests.served import served
 from tests.server_bench import BASE
@@ -171,6 +173,11 @@ def test_what_is_wrong_is_said_in_the_protocols_words(server: PlanServer) -> Non
     assert unknown.startswith("TaskNotFoundError")
 
 
+def test_a_limit_without_an_end_is_a_mistake_of_who_says_it() -> None:
+    with pytest.raises(InvalidParamsError, match="Infinity"):
+        goal_of("paint it", goal("paint it", max_usd=math.inf), ["shop"])
+
+
 def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
     container, clone = server.bench.container, server.home / "far.git"
     git(server.home, "clone", "-q", "--bare", str(server.repository), str(clone))
@@ -185,6 +192,9 @@ def test_metadata_says_how_it_is_to_be_done(server: PlanServer) -> None:
     wrong = [
         ({"to_branch": 5}, "metadata.to_branch: Input should be a valid string"),
         ({"max_tokens": 1.5}, "metadata.max_tokens"),
+        ({"max_tokens": 1e16}, "metadata.max_tokens: Input should be less than or equal to"),
+        ({"max_usd": "inf"}, "metadata.max_usd: Input should be less than or equal to"),
+        ({"seconds": 1e300}, "metadata.seconds: Input should be less than or equal to"),
         ({"checks": "true"}, "metadata.checks"),
         ({"to_branch": "HEAD"}, "neither HEAD"),
         ({"resource": None}, "metadata.resource names what to work on: far, shop"),

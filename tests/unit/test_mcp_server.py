@@ -137,6 +137,7 @@ def test_a_mistake_is_answered_in_words_and_makes_no_plan(world: World) -> None:
             await refused(client, "create_plan", goal="paint it", to_branch="paint"),
             await refused(client, "apply_plan", plan="01NOBODY"),
             await refused(client, "create_plan", goal="paint it", max_dollars=1),
+            await refused(client, "create_plan", goal="paint it", max_usd=1e300),
         ]
 
     said = world.ask(work, "--workers", "0")
@@ -146,6 +147,7 @@ def test_a_mistake_is_answered_in_words_and_makes_no_plan(world: World) -> None:
     assert "only results of plans on git remotes are pushed" in said[3]
     assert "there is no plan" in said[4]
     assert "max_dollars\n  Extra inputs are not permitted" in said[5]
+    assert "max_usd\n  Input should be less than or equal to" in said[6]
     assert git(world.repository, "for-each-ref", "refs/cleveragents") == ""
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from cleveragents.interfaces.peers.handover import Goal
+from cleveragents.interfaces.peers.handover import Dollars, Goal, Seconds, Tokens
 
 if TYPE_CHECKING:
     from a2a.types import SendMessageRequest
 
 __all__ = ["TERMS", "goal_of"]
-
-_Positive = Annotated[float, Field(gt=0)]
 
 
 class _Terms(BaseModel):
@@ -25,9 +23,9 @@ class _Terms(BaseModel):
     resource: str | None = None
     model: str | None = None
     checks: tuple[str, ...] = ()
-    max_usd: _Positive | None = None
-    max_tokens: Annotated[int, Field(gt=0)] | None = None
-    seconds: _Positive | None = None
+    max_usd: Dollars | None = None
+    max_tokens: Tokens | None = None
+    seconds: Seconds | None = None
     to_branch: str | None = None
 
 
@@ -37,7 +35,10 @@ TERMS = tuple(_Terms.model_fields)
 
 def goal_of(text: str, params: SendMessageRequest, known: Sequence[str]) -> Goal:
     """The goal, on the resource that is named, or on the only one that is known. `InvalidParamsError`."""
-    said = MessageToDict(params.metadata) | MessageToDict(params.message.metadata)
+    try:
+        said = MessageToDict(params.metadata) | MessageToDict(params.message.metadata)
+    except ValueError as error:  # a number without an end
+        raise InvalidParamsError(message=f"metadata: {error}") from None
     try:
         terms = _Terms.model_validate(said)
     except ValidationError as error:

@@ -11,7 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
@@ -34,7 +36,12 @@ from cleveragents.interfaces.desk.spending import limits_of
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
 
-__all__ = ["Goal", "Handover"]
+__all__ = ["Dollars", "Goal", "Handover", "Seconds", "Tokens"]
+
+# What a limit may be, as for those who ask by HTTP: one without an end could neither be counted nor kept.
+Dollars = Annotated[float, Field(gt=0, le=1e6)]
+Tokens = Annotated[int, Field(gt=0, le=2**53)]
+Seconds = Annotated[float, Field(gt=0, le=30 * 86_400)]
 
 _LONGEST_DIFF = 200_000
 _LOOK_SECONDS = 0.2

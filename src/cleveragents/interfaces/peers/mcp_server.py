@@ -11,7 +11,7 @@ from cleveragents import __version__
 from cleveragents.domain.json_value import JsonValue, thaw
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
-from cleveragents.interfaces.peers.handover import Goal, Handover
+from cleveragents.interfaces.peers.handover import Dollars, Goal, Handover, Seconds, Tokens
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -74,9 +74,9 @@ def _tools(handover: Handover) -> list[Callable[..., Any]]:
         resource: _Resource = None,
         model: Annotated[str | None, Field(description="provider/name; the user's default")] = None,
         checks: Annotated[tuple[str, ...], Field(description="commands that must pass")] = (),
-        max_usd: Annotated[float | None, Field(gt=0, description="what it may cost")] = None,
-        max_tokens: Annotated[int | None, Field(gt=0)] = None,
-        seconds: Annotated[float | None, Field(gt=0, description="how long it may take")] = None,
+        max_usd: Annotated[Dollars | None, Field(description="what it may cost")] = None,
+        max_tokens: Tokens | None = None,
+        seconds: Annotated[Seconds | None, Field(description="how long it may take")] = None,
         to_branch: _ToBranch = None,
     ) -> dict[str, Any]:
         """Has a goal reached as a plan: done in a sandbox, checked, reviewed. Returns at once."""
