@@ -39,17 +39,23 @@ _SHOWN = {
 }
 _DEED = re.compile(rf"`agents plan ({_DEEDS})(?: ([0-9A-Za-z]{{1,64}}))?((?: [^`]*)?)`")
 _SHOWS = re.compile(rf"`agents ({'|'.join(_SHOWN)})(?: ([\w./-]+))?(?: [^`]*)?`")
-_COMMAND = re.compile(r"(`[^`]*`)")
+# What is quoted is somebody else's, and so is what a program said before it ended.
+_QUOTED = r"""(?<!\w)(?:'(?:[^'\\]|\\.){0,500}'|"[^"]{0,500}")(?!\w)"""
+_PRINTED = r"\b(?:exit code -?\d+|took too long): .*"
+_AS_IT_IS = re.compile(rf"(`[^`]*`|{_QUOTED}|{_PRINTED})", re.DOTALL)
 _OPTION = re.compile(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*(?:-…)?(?![\w-])")
 
 
 def in_words_of_the_api(text: str) -> str:
     """The text, with commands and options called as requests call them."""
-    parts = _COMMAND.split(_SHOWS.sub(_shown, _DEED.sub(_deed, text)))
-    return "".join(
-        part if part.startswith("`") else _OPTION.sub(lambda found: _NAMES.get(found[0], found[0]), part)
-        for part in parts
-    )
+    parts = _AS_IT_IS.split(text)
+    parts[::2] = [_OPTION.sub(lambda found: _NAMES.get(found[0], found[0]), part) for part in parts[::2]]
+    parts[1::2] = [_command(part) if part.startswith("`") else part for part in parts[1::2]]
+    return "".join(parts)
+
+
+def _command(part: str) -> str:
+    return _SHOWS.sub(_shown, _DEED.sub(_deed, part))
 
 
 def _deed(found: re.Match[str]) -> str:
