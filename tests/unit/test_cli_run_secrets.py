@@ -50,6 +50,23 @@ def test_a_key_in_a_goal_is_kept_nowhere(agents: Agents, tmp_path: Path, words: 
     assert b"hunter2hunter2" not in kept
 
 
+def test_a_key_in_goals_that_belong_together_or_in_what_must_hold_is_kept_nowhere(
+    agents: Agents, tmp_path: Path
+) -> None:
+    one = {"name": "one", "goal": f"Use {KEY}", "invariants": ["keep password=hunter3hunter3"]}
+    whole = {"goal": f"All with {KEY}", "goals": [one], "invariants": ["keep password=hunter4hunter4"]}
+    (tmp_path / "goals.yaml").write_text(json.dumps(whole))
+    ran = agents("run", "-f", str(tmp_path / "goals.yaml"), "--invariant", "keep password=hunter5hunter5")
+    assert ran.code == 0, ran.err
+    alone = agents("run", "Do it", "--invariant", "keep password=hunter6hunter6")
+    assert alone.code == 0, alone.err
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
+    assert b"keep password=***" in kept
+    assert [
+        secret for secret in (KEY, *(2 * f"hunter{i}" for i in (3, 4, 5, 6))) if secret.encode() in kept
+    ] == []
+
+
 def test_plain_lines_hold_no_key() -> None:
     lines: list[str] = []
     PlainView("7QX2  ", write=lines.append).say(f"decided: q use {KEY}")

@@ -15,6 +15,7 @@ from cleveragents.domain.actor import is_actor_file
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.goals import GOALS_ACTION, Goals, SubGoal
 from cleveragents.domain.json_value import freeze, thaw
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError, RequestRefused
 from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
 from cleveragents.interfaces.desk.requests import Wanted, named_action, requested_plan, thinking_of
@@ -132,7 +133,7 @@ def _whole(ground: _Ground, wanted: Wanted, goals: Goals, judged: Mapping[str, N
             "from_head": wanted.from_head,
             "include": list(wanted.include),
             "directory": ground.prefix,
-            "invariants": [*goals.invariants, *wanted.invariants],
+            "invariants": [redact_text(text) for text in (*goals.invariants, *wanted.invariants)],
             "max_parallel": wanted.parallel or goals.max_parallel,
             "fail_fast": goals.fail_fast,
             "sub_goals": [_kept(one, judged[one.name]) for one in goals.goals],
@@ -144,16 +145,16 @@ def _whole(ground: _Ground, wanted: Wanted, goals: Goals, judged: Mapping[str, N
 
 
 def _kept(one: SubGoal, new: NewPlan) -> dict[str, Any]:
-    """What its plan will ask for, where that differs from the whole."""
+    """What its plan will ask for, where that differs from the whole. Words for models have no secrets."""
     asked = new.request
     return {
         "name": one.name,
-        "goal": one.goal,
+        "goal": redact_text(one.goal),
         "needs": list(one.needs),
         "action": new.action,
         "arguments": thaw(asked["arguments"]),
         "actor": asked.get("actor"),
         "model": asked.get("model"),
         "checks": list(one.checks),
-        "invariants": list(one.invariants),
+        "invariants": [redact_text(text) for text in one.invariants],
     }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cleveragents.domain.budget import PICODOLLARS, Limits
 from cleveragents.domain.goals import GOALS_ACTION
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
-from cleveragents.domain.redaction import redact
+from cleveragents.domain.redaction import redact, redact_text
 from cleveragents.errors import RequestRefused
 from cleveragents.interfaces.desk.calls import spelt_arguments
 from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
@@ -100,7 +100,7 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote:
             "from_head": wanted.from_head,
             "include": list(wanted.include),
             "directory": prefix,
-            "invariants": list(wanted.invariants),
+            "invariants": [redact_text(text) for text in wanted.invariants],
             **({} if wanted.parallel is None else {"max_parallel": wanted.parallel}),
             **thinking_of(parts, action, wanted, root),
         }
