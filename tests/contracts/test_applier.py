@@ -13,7 +13,8 @@ import pytest
 from sqlalchemy import Connection, insert, select
 
 from cleveragents.application.ports.applies import CommitRequest, Terms
-from cleveragents.errors import ApplyBusy, ApplyConflict, ApplyRefused
+from cleveragents.application.services.async_worker import CancellationToken
+from cleveragents.errors import ApplyBusy, ApplyConflict, ApplyRefused, Cancelled
 from cleveragents.infrastructure.apply.applier import TreeApplier
 from cleveragents.infrastructure.apply.journal import Entry
 from cleveragents.infrastructure.identifiers import UlidSource
@@ -135,6 +136,18 @@ def test_another_apply_under_way_is_waited_for_told_once_and_at_last_refused(wor
             pass
     assert not world.applier.is_busy(str(world.resource))
     assert not world.applier.is_busy(str(world.home / "nowhere"))
+    world.apply("q")
+
+
+def test_who_is_cancelled_while_it_waits_for_another_apply_waits_no_longer(world: World) -> None:
+    world.plan("p", {"a": b"one\n" + LINES[2:]})
+    world.plan("q", {"b": b"y\n"})
+    token = CancellationToken()
+    waiting = Terms(lambda _: token.cancel("no more"), timeout_seconds=30, stop=token)
+    with world.prepare("p"):
+        again = world.applier.prepare("q", world.sandboxes["q"], world.trees["q"], waiting)
+        with pytest.raises(Cancelled), again:
+            pass
     world.apply("q")
 
 

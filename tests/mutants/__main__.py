@@ -200,6 +200,7 @@ TESTS: dict[str, list[str]] = {
     ],
     "application/services/apply_obstacles.py": [f"{UNIT}plan_deciding.py", *GUARDS],
     "application/services/plan_apply.py": [
+        f"{UNIT}shared_jobs.py",
         f"{UNIT}remote_trouble.py",
         f"{UNIT}remote_apply.py",
         *GUARDS,

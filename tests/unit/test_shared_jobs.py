@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from cleveragents.application.ports.applies import Applier, Terms
+from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.application.services.cancelled_jobs import cancel_plan_of
 from cleveragents.application.services.plan_deciding import is_to_be_applied
@@ -19,7 +21,7 @@ from cleveragents.domain.cancel_reason import mere_stop
 from cleveragents.domain.job import HANDED_ON, Job, JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
-from cleveragents.errors import Cancelled, PlanError, StalePlan
+from cleveragents.errors import Cancelled, PlanError, RemoteMoved, StalePlan
 from cleveragents.infrastructure.apply.lock import resource_lock
 from tests.applying import git
 from tests.crash.programs.shared_worker import shared_plan
@@ -284,6 +286,52 @@ def test_a_killed_apply_is_made_again_once_another_plan_is_applied_to_the_same_f
         told = replace(desk.run, watched=watched)(desk.given_back(job))
     assert told["state"] == "applied"
     assert desk.bench.text("made.txt") == "made\n"
+
+
+def test_an_apply_that_was_stopped_while_it_waited_for_another_is_made_by_the_next(
+    desk: Desk,
+) -> None:
+    plan = desk.plan(apply="auto")
+    token = CancellationToken()
+    job = desk.claimed(token)
+    # It waits for whoever holds the files, and is told to stop when it says so.
+    waits = replace(desk.run, watched=Watched(lambda plan, line: token.cancel("the worker shuts down")))
+    with resource_lock(desk.bench.repository, timeout_seconds=30), pytest.raises(Cancelled):
+        waits(job)
+    assert not desk.now(plan).state.running
+    desk.run(desk.given_back(job))
+    assert desk.now(plan).standing == APPLIED
+
+
+class Moving:
+    """An `Applier` for whom the branch moves in the first round; who asks again is cancelled meanwhile."""
+
+    def __init__(self, inner: Applier, token: CancellationToken) -> None:
+        self.undecided = inner.undecided
+        self._inner = inner
+        self._token = token
+        self._rounds = 0
+
+    @contextmanager
+    def prepare(self, plan_id: str, sandbox: Sandbox, tree: str, terms: Terms) -> Iterator[object]:
+        self._rounds += 1
+        if self._rounds > 1:
+            self._token.cancel("not wanted")
+            self._token.raise_if_cancelled()
+        with self._inner.prepare(plan_id, sandbox, tree, terms) as found:
+            yield SimpleNamespace(merged=found.merged, conflicts=(), landed=True, apply=self._moved)
+
+    def _moved(self, commit: object) -> None:
+        raise RemoteMoved("there", "main")
+
+
+def test_an_apply_that_is_cancelled_in_its_second_round_is_not_left_under_way(desk: Desk) -> None:
+    plan = desk.done()
+    token = CancellationToken()
+    moved = replace(desk.bench.parts.apply, applier=Moving(desk.bench.parts.apply.applier, token))
+    with pytest.raises(Cancelled):
+        moved.apply(plan, token)
+    assert desk.now(plan).standing == (Phase.APPLY, PlanState.CONSTRAINED)
 
 
 # ── applies and undoes ──────────────────────────────────────────────────────────────────────────

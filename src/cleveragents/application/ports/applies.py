@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cleveragents.application.ports.checkpoints import Fence
+from cleveragents.application.ports.commands import StopSignal
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.domain.file_state import Difference
 
@@ -62,13 +63,14 @@ class CommitRequest:
 @dataclass(frozen=True, slots=True)
 class Terms:
     """How an apply is prepared: `waiting` is told once when another apply is under way, and that is waited
-    for `timeout_seconds`. Of remotes only: it is done while the job of the `fence` runs under it, and to a
-    new `branch`, if that is said."""
+    for `timeout_seconds`, or until `stop` says so. Of remotes only: it is done while the job of the `fence`
+    runs under it, and to a new `branch`, if that is said."""
 
     waiting: Callable[[str], None] | None = None
     timeout_seconds: float = 600.0
     fence: Fence | None = None
     branch: str | None = None
+    stop: StopSignal | None = None
 
 
 USUAL = Terms()

@@ -41,6 +41,7 @@ from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import (
     ApplyRefused,
+    Cancelled,
     CheckFailed,
     CleverAgentsError,
     DatabaseUnreachable,
@@ -91,7 +92,8 @@ class _Request:
 
     @property
     def terms(self) -> Terms:
-        return Terms(self.told, fence=self.fence, branch=None if self.commit is None else self.commit.branch)
+        branch = None if self.commit is None else self.commit.branch
+        return Terms(self.told, fence=self.fence, branch=branch, stop=self.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class PlanApply:
         with ExitStack() as held:
             try:
                 preparation = held.enter_context(self.applier.prepare(plan.id, sandbox, tree, request.terms))
-            except (ApplyRefused, RemoteUnreachable) as refused:
+            except (ApplyRefused, RemoteUnreachable, Cancelled) as refused:
                 self._refused(plan, refused, request)
                 raise
             plan = self._begin(plan, preparation.merged, request)
@@ -299,9 +301,14 @@ class PlanApply:
             self._refused(plan, away, request)
             raise
 
-    def _refused(self, plan: Plan, refused: ApplyRefused | RemoteUnreachable, request: _Request) -> None:
+    def _refused(
+        self, plan: Plan, refused: ApplyRefused | RemoteUnreachable | Cancelled, request: _Request
+    ) -> None:
         """A remote is as somebody has to change it: the plan says so, whoever it was that tried."""
-        if remote_of(plan.resource) is not None:
+        if isinstance(refused, Cancelled):
+            if request.round > 1:  # guard: an earlier round began it, and nobody goes on
+                self._constrained(plan, refused, request.fence)
+        elif remote_of(plan.resource) is not None:
             self._constrained(self._begin(plan, None, request), refused, request.fence)
 
     def _begin(self, plan: Plan, merged: str | None, request: _Request) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -74,7 +74,7 @@ class TreeApplier:
         presence = _presence_of(plan_id, sandbox)
         wish = Wish("apply", plan_id, sandbox.base, tree)
         with (
-            resource_lock(presence.resource, waiting=terms.waiting, timeout_seconds=terms.timeout_seconds),
+            _lock(presence.resource, terms),
             self._prepared(presence, wish) as preparation,
         ):
             yield preparation
@@ -82,7 +82,7 @@ class TreeApplier:
     @contextmanager
     def prepare_undo(self, plan_id: str, sandbox: Sandbox, terms: Terms = USUAL) -> Iterator[Preparation]:
         presence = _presence_of(plan_id, sandbox)
-        with resource_lock(presence.resource, waiting=terms.waiting, timeout_seconds=terms.timeout_seconds):
+        with _lock(presence.resource, terms):
             self._engine.recovery.recover_held(presence.resource, plan_id)
             last = self._engine.journal.last_of_plan(plan_id)
             if last is None or last.kind != "apply":
@@ -107,8 +107,7 @@ class TreeApplier:
         with ExitStack() as held:
             # What is out of reach nobody applies anything to, either.
             with suppress(FileNotFoundError, NotADirectoryError):
-                lock = resource_lock(directory, waiting=terms.waiting, timeout_seconds=terms.timeout_seconds)
-                held.enter_context(lock)
+                held.enter_context(_lock(directory, terms))
                 self._engine.recovery.recover_held(directory, plan_id)
             yield
 
@@ -139,6 +138,12 @@ class TreeApplier:
                 preparation.close()
         finally:
             presence.end()
+
+
+def _lock(resource: Path, terms: Terms) -> AbstractContextManager[None]:
+    return resource_lock(
+        resource, waiting=terms.waiting, timeout_seconds=terms.timeout_seconds, stop=terms.stop
+    )
 
 
 def _presence_of(plan_id: str, sandbox: Sandbox) -> Presence:

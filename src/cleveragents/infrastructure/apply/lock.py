@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cleveragents.application.ports.commands import StopSignal
 from cleveragents.errors import ApplyBusy
 
 __all__ = ["resource_lock", "try_resource_lock"]
@@ -23,9 +24,14 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.005, 0.1
 
 @contextmanager
 def resource_lock(
-    resource: Path, *, waiting: Callable[[str], None] | None = None, timeout_seconds: float
+    resource: Path,
+    *,
+    waiting: Callable[[str], None] | None = None,
+    timeout_seconds: float,
+    stop: StopSignal | None = None,
 ) -> Iterator[None]:
-    """Holds the resource. `waiting` is told once when somebody else holds it. `ApplyBusy`."""
+    """Holds the resource. `waiting` is told once when somebody else holds it. `ApplyBusy`; `Cancelled` when
+    it is told to `stop` meanwhile."""
     deadline = time.monotonic() + timeout_seconds
     pause = _FIRST_PAUSE_SECONDS
     told = False
@@ -33,6 +39,8 @@ def resource_lock(
         if not told and waiting is not None:
             waiting(f"another plan is being applied to {resource}")
         told = True
+        if stop is not None:  # guard: who was cancelled does not wait for minutes
+            stop.raise_if_cancelled()
         left = deadline - time.monotonic()
         if left <= 0:
             raise ApplyBusy(str(resource))

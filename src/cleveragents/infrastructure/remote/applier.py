@@ -177,7 +177,8 @@ class RemoteApplier:
             if terms.waiting is not None:
                 terms.waiting(f"another plan is being applied to {address.shown}")
 
-        with resource_lock(place, waiting=told, timeout_seconds=terms.timeout_seconds):
+        lock = resource_lock(place, waiting=told, timeout_seconds=terms.timeout_seconds, stop=terms.stop)
+        with lock:
             yield
 
     @contextmanager
