@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -230,6 +231,22 @@ def test_a_model_that_is_a_file_of_the_machine_tells_nothing_of_what_is_in_it(
     # Nor whether it is there.
     missing = bench.operator.post("/api/plans", json=body)
     assert (answer.status_code, answer.json()) == (missing.status_code, missing.json())
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "/dev/zero", "/proc/self/mem"])
+def test_a_model_that_is_no_plain_file_is_not_waited_for_and_told_as_one_that_is_not_there(
+    bench: ServerBench, tmp_path: Path, kind: str
+) -> None:
+    place = Path(kind) if kind.startswith("/") else tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "directory":
+        place.mkdir()
+    model = f"scripted/{place}"
+    for path, body in (("/models/trial", {}), ("/plans", {"resource": "shop", "goal": "x"})):
+        answer = bench.operator.post(f"/api{path}", json={**body, "model": model})
+        assert answer.status_code == 404, answer.text
+        assert f"there is no file {place}, or it is no script" in answer.json()["detail"]
 
 
 def test_a_model_that_is_a_very_large_file_is_refused_without_being_read(

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
     from cleveragents.infrastructure.models.script import Script
 
-__all__ = ["NO_SCRIPT", "load_script", "read_script"]
+__all__ = ["NO_SCRIPT", "UNREADABLE", "load_script", "read_script"]
 
 NO_SCRIPT = "it is no script; a script begins with `rules:`"
 """What is wrong with a file that is something else."""
+
+UNREADABLE = "cannot be read: "
+"""So what is wrong begins where a file is none that can be read."""
 
 _RULES = b"rules"
 
@@ -29,7 +32,7 @@ def load_script(path: Path) -> Script:
         with path.open("rb") as opened:
             content = opened.read(SIZE_LIMIT_BYTES + 1)  # guard: however large it is
     except OSError as error:
-        raise ConfigurationError(str(path), f"cannot be read: {error.strerror}") from None
+        raise ConfigurationError(str(path), f"{UNREADABLE}{error.strerror}") from None
     return read_script(content, str(path))
 
 

@@ -28,7 +28,7 @@ def _facts(name: str, model: str) -> ModelFacts:
 def _path(name: str, model: str) -> Path:
     """`UnknownModel`, in the same words for whatever is no script: users of a server name paths of its
     machine, and are not to find out which files it has."""
-    from cleveragents.infrastructure.models.script_document import NO_SCRIPT, load_script
+    from cleveragents.infrastructure.models.script_document import NO_SCRIPT, UNREADABLE, load_script
 
     path = Path(model).expanduser()
     nothing = UnknownModel(name, f"there is no file {model}, or {NO_SCRIPT}")
@@ -37,7 +37,8 @@ def _path(name: str, model: str) -> Path:
     try:
         load_script(path)
     except ConfigurationError as error:
-        if error.problem == NO_SCRIPT:  # guard: what is there is not told apart from what is not
+        none = error.problem == NO_SCRIPT or error.problem.startswith(UNREADABLE)
+        if none:  # guard: what is there is not told apart from what is not
             raise nothing from None
         raise
     return path
