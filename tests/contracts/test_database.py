@@ -6,9 +6,11 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -477,6 +479,35 @@ def test_a_connection_lost_before_the_commit_is_replaced_and_in_it_is_told(
         with pytest.raises(OutcomeUnknown, match="look before"):
             database.write(keep("y"))
         assert changeset_ids(database) == ["x"]
+
+
+@postgresql_only
+def test_what_the_server_took_back_while_its_writer_was_suspended_is_written_again(
+    database: Database, database_url: str
+) -> None:
+    attempts = count(1)
+
+    def unit(connection: Connection) -> None:
+        keep("x")(connection)
+        if next(attempts) == 1:
+            backend = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+            connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 1")
+            _wait_until_gone(database_url, backend)
+
+    database.write(unit)
+    assert (next(attempts), changeset_ids(database)) == (3, ["x"])
+
+
+def _wait_until_gone(database_url: str, backend: int) -> None:
+    deadline = time.monotonic() + 30
+    with open_database(database_url) as watcher:
+        while True:
+            with watcher.read() as connection:
+                there = f"SELECT count(*) FROM pg_stat_activity WHERE pid = {backend}"
+                if not connection.exec_driver_sql(there).scalar_one():
+                    return
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 # ── What cannot be a database ─────────────────────────────────────────────────────────────────────

@@ -22,7 +22,7 @@ from cleveragents.errors import (
     StoreFull,
 )
 
-__all__ = ["is_held", "is_transient", "location_of", "translated"]
+__all__ = ["is_held", "is_taken_back", "is_transient", "location_of", "translated"]
 
 # The last is said by who found the log's index in motion a hundred times, as on a machine that is busy.
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
@@ -38,6 +38,7 @@ _SMALLEST_ROOM = 1 << 20
 # serialization failure, deadlock, lock not available, too many connections
 _POSTGRES_TRANSIENT = frozenset({"40001", "40P01", "55P03", "53300"})
 _POSTGRES_HELD = "55P03"
+_POSTGRES_IDLE = "25P03"
 _POSTGRES_FULL = "53100"
 _POSTGRES_REMEDIES = {
     "25006": "it is read-only; configure the primary server",
@@ -66,6 +67,11 @@ def is_transient(error: BaseException) -> bool:
 def is_held(error: DBAPIError) -> bool:
     """Whether somebody held for too long what it waited for."""
     return _sqlstate(error) == _POSTGRES_HELD
+
+
+def is_taken_back(error: DBAPIError) -> bool:
+    """Whether the server had ended the transaction by itself, because nothing came of it for too long."""
+    return _sqlstate(error) == _POSTGRES_IDLE
 
 
 def translated(error: Exception, url: URL, *, waited_seconds: float = 0.0) -> CleverAgentsError:

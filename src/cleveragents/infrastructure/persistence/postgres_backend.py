@@ -16,7 +16,12 @@ from sqlalchemy.pool import QueuePool
 
 from cleveragents.application.ports.faults import FaultPoints
 from cleveragents.errors import OutcomeUnknown, StoreBusy
-from cleveragents.infrastructure.persistence.database_errors import is_transient, location_of, translated
+from cleveragents.infrastructure.persistence.database_errors import (
+    is_taken_back,
+    is_transient,
+    location_of,
+    translated,
+)
 from cleveragents.infrastructure.persistence.settings import DatabaseSettings
 from cleveragents.infrastructure.persistence.unit_of_work import Answer, Write, run_alone
 
@@ -86,7 +91,9 @@ class PostgresBackend:
         try:
             commit()
         except DBAPIError as error:
-            if error.connection_invalidated:  # guard: running it again could write it twice
+            # What the server had taken back before, as while we were suspended, was not committed.
+            unknown = error.connection_invalidated and not is_taken_back(error)
+            if unknown:  # guard: running it again could write it twice
                 raise OutcomeUnknown(location_of(self._url), "the connection broke in a commit") from error
             raise
 
