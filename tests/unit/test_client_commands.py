@@ -588,6 +588,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("plan", "show", "X/budget"), 2, "there is no plan 'X/budget'"),
         (("plan", "show", ""), 2, "there is no plan ''"),
         (("plan", "diff", "X/budget"), 2, "there is no plan 'X/budget'"),
+        (("plan", "diff", "--between", "X/budget", "Y"), 2, "there is no plan 'X/budget'"),
         (("resource", "remove", "a/b"), 2, "there is no resource 'a/b'"),
         (("project", "remove", "a/b"), 2, "there is no project 'a/b'"),
         (("user", "token", "a/b", "--list"), 2, "there is no user or token 'a/b'"),
@@ -618,6 +619,8 @@ def test_a_wrong_request_is_told_and_exits_with_two(
     assert (ended.code, ended.out) == (code, "")
     assert ended.err.startswith("error: ")
     assert said in ended.err
+    # What is listed without --server is not what was asked for.
+    assert re.search("`agents (plan|resource|project|user) list`", ended.err) is None
 
 
 def test_who_may_not_and_who_is_not_known_is_told(

@@ -13,7 +13,7 @@ from cleveragents.domain.path_spelling import named_by
 from cleveragents.errors import NeedsHuman, UnknownPlan
 from cleveragents.interfaces.cli import plan_changes, plan_conflicts
 from cleveragents.interfaces.cli.client.accounts import Account, told_account
-from cleveragents.interfaces.cli.client.problems import ServerSaid
+from cleveragents.interfaces.cli.client.problems import ServerSaid, not_there
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.client.twins import client_command
@@ -54,7 +54,7 @@ def _diff_of_plan(
     if between is not None:
         # There is no plan to name, so whatever else is said is a path.
         named = paths if plan_id is None else (plan_id, *paths)
-        found = _compared(client, between, named, output)
+        found = _compared(client, between, named, output, prefix_of(session))
     elif plan_id is None:
         raise click.UsageError("name a PLAN, or two outcomes with --between")
     else:
@@ -82,8 +82,7 @@ class _Difference:
 
 
 def _changed(client: ServerClient, plan_id: str, paths: Sequence[str], prefix: str) -> _Difference:
-    if "/" in plan_id:
-        raise UnknownPlan(plan_id)
+    _ensure_name(plan_id, prefix)
     account = client.get(f"/plans/{plan_id}")
     # Asked for even where only names are wanted: it says why where there is nothing to show any more.
     patch = client.content(f"/plans/{account['id']}/diff", format="patch")
@@ -91,10 +90,16 @@ def _changed(client: ServerClient, plan_id: str, paths: Sequence[str], prefix: s
     return _Difference(rows, patch, "" if rows else _nothing(client, account, paths, prefix))
 
 
+def _ensure_name(plan_id: str, prefix: str) -> None:
+    if "/" in plan_id:
+        raise not_there(UnknownPlan(plan_id), prefix)
+
+
 def _compared(
-    client: ServerClient, between: tuple[str, str], paths: Sequence[str], output: Output
+    client: ServerClient, between: tuple[str, str], paths: Sequence[str], output: Output, prefix: str
 ) -> _Difference:
     (one, before), (other, other_before) = (split_outcome(name) for name in between)
+    _ensure_name(one, prefix)
     path = f"/plans/{one}/comparison"
     query = {"other": other, "before": before, "other_before": other_before}
     found = client.get(path, **query)

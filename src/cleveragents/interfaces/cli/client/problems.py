@@ -10,12 +10,13 @@ import click
 
 from cleveragents import errors
 from cleveragents.errors import CleverAgentsError, NotAuthenticated, PlanFailed
+from cleveragents.errors.families import code_of
 from cleveragents.interfaces.cli.client.cli_words import in_words_of_the_cli, refused_fields
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["BUSY", "ServerSaid", "problem_of", "refused_job", "said_code"]
+__all__ = ["BUSY", "ServerSaid", "not_there", "problem_of", "refused_job", "said_code"]
 
 BUSY = (429, 502, 503, 504)
 """What HTTP says of a server that may answer in a moment."""
@@ -66,8 +67,17 @@ def problem_of(response: httpx.Response, url: str, prefix: str = "agents") -> Cl
     if not detail:
         detail = f"the server at {url} answered {status} {response.reason_phrase}"
     kind = _KINDS.get(_exit_code(status, code), ServerSaid)
-    words = _THERE.sub(lambda _: f"`{prefix} ", in_words_of_the_cli(str(detail)))
-    return kind(words, code=code, status=status)
+    return kind(_there(in_words_of_the_cli(str(detail)), prefix), code=code, status=status)
+
+
+def not_there(error: CleverAgentsError, prefix: str) -> ServerSaid:
+    """The error for a name that no server has anything under, in the words of one that was asked."""
+    kind = _KINDS.get(error.exit_code, ServerSaid)
+    return kind(_there(str(error), prefix), code=code_of(error), status=404)
+
+
+def _there(text: str, prefix: str) -> str:
+    return _THERE.sub(lambda _: f"`{prefix} ", text)
 
 
 def refused_job(plan_id: str, job: Mapping[str, Any], otherwise: str) -> CleverAgentsError | ServerSaid:

@@ -16,7 +16,9 @@ import click
 from click.core import ParameterSource
 
 from cleveragents.errors import CleverAgentsError, UnknownJob, UnknownPlan
-from cleveragents.interfaces.cli.session import pass_session
+from cleveragents.interfaces.cli.client.problems import not_there
+from cleveragents.interfaces.cli.client.selection import prefix_of
+from cleveragents.interfaces.cli.session import Session, pass_session
 
 __all__ = ["ClientGroup", "client_command"]
 
@@ -62,9 +64,9 @@ def _naming(param: click.Parameter, named: Mapping[str, type[CleverAgentsError]]
     written = _ID if param.name in _NAMES else _NAME
     naming = copy.copy(param)
 
-    def look(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    def look(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
         if value is not None and not written.fullmatch(value):  # guard: not the address of something else
-            raise unknown(value)
+            raise not_there(unknown(value), prefix_of(ctx.ensure_object(Session)))
         return value
 
     naming.callback = look
