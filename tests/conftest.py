@@ -178,7 +178,6 @@ UNMEASURED = (
     "unit/test_actor_plans",
     "unit/test_actor_shutdown",
     "unit/test_actor_wire",
-    "unit/test_agent_plans",
     "unit/test_apply_changes",
     "unit/test_checkpoint_holding",
     "unit/test_cli_run_secrets",
@@ -192,7 +191,6 @@ UNMEASURED = (
     "unit/test_json_value",
     "unit/test_mcp_plans",
     "unit/test_plan_answers",
-    "unit/test_plan_checking",
     "unit/test_plan_correction_",
     "unit/test_plan_deciding",
     "unit/test_plan_edits_by_hand",
@@ -206,7 +204,6 @@ UNMEASURED = (
     "unit/test_server_secrets",
     "unit/test_server_security",
     "unit/test_server_uploads",
-    "unit/test_sub_plans",
     "unit/test_worker_parts",
 )
 
