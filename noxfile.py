@@ -327,7 +327,10 @@ def _pytest(session: nox.Session, version: str, suites: list[str], *, coverage: 
     python = _python_for(session, version)
     if python is None:
         session.skip(f"Python {version} is not on this machine: not tested with it")
-    command = _suite(python, version, suites, coverage=coverage and version == PRIMARY, workers=2)
+    measured = coverage and version == PRIMARY
+    if measured:  # what a run before this one left, of other sources perhaps, would count
+        session.run(python, "-m", "coverage", "erase", external=True)
+    command = _suite(python, version, suites, coverage=measured, workers=2)
     session.run(*command, *session.posargs, env=_environment(), external=True)
 
 
