@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -465,6 +467,25 @@ def test_settling_takes_back_what_a_check_of_a_killed_apply_had_before_it(plans:
     assert plans.now(plan).waiting_for is None
     assert plans.parts.history.unrecorded(plan.id, plans.sandbox(plan)) == {}
     assert (root / "y.txt").read_text() == "1\n"
+
+
+def test_settling_waits_for_who_is_at_the_sandbox_and_takes_back_what_a_check_had_there(
+    plans: PlanBench,
+) -> None:
+    plan = plans.done(write("x.txt", "1\n"))
+    (plans.repository / "b.txt").write_text("the user's\n")
+    with pytest.raises(StoreBusy):
+        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+    sandbox = plans.sandbox(plan)
+    settling = threading.Thread(target=plans.parts.apply.settle)
+    with sandbox.writing():
+        settling.start()
+        deadline = time.monotonic() + 60
+        while plans.now(plan).state is not PlanState.ERRORED and time.monotonic() < deadline:
+            settling.join(0.05)  # who does not wait has ended by then
+        settling.join(0.1)
+    settling.join(60)
+    assert plans.parts.history.unrecorded(plan.id, sandbox) == {}
 
 
 def test_settling_leaves_what_somebody_edited_in_the_sandbox(plans: PlanBench) -> None:

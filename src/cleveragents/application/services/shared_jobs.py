@@ -51,11 +51,10 @@ class ApplyJob:
     def __call__(self, job: AsyncJob) -> JsonValue:
         """Where the plan stands. `PlanError` where it was not applied."""
         with acting_as(_by(job)):  # guard: the log says who asked for it
-            plan = _settled(self.parts, job, self.watched)
             try:
-                return _told(self.applied(job, plan))
+                return _told(self.applied(job, _settled(self.parts, job, self.watched)))
             finally:
-                self.watched.end(plan.id)
+                self.watched.end(str(job.payload["plan_id"]))
 
     def applied(self, job: AsyncJob, plan: Plan) -> Plan:
         """The plan, applied, be it by another attempt. `PlanError`, having said why not."""
