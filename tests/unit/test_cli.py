@@ -263,6 +263,26 @@ def test_an_ending_has_its_exit_code(
     assert (ended.code, ended.err) == (code, said)
 
 
+class _Impatient(StringIO):
+    """Somebody presses Ctrl-C when the first words come."""
+
+    def write(self, text: str) -> int:
+        if not self.tell():
+            super().write("…\n")
+            raise KeyboardInterrupt
+        return super().write(text)
+
+
+def test_who_interrupts_while_they_are_told_of_a_failure_sees_no_trace_of_it(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_with(monkeypatch, RuntimeError("oops"))
+    screen = _Impatient()
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert agents("doctor").code == 130
+    assert screen.getvalue() == "…\ninterrupted\n"
+
+
 def test_a_directory_that_is_gone_is_a_sentence(
     agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,9 @@ def run() -> None:
     try:
         code = _answer(sys.argv[1:])
         sys.stdout.flush()
+    except KeyboardInterrupt:  # before a command began, or while it was told how one ended
+        sys.stderr.write("interrupted\n")
+        code = 130
     except BrokenPipeError:
         _give_up_stdout()  # the reader had enough
         code = 141  # as the shell says it: 128 + SIGPIPE
