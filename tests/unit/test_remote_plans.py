@@ -462,8 +462,9 @@ def test_what_was_kept_of_a_plan_goes_when_its_machine_was_not_heard_of_for_a_mo
     one.container.database.write(lambda connection: connection.execute(delete(workers)).rowcount)
     assert other.parts.remotes.forget_contents(week, dry_run=True) == 3
     assert other.parts.remotes.forget_contents(day) == 3
-    assert other.parts.sandboxes.row(plan.id) is None
     assert other.parts.remotes.contents.trees() == []
+    undone, _ = one.parts.apply.undo(one.now(plan.id))  # it was merely off
+    assert undone.state is PlanState.UNDONE
 
 
 def reports(machine: Machine) -> None:

@@ -82,8 +82,8 @@ class SqlContents:
 
     def forget(self, root_id: str, *, lost: Collection[str] = (), dry_run: bool = False) -> int:
         """Of a tree that has ended, and none of whose sandboxes is left anywhere but in the `lost` state
-        directories, which are gone with them; says how many that are. Whoever can still look at it, or undo
-        it, has one of them."""
+        directories, which are gone with them, or off; says how many that are. Whoever can still look at it,
+        or undo it, has one of them."""
         of_tree = contents.c.root_id == root_id
         counted = select(func.count()).select_from(contents).where(of_tree)
 
@@ -95,10 +95,8 @@ class SqlContents:
                 return 0
             found: int = connection.execute(counted).scalar_one()
             if not dry_run:
+                # Sandboxes stay known: one of a machine that was merely off for long can still undo its plan.
                 connection.execute(delete(contents).where(of_tree))
-                tree = select(plans.c.id).where(_in_tree(root_id))
-                gone = sandboxes.c.plan_id.in_(tree), sandboxes.c.home.in_(lost)
-                connection.execute(delete(sandboxes).where(*gone))
             return found
 
         return self.database.write(unit)
