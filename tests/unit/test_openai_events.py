@@ -63,6 +63,7 @@ def test_half_a_character_and_odd_numbers_are_no_reason_to_lose_an_answer(data: 
         (b'{"prompt_tokens": 5, "prompt_tokens_details": []}', Usage(5, 0)),
         (b'{"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 2}}', Usage(5, 0, 2)),
         (b'{"prompt_tokens": NaN, "completion_tokens": 1}', Usage(0, 1)),
+        (b'{"prompt_tokens": 1e300, "completion_tokens": 1%s}' % (b"0" * 30), Usage(1 << 40, 1 << 40)),
         (b"[]", None),
     ],
 )

@@ -22,6 +22,7 @@ DONE = b"[DONE]"
 """The data of the event that ends a stream."""
 
 _LONGEST_EVENT = 1 << 25
+_MOST_TOKENS = 1 << 40
 
 
 class StreamFailed(Exception):
@@ -152,5 +153,7 @@ def _taken(said: object) -> Usage | None:
 
 
 def _count(said: object) -> int:
-    # guard: what is taken is never given back
-    return max(int(said), 0) if isinstance(said, int | float) and isfinite(said) else 0
+    if not isinstance(said, int | float) or not isfinite(said):
+        return 0
+    # guard: what is taken is never given back, and is a number that a store can keep
+    return min(max(int(said), 0), _MOST_TOKENS)
