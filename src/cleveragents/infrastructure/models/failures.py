@@ -162,7 +162,9 @@ def _retry_after(error: Exception) -> float | None:
             seconds = float(value) / unit
         except ValueError:
             return _seconds_until(value)
-        return max(seconds, 0.0) if isfinite(seconds) else None  # guard: nobody can wait for nan, or tell it
+        if not isfinite(seconds):  # guard: nobody can wait for nan, or tell it
+            return None
+        return max(seconds, 0.0)
     match = _RETRY_DELAY.search(str(error))
     return float(match.group(1)) if match else None
 

@@ -155,5 +155,5 @@ def _taken(said: object) -> Usage | None:
 def _count(said: object) -> int:
     if not isinstance(said, int | float) or not isfinite(said):
         return 0
-    # guard: what is taken is never given back, and is a number that a store can keep
+    # What is taken is never given back, and is a number that a store can keep.
     return min(max(int(said), 0), _MOST_TOKENS)

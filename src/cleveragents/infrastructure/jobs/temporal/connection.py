@@ -100,7 +100,7 @@ class TemporalConnection:
             described = await begun.describe(rpc_timeout=timedelta(seconds=_SECONDS))
             if not is_of_older_protocol(described.task_queue):  # guard: what runs is not begun anew
                 return False
-            # guard: that run alone; somebody else may have moved it since, and theirs goes on
+            # That run alone: somebody else may have moved it since, and theirs goes on.
             older = client.get_workflow_handle(workflow_id(job), run_id=described.run_id)
             await _unless_gone(older.terminate(_MOVED, rpc_timeout=timedelta(seconds=_SECONDS)))
             with suppress(WorkflowAlreadyStartedError):  # somebody else moved it
