@@ -281,7 +281,7 @@ class PlanApply:
         if not sandbox.keeps(merged):
             return  # another machine was at it, in a sandbox of its own
         history = self.result.history
-        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):  # guard: nobody takes it back after us
+        with sandbox.writing(timeout_seconds=_BUSY_SECONDS):  # nobody takes it back after us
             given = {path: step.before for path, step in history.differences(plan.id).items()}
             given |= _states(sandbox.changes_of(merged))
             found = history.unrecorded(plan.id, sandbox)
