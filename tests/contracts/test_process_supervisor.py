@@ -17,6 +17,7 @@ import pytest
 from cleveragents.application.ports.processes import JobProcess, JobProgram, Raised, Returned
 from cleveragents.domain.job import Job, JobState
 from cleveragents.infrastructure.clock import SystemClock
+from cleveragents.infrastructure.jobs import process_tree
 from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
 from tests.crash.programs.job_handlers import WAYS_OUT, escape
 from tests.processes import PidPipe, lives, wait_gone
@@ -104,6 +105,26 @@ def test_marked_processes_are_found_and_ended_however_they_detach(
     assert not lives(stubborn)
     assert supervisor.alive(marker) == []
     assert supervisor.end(marker, grace_seconds=0.1) == []
+    child.wait()
+
+
+def test_who_is_in_the_middle_of_an_exec_is_waited_for(
+    supervisor: PsutilProcessSupervisor, marker: str, pids: PidPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = escape("setsid", str(pids.path), supervisor.environment(marker))
+    [stubborn] = pids.read(1)
+    read = process_tree._environment
+    looks = iter([b""] * 20)
+
+    def told(pid: int) -> bytes:
+        """As the kernel tells it then; nobody can be made to stop there."""
+        empty = next(looks, None) if pid == stubborn else None
+        return read(pid) if empty is None else empty
+
+    monkeypatch.setattr(process_tree, "_is_in_exec", lambda pid: pid == stubborn)
+    monkeypatch.setattr(process_tree, "_environment", told)
+    assert stubborn in supervisor.alive(marker)
+    supervisor.end(marker, grace_seconds=0.1)
     child.wait()
 
 
