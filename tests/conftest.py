@@ -277,14 +277,10 @@ def _first_of(names: tuple[str, ...], module: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def logging_is_as_it_was() -> Iterator[None]:
-    """A command run inside this process points logging at a stderr that is gone when its test is over. And to
-    draw a trace-back with all its variables, as is structlog's default, takes seconds."""
+    """A command run inside this process points logging at a stderr that is gone when its test is over."""
     yield
     if "structlog" in sys.modules:
-        structlog = sys.modules["structlog"]
-        structlog.reset_defaults()
-        plainly = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plainly])
+        sys.modules["structlog"].reset_defaults()
 
 
 @pytest.fixture(scope="module", autouse=True)
