@@ -363,7 +363,6 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/git/program.py": [f"{UNIT}guards_git.py", *HOSTILE, *SANDBOXES],
     "infrastructure/git/user_repository.py": [*HOSTILE, *SANDBOXES],
     "infrastructure/jobs/control_pipe.py": [*WORKER, f"{CONTRACTS}process_supervisor.py"],
-    "infrastructure/jobs/process_tree.py": [f"{CONTRACTS}process_supervisor.py"],
     "infrastructure/models/breaking.py": MODELS,
     "infrastructure/models/catalogue.py": MODELS,
     "infrastructure/models/deadline.py": MODELS,

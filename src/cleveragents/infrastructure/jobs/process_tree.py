@@ -90,7 +90,7 @@ def _examine(
 def _environment_after_exec(pid: int) -> bytes:
     """In the middle of an exec the environment looks empty, on a busy machine for many milliseconds."""
     give_up = time.monotonic() + _EXEC_SECONDS
-    while not (environment := _environment(pid)) and _is_in_exec(pid):  # guard: it may carry the variable
+    while not (environment := _environment(pid)) and _is_in_exec(pid):
         if time.monotonic() > give_up:
             break
         time.sleep(_EXEC_STEP_SECONDS)
