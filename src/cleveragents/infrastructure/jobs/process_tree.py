@@ -26,8 +26,6 @@ _FORCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.02
 _WAIT_SECONDS = 0.5
 _MOST_LOOKS = 8
-_EXEC_SECONDS, _EXEC_STEP_SECONDS = 0.25, 0.001
-_KERNEL_THREAD = 0x00200000
 
 
 def descendants(root: int) -> Tree:
@@ -81,32 +79,10 @@ def _examine(
         except (psutil.Error, OSError):
             settled.add(pid)  # it ended, or belongs to somebody else
             continue
-        # One that began an exec just now is worth another look.
+        # In the middle of an exec the environment looks empty: worth another look.
         if environment:
             settled.add(pid)
     return settled
-
-
-def _environment_after_exec(pid: int) -> bytes:
-    """In the middle of an exec the environment looks empty, on a busy machine for many milliseconds."""
-    give_up = time.monotonic() + _EXEC_SECONDS
-    while not (environment := _environment(pid)) and _is_in_exec(pid):
-        if time.monotonic() > give_up:
-            break
-        time.sleep(_EXEC_STEP_SECONDS)
-    return environment
-
-
-def _is_in_exec(pid: int) -> bool:
-    """Whether it lives and has no words, either: those are laid out together with the environment."""
-    if not psutil.LINUX:
-        return False
-    with FileIO(f"/proc/{pid}/cmdline") as file:
-        if file.read(1):
-            return False
-    with FileIO(f"/proc/{pid}/stat") as file:
-        fields = file.readall().rpartition(b")")[2].split()
-    return fields[0] not in (b"Z", b"X") and not int(fields[6]) & _KERNEL_THREAD
 
 
 def _environment(pid: int) -> bytes:
