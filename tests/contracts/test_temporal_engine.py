@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -180,14 +180,21 @@ def test_a_workflow_that_was_begun_when_one_activity_ran_all_phases_goes_on() ->
     _replayed(WorkflowHistory.from_json("01M7GP6AHDFWZS9PW695M58K3G", kept.read_text()))
 
 
+def begun_by_an_older_version(job: Job) -> Callable[[Client], Awaitable[None]]:
+    """Starts its workflow as it was called and queued before queues had the protocol's number."""
+
+    async def begin(client: Client) -> None:
+        order = Order(job.id, 4.0)
+        await client.start_workflow(WORKFLOW, order, id=job.id, task_queue=f"cleveragents-{QUEUE}")
+
+    return begin
+
+
 def test_what_an_older_version_began_is_moved_to_workers_of_this_one(
     container: Container, tmp_path: Path, address: str
 ) -> None:
     job = container.engine.submit(NewJob("plan:1", queue=QUEUE))
-    order = Order(job.id, 4.0)
-
-    async def began(client: Client) -> None:
-        await client.start_workflow(WORKFLOW, order, id=job.id, task_queue=f"cleveragents-{QUEUE}")
+    began = begun_by_an_older_version(job)
 
     with Container(_settings(container, tmp_path, temporal_address=address)) as back:
         back.temporal.run(began)
@@ -199,10 +206,7 @@ def test_of_many_who_move_the_same_workflow_one_does_and_none_ends_what_that_beg
     container: Container, tmp_path: Path, address: str
 ) -> None:
     job = container.engine.submit(NewJob("plan:1", queue=QUEUE))
-    order = Order(job.id, 4.0)
-
-    async def began(client: Client) -> None:
-        await client.start_workflow(WORKFLOW, order, id=job.id, task_queue=f"cleveragents-{QUEUE}")
+    began = begun_by_an_older_version(job)
 
     async def ended(client: Client) -> list[bool]:
         found = client.list_workflows(f"WorkflowId = '{job.id}'")
