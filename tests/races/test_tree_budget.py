@@ -118,12 +118,15 @@ class Provider:
 
 @dataclass
 class Line:
-    """`Model` as one plan has it: the provider, and what its next calls are to come to."""
+    """`Model` as one plan has it, and the only one: the provider, and what its next calls are to come to."""
 
     provider: Provider
     die: Callable[[], None]
     call: Call | None = None
     facts: ModelFacts = FACTS
+
+    def get_nowait(self, name: str) -> Line:
+        return self
 
     def count_tokens(self, request: ModelRequest) -> int:
         assert self.call is not None
@@ -203,8 +206,8 @@ class Tree:
 
         line = Line(self.provider, lambda: setattr(worker, "dead", True))
         calls = ModelCalls(
-            models=None, budgets=worker, clock=clock, plan_id=plan_id, root_id="root", sleep=nap, retries=1,
-            opened={"m/x": line}, open_calls=self.open_calls, patience_seconds=3.0,
+            models=line, budgets=worker, clock=clock, plan_id=plan_id, root_id="root", sleep=nap, retries=1,
+            open_calls=self.open_calls, patience_seconds=3.0,
         )  # fmt: skip
         while waiting:
             number, line.call = waiting.pop(0)

@@ -259,11 +259,14 @@ def test_nothing_that_may_take_its_time_is_asked_on_the_loop(bench: Bench) -> No
             threads.setdefault(model, []).append(threading.current_thread().name)
             return super().models(model)
 
+        def models_nowait(self, model: str | None) -> Sequence[ModelFacts] | None:
+            return None if model != "known/known" else super().models_nowait(model)
+
         def facts(self, model: str | None) -> ModelFacts:
             raise AssertionError("this may ask a keyring")
 
         def count_tokens(self, model: str | None, request: ModelRequest) -> int:
-            assert model in threads, "counting opens the model, which may import a library"
+            assert model in {*threads, "known/known"}, "counting opens the model, which may import a library"
             return super().count_tokens(model, request)
 
         async def think(self, *call: Any, **facts: Any) -> ModelReply:
@@ -271,8 +274,9 @@ def test_nothing_that_may_take_its_time_is_asked_on_the_loop(bench: Bench) -> No
             return await super().think(*call, **facts)
 
     nodes = (worker(tools=(), next=("other",)), thinker("other", model="b/b", next=("third",)))
-    host = Slow(["x", "y", "z"])
-    bench.run(one(*nodes, thinker("third", model="b/b")), host)
+    host = Slow(["x", "y", "z", "k"])
+    last = (thinker("third", model="b/b", next=("fourth",)), thinker("fourth", model="known/known"))
+    bench.run(one(*nodes, *last), host)
     (loop,) = set(threads.pop("loop"))
     assert {model: len(asked) for model, asked in threads.items()} == {None: 1, "b/b": 1}
     assert all(loop not in asked for asked in threads.values())

@@ -13,6 +13,7 @@ import pytest
 
 from cleveragents.application.ports.budgets import Reservation
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
+from cleveragents.application.services.actor_host import PlanActorHost
 from cleveragents.application.services.model_calls import CallName, ModelCalls
 from cleveragents.application.services.open_calls import OpenCallsOfTrees
 from cleveragents.domain.budget import Limits, Price, Spend
@@ -73,14 +74,19 @@ class FakeModel:
 
 @dataclass
 class FakeModels:
-    """The models that a test has."""
+    """The models that a test has; `opened` says on which thread each was first asked for."""
 
     models: dict[str, FakeModel]
+    opened: dict[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> FakeModel:
         if name not in self.models:
             raise UnknownModel(name, "there is none")
+        self.opened.setdefault(name, threading.current_thread().name)
         return self.models[name]
+
+    def get_nowait(self, name: str) -> FakeModel | None:
+        return self.models[name] if name in self.opened else None
 
     def facts(self, name: str) -> ModelFacts:
         return self.get(name).facts
@@ -157,6 +163,19 @@ def test_a_shorter_answer_is_asked_for_where_the_budget_leaves_no_more(
     model = FakeModel("m/a")
     ask(calls(budgets, model))
     assert model.asked[0].max_output_tokens == 700
+
+
+def test_a_model_is_opened_off_the_loop_and_known_at_once_from_then_on(budgets: SqlBudgetStore) -> None:
+    budgets.open("plan", Limits(), now=SystemClock().now())
+    of = calls(budgets, FakeModel("m/a"), FakeModel("m/b"), fallback="m/b")
+    host = PlanActorHost("part", "m/a", of, tools=None)
+    assert host.models_nowait(None) is None
+    ask(of)
+    assert of.models.opened["m/a"] != threading.current_thread().name
+    assert host.models_nowait(None) is None, "who stands in may have to answer, too"
+    of.models.get("m/b")
+    assert host.models_nowait(None) == host.models(None)
+    assert [facts.name for facts in host.models_nowait("m/b") or ()] == ["m/b"]
 
 
 def test_the_fallback_answers_where_the_first_does_not(budgets: SqlBudgetStore) -> None:

@@ -88,8 +88,10 @@ def test_providers_are_files_and_entry_points() -> None:
 
 def test_a_model_is_opened_once_with_its_name_and_key() -> None:
     found = catalogue({"ACME_TOKEN": KEY})
+    assert found.get_nowait("acme/big/model") is None
     model = found.get("acme/big/model")
     assert found.get("acme/big/model") is model
+    assert found.get_nowait("acme/big/model") is model
     (opening,) = opened
     assert (opening.model, opening.key, opening.facts.name) == ("big/model", KEY, "acme/big/model")
 

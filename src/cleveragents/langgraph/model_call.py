@@ -43,10 +43,14 @@ class ModelCall:
     async def at(cls, actor: Actor, node: LlmNode, place: NodePlace, state: State) -> ModelCall:
         """Asks the host what the model is, once in a run, and which tools there are."""
         context, name = place.context, node.model or actor.model
-        if name not in context.models:
-            # On a thread: a model may have to be imported.
-            context.models[name] = await asyncio.to_thread(context.host.models, name)
-        return cls(actor, node, place, state, context.models[name], await context.tools(node.tools))
+        models = context.models.get(name)
+        if models is None:
+            models = context.host.models_nowait(name)
+            if models is None:
+                # On a thread: a model may have to be imported.
+                models = await asyncio.to_thread(context.host.models, name)
+            context.models[name] = models
+        return cls(actor, node, place, state, models, await context.tools(node.tools))
 
     @property
     def facts(self) -> ModelFacts:

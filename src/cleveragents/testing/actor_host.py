@@ -97,6 +97,9 @@ class ScriptedHost:
     def models(self, model: str | None) -> Sequence[ModelFacts]:
         return [self._facts] if self._stand_in is None else [self._facts, self._stand_in]
 
+    def models_nowait(self, model: str | None) -> Sequence[ModelFacts] | None:
+        return [self._facts] if self._stand_in is None else [self._facts, self._stand_in]
+
     def count_tokens(self, model: str | None, request: ModelRequest) -> int:
         """A token for every four characters, and some for each message and tool."""
         texts = sum(len(message.text) + len(str(message.requests or "")) for message in request.messages)

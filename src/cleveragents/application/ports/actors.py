@@ -61,6 +61,10 @@ class ActorHost(Protocol):
         up. `UnknownModel`, `ConfigurationError`."""
         ...
 
+    def models_nowait(self, model: str | None) -> Sequence[ModelFacts] | None:
+        """As `models`, where nothing has to be waited for; None where something may have to be."""
+        ...
+
     def count_tokens(self, model: str | None, request: ModelRequest) -> int:
         """At least as many as the model reads."""
         ...

@@ -74,6 +74,10 @@ class Models(Protocol):
         """`UnknownModel`; `ConfigurationError` where a key, a base URL or a package is missing."""
         ...
 
+    def get_nowait(self, name: str) -> Model | None:
+        """What `get` gave before; None where it has yet to be opened, which may take a while."""
+        ...
+
     def facts(self, name: str) -> ModelFacts:
         """Without opening anything. `UnknownModel`."""
         ...

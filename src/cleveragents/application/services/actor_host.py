@@ -32,10 +32,18 @@ class PlanActorHost:
         return self.calls.models.facts(model or self.model)
 
     def models(self, model: str | None) -> Sequence[ModelFacts]:
-        name, models, second = model or self.model, self.calls.models, self.calls.fallback
-        models.get(name)
-        names = [name] if second is None or second == name else [name, second]
-        return [models.facts(one) for one in names]
+        models = self.calls.models
+        models.get(model or self.model)
+        return [models.facts(name) for name in self._answering(model)]
+
+    def models_nowait(self, model: str | None) -> Sequence[ModelFacts] | None:
+        found: list[ModelFacts] = []
+        for name in self._answering(model):
+            opened = self.calls.models.get_nowait(name)
+            if opened is None:
+                return None
+            found.append(opened.facts)
+        return found
 
     def count_tokens(self, model: str | None, request: ModelRequest) -> int:
         return self.calls.models.get(model or self.model).count_tokens(request)
@@ -83,3 +91,7 @@ class PlanActorHost:
             raise ToolRefused(request.name, "no agent can be run here")
         sessions = AgentSessions(self.agents, self.tools)
         return sessions.converse(request, step=f"{self.part}.{step}", told=told, seconds_left=seconds_left)
+
+    def _answering(self, model: str | None) -> Sequence[str]:
+        name, second = model or self.model, self.calls.fallback
+        return (name,) if second is None or second == name else (name, second)

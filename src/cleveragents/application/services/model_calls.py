@@ -70,8 +70,6 @@ class ModelCalls:
     patience_seconds: float = 600.0
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     open_calls: OpenCalls = field(default_factory=OpenCalls)
-    opened: dict[str, Model] = field(default_factory=dict)
-    """Models that were asked for; the loop's own."""
 
     async def reply(
         self,
@@ -93,11 +91,9 @@ class ModelCalls:
             return await self._tried(await self._opened(second), request, other, heard)
 
     async def _opened(self, model: str) -> Model:
-        known = self.opened.get(model)
-        if known is None:
-            # The first time a provider's library is imported, which may take seconds: not on the loop.
-            known = self.opened[model] = await asyncio.to_thread(self.models.get, model)
-        return known
+        known = self.models.get_nowait(model)
+        # The first time a provider's library is imported, which may take seconds: not on the loop.
+        return known if known is not None else await asyncio.to_thread(self.models.get, model)
 
     async def _tried(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
         give_up = self.clock.monotonic() + self.patience_seconds

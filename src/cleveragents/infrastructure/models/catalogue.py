@@ -73,6 +73,9 @@ class ModelCatalogue:
             return found
         return self._opened.setdefault(name, self._open(name))
 
+    def get_nowait(self, name: str) -> Model | None:
+        return self._opened.get(name)
+
     def facts(self, name: str) -> ModelFacts:
         provider, model = self._parted(name)
         if provider.reads_facts is not None:
