@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 from _pytest.assertion import rewrite
 
+from cleveragents.infrastructure.object_collector import COLLECTOR
 from tests.leaks import take_baseline
 from tests.tracing import children_not_traced, not_traced, nothing_traced, untraced
 
@@ -229,13 +230,14 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What collecting makes stays to the end: to look through all of it for garbage, again and again, took as
-    long as the rest of collecting, and as often as a test made many objects."""
+    long as the rest of collecting, and as often as a test made many objects. Held as workers hold it: if this
+    were not the first, each of them would have to count what is left alone."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.enable()
+        COLLECTOR.hold()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

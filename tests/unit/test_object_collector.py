@@ -11,20 +11,18 @@ import pytest
 
 from cleveragents.application.container import Container
 from cleveragents.infrastructure.configuration.settings import Settings
-from cleveragents.infrastructure.object_collector import CalmCollector
+from cleveragents.infrastructure.object_collector import COLLECTOR, CalmCollector
 
 
 @pytest.fixture(autouse=True)
 def usual() -> Iterator[None]:
-    """Python's own threshold, and nothing left alone."""
+    """Python's own threshold, and nothing left alone, as all suites leave it."""
+    COLLECTOR.let_go()
     before = gc.get_threshold()
-    frozen = gc.get_freeze_count()
-    gc.unfreeze()
     gc.set_threshold(700, 10, 10)
     yield
     gc.set_threshold(*before)
-    if frozen:
-        gc.freeze()
+    COLLECTOR.hold()
 
 
 def settings_in(directory: Path) -> Settings:
