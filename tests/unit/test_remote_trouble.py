@@ -8,16 +8,21 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import update
 
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.async_worker import AsyncJob
 from cleveragents.application.services.plan_deciding import concluded
 from cleveragents.application.services.shared_jobs import PlanJob, Watched
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.remote import RemoteAddress
 from cleveragents.errors import ApplyRefused, PlanError, RemoteUnreachable, StalePlan
+from cleveragents.infrastructure.persistence.tables import plans
+from cleveragents.infrastructure.remote.sandboxes import RemoteSandboxes
 from cleveragents.interfaces.desk.accounts import account_of
 from cleveragents.interfaces.desk.changes import changed_files, changes_of, ignored_of
 from cleveragents.interfaces.desk.deciding import ensure_decidable
+from cleveragents.interfaces.desk.diffs import patch_of
 from cleveragents.interfaces.desk.meanings import meaning_of
 from cleveragents.interfaces.desk.next_steps import steps_from
 from cleveragents.interfaces.desk.standing import can_of, needs_of
@@ -261,3 +266,40 @@ def test_a_remote_whose_history_was_rewritten_is_no_riddle_to_a_new_machine(
     other = machines("other")
     assert other.parts.apply.taken_up(other.now(plan.id), None).state is PlanState.ERRORED
     assert remote.tip() == rewritten
+
+
+def test_one_who_looks_is_not_kept_by_a_remote_that_does_not_answer(
+    remote: Remote, machines: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = machines("one"), machines("other")
+    plan = one.plan(remote, write("a.txt", "changed\n"))
+    one.run(one.claimed(plan))
+    # From now on its address leads into a hole: somebody takes the call, and says nothing.
+    hole = remote.directory.with_name("ssh")
+    hole.write_text("#!/bin/sh\nexec sleep 600\n")
+    hole.chmod(0o700)
+    monkeypatch.setenv("GIT_SSH", str(hole))
+    silent = str(RemoteAddress("ssh://host/shop.git", "main"))
+    one.container.database.write(
+        lambda connection: connection.execute(update(plans).values(resource=f'"{silent}"'))
+    )
+    monkeypatch.setattr(RemoteSandboxes, "answer_seconds", 0.3)
+    began = time.monotonic()
+    seen = account_of(other.parts, other.now(plan.id))
+    assert (seen["files_changed"], seen["changes"][0]["path"]) == (1, "a.txt")
+    assert "told without its lines: ssh://host" in seen["notes"][0]
+    assert "did not answer" in seen["notes"][0]
+    with pytest.raises(RemoteUnreachable):
+        patch_of(other.parts, other.now(plan.id))
+    assert time.monotonic() - began < 60
+
+
+def test_one_who_looks_gets_what_a_remote_that_answers_has(
+    remote: Remote, machines: Callable[..., Machine]
+) -> None:
+    one, other = machines("one"), machines("other")
+    plan = one.plan(remote, write("a.txt", "changed\n"))
+    one.run(one.claimed(plan))
+    assert b"+changed" in patch_of(other.parts, other.now(plan.id))
+    remote.directory.rename(remote.directory.with_name("away.git"))
+    assert b"+changed" in patch_of(other.parts, other.now(plan.id))

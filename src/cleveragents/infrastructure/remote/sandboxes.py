@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.checkpoints import Fence
@@ -23,6 +23,7 @@ from cleveragents.application.services.plan_history import RETRY, PlanHistory, b
 from cleveragents.domain.file_state import GITLINK, differences_of
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Plan
+from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import SETUP
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import ConfigurationError, SandboxBusy, SandboxMissing, SandboxRefused
@@ -42,6 +43,9 @@ __all__ = ["RemoteSandboxes", "TakeOver"]
 
 _BUSY_SECONDS = 30.0
 _AT_ONCE = 50
+
+# Whoever looks waits for it; a remote that answers may take longer for the files.
+_LOOK_SECONDS = 60.0
 
 
 class _CallsOf(Protocol):
@@ -67,6 +71,9 @@ class TakeOver:
 class RemoteSandboxes(SandboxRegistry):
     """`Sandboxes` of plans on directories and on remotes. Stateless but for its parts, as the registry."""
 
+    answer_seconds: ClassVar[float] = 5.0
+    """So long one who only looks waits for a word of a remote."""
+
     def __init__(self, database: Database, directory: Path, take_over: TakeOver, **options: Any) -> None:
         super().__init__(database, directory, **options)
         self._take_over = take_over
@@ -76,6 +83,14 @@ class RemoteSandboxes(SandboxRegistry):
         if row is None or row.remote is None or row.state != READY or self._is_ours(row):
             return super().open(plan_id)
         return self._looked_at(row) if fence is None else self._taken_over(row, fence)
+
+    def look(self, plan_id: str) -> Sandbox:
+        """`open` for somebody who waits to be shown it: a remote that has to be asked for what the plan
+        began with, and does not answer soon, is not waited for as a plan would. `RemoteUnreachable`."""
+        row = self.row(plan_id)
+        if row is not None and row.remote is not None and row.state == READY and not self._is_ours(row):
+            self._ensure_answering(row)
+        return self.open(plan_id)
 
     def create(self, request: SandboxRequest, *, progress: Callable[[str], None] | None = None) -> Sandbox:
         sandbox = super().create(request, progress=progress)
@@ -132,6 +147,19 @@ class RemoteSandboxes(SandboxRegistry):
             row = self.row(path.name)
             if row is None or not self._is_ours(row):  # guard: it may have become the plan's own
                 remove_all(path)
+
+    def _ensure_answering(self, row: SandboxRow) -> None:
+        """What is needed to look at it is here. `RemoteUnreachable`, soon where nobody answers."""
+        if self._complete(row, self._place(row.plan_id)) is not None:
+            return
+        directories, plan = self._take_over.directories, self._take_over.plan(row.plan_id)
+        address = remote_of(plan.resource)
+        if address is None:
+            return
+        mirrors = directories.mirrors
+        if mirrors.value_of(address, directories.base(plan.root, address)) is None:
+            replace(mirrors, seconds=self.answer_seconds).branches(address)
+        replace(directories, mirrors=replace(mirrors, seconds=_LOOK_SECONDS)).of_plan(plan)
 
     def _origin(self, start: StartTree) -> tuple[SandboxStrategy, Sandbox]:
         row = self.row(start.plan_id)

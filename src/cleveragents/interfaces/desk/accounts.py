@@ -11,7 +11,7 @@ from cleveragents.domain.plan import PlanState
 from cleveragents.domain.redaction import redact, redact_text
 from cleveragents.domain.remote import remote_of
 from cleveragents.domain.sub_plan import SUB_PLANS
-from cleveragents.errors import PlanError, RemoteUnreachable, SandboxMissing
+from cleveragents.errors import PlanError, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.interfaces.desk.calls import call_in_short
 from cleveragents.interfaces.desk.changes import (
     changes_of,
@@ -88,13 +88,13 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
     changes: list[Row] = []
     problem = None
     try:
-        sandbox = parts.sandboxes.open(plan.id)
+        sandbox = parts.sandboxes.look(plan.id)
         ignored = ignored_of(parts, plan)
         place, notes = str(sandbox.root), (*sandbox.notes, *ignored_in_words(parts, plan, ignored))
         changes = changes_of(parts, plan)
     except SandboxMissing:
         pass
-    except RemoteUnreachable as away:  # guard: what is known of it is told, whatever became of its remote
+    except (RemoteUnreachable, SandboxRefused) as away:  # guard: what is known is told, remote or not
         notes = (f"what it changed is told without its lines: {away}",)
         changes = recorded_changes(parts, plan)
     except PlanError as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.errors import GitFailed, RemoteUnreachable, SandboxMissing
+from cleveragents.errors import GitFailed, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.interfaces.desk.wording import counted
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
 def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], list[Row]]) -> list[Row]:
     for left in reversed(range(_LOOKS)):
         try:
-            return look(parts.sandboxes.open(plan.id))
+            return look(parts.sandboxes.look(plan.id))
         except SandboxMissing:
             break
-        except RemoteUnreachable:
+        except (RemoteUnreachable, SandboxRefused):
             return recorded_changes(parts, plan)
         except GitFailed:
             # Who works on it elsewhere has recorded something since; the next look has its contents, too.
@@ -118,8 +118,8 @@ def ignored_of(parts: PlanParts, plan: Plan) -> list[str]:
     for itself."""
     recorded = [path for path, state in parts.history.states(plan.id).items() if state is not None]
     try:
-        entries = parts.sandboxes.open(plan.id).ignored_entries(recorded)
-    except (SandboxMissing, RemoteUnreachable):
+        entries = parts.sandboxes.look(plan.id).ignored_entries(recorded)
+    except (SandboxMissing, RemoteUnreachable, SandboxRefused):
         return []
     return sorted(entries, key=lambda entry: (entry.endswith("/"), entry.count("/"), entry))
 

@@ -25,7 +25,7 @@ def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
 
     ensure_reachable(parts, plan)
     try:
-        sandbox = parts.sandboxes.open(plan.id)
+        sandbox = parts.sandboxes.look(plan.id)
     except SandboxMissing:
         raise PlanError(plan.id, "its sandbox is gone, and with it what it came to") from None
     tree = parts.result.tree(plan, sandbox) if before is None else _before(parts, plan, before)

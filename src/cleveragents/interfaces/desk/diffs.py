@@ -56,7 +56,7 @@ def diff_of(parts: PlanParts, plan: Plan, bounds: DiffBounds | None = None) -> R
     out = [row | {"accepted": False} for row in changed_files(parts, plan) if row["path"] not in taken]
     if not rows and not out:
         return {"files": (), "truncated": False}
-    sandbox = parts.sandboxes.open(plan.id)
+    sandbox = parts.sandboxes.look(plan.id)
     shown = sorted([*rows, *out], key=lambda row: str(row["path"]))[: bounds.files]
     small = set(_within(shown, bounds))
     whole = sandbox.tree(parts.history.states(plan.id))
@@ -73,7 +73,7 @@ def patch_of(parts: PlanParts, plan: Plan, *, masked: bool = False) -> bytes:
     if not parts.history.changes(plan.id):
         return b""
     options = _OPTIONS if masked else ("--binary", *_OPTIONS)
-    patch = parts.result.diff(plan, parts.sandboxes.open(plan.id), options=options)
+    patch = parts.result.diff(plan, parts.sandboxes.look(plan.id), options=options)
     return masked_patch(patch) if masked else patch
 
 

@@ -23,7 +23,7 @@ def file_of(parts: PlanParts, plan: Plan, path: str, *, after: bool) -> dict[str
     states = parts.history.states(plan.id)
     if path not in states:  # guard: what a plan did not touch is not read through it
         return None
-    sandbox = parts.sandboxes.open(plan.id)
+    sandbox = parts.sandboxes.look(plan.id)
     state = states[path] if after else sandbox.base_states([path])[path]
     content = b"" if state is None else sandbox.content(state.content)
     shown = content[:MOST_BYTES]
