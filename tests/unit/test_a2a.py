@@ -15,7 +15,7 @@ import pytest
 import structlog
 from a2a.client import ClientConfig, create_client
 from a2a.client.client import Client
-from a2a.helpers import get_artifact_text, new_text_message
+from a2a.helpers import get_artifact_text, get_message_text, new_text_message
 from a2a.types import (
     CancelTaskRequest,
     GetTaskRequest,
@@ -303,6 +303,52 @@ def test_without_a_stream_the_answer_comes_at_once_if_that_is_wanted(server: Pla
     task = asked(server, work)
     assert not task.artifacts
     server.rested({"id": task.id})
+
+
+ASKS = """\
+name: tests/asks-twice
+type: graph
+state:
+  colour: {type: string}
+  size: {type: string}
+entry: colour
+nodes:
+  colour: {type: human, question: "Which colour?", output: colour, next: size}
+  size: {type: human, question: "Which size?", output: size, next: write}
+  write: {type: tool, tool: write, with: {path: told.txt, content: "${colour} ${size}"}, next: end}
+"""
+
+
+def said_to(task_id: str, text: str, **metadata: Any) -> SendMessageRequest:
+    request = goal(text, **metadata)
+    request.message.task_id = task_id
+    return request
+
+
+def test_an_answer_is_to_the_question_that_was_seen_and_to_no_other(server: PlanServer) -> None:
+    plan = server.rested(server.make(goal="ask", actor_yaml=ASKS, profile="full-auto", apply="review"))
+
+    async def work(client: Client) -> tuple[list[str], Task]:
+        asked = (await client.get_task(GetTaskRequest(id=plan["id"]))).status.message
+        assert "Which colour?" in get_message_text(asked)
+        first = asked.metadata["question"]
+        await streamed(client, said_to(plan["id"], "red"))  # nothing else was ever asked
+        second = (await client.get_task(GetTaskRequest(id=plan["id"]))).status.message.metadata["question"]
+        said = []
+        # Of two who answer the first, the second would answer what it has not seen.
+        for late in (said_to(plan["id"], "blue"), said_to(plan["id"], "blue", question=first)):
+            with pytest.raises(InvalidParamsError) as refused:
+                await streamed(client, late)
+            said.append(str(refused.value))
+        with pytest.raises(InvalidParamsError, match=r"metadata.question"):
+            await streamed(client, said_to(plan["id"], "blue", question=5))
+        await streamed(client, said_to(plan["id"], "large", question=second))
+        return said, await client.get_task(GetTaskRequest(id=plan["id"]))
+
+    (unnamed, other), task = asked(server, work)
+    assert "say which one is answered: metadata.question" in unnamed
+    assert "it asks something else by now: Which size?" in other
+    assert "+red large" in get_artifact_text(task.artifacts[0])
 
 
 def called(server: PlanServer, method: str, **params: Any) -> dict[str, Any]:

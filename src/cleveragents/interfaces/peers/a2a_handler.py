@@ -41,12 +41,14 @@ from cleveragents.errors import (
     Conflict,
     Fault,
     PlanError,
+    RemoteUnreachable,
     SandboxMissing,
+    SandboxRefused,
     UnknownPlan,
 )
-from cleveragents.interfaces.desk import deciding
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.listing import latest
+from cleveragents.interfaces.peers.a2a_answers import answered
 from cleveragents.interfaces.peers.a2a_goals import goal_of
 from cleveragents.interfaces.peers.a2a_tasks import count_of, is_over, is_resting, state_of, task_of
 from cleveragents.interfaces.peers.handover import Handover
@@ -181,7 +183,7 @@ class PlanTasks(RequestHandler):
         if not text:
             raise InvalidParamsError(message="say what is wanted, in text")
         if message.task_id:
-            return deciding.replied(self.container.plan_parts, message.task_id, text)
+            return answered(self.container, params, text)
         known = [resource.name for resource in self.container.projects.resources()]
         return self._handover(user).created(goal_of(text, params, known))
 
@@ -203,8 +205,8 @@ class PlanTasks(RequestHandler):
         masked = not user.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
         try:
             return self._handover(user).diff(plan.id, masked=masked)
-        except (SandboxMissing, PlanError):
-            return None  # it was applied and cleaned up, or never came so far
+        except (SandboxMissing, PlanError, RemoteUnreachable, SandboxRefused):
+            return None  # it was applied and cleaned up, never came so far, or is not to be had now
 
     async def _task_for(self, plan_id: str, context: ServerCallContext) -> Task:
         """For one who has waited for it, and may have lost the token meanwhile."""

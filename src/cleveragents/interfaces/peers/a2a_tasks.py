@@ -10,8 +10,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_text
-from cleveragents.interfaces.desk.meanings import meaning_of
+from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.interfaces.desk.meanings import meaning_of, what_it_waits_for
 from cleveragents.interfaces.desk.standing import needs_of
+from cleveragents.interfaces.peers.a2a_answers import QUESTION, question_asked
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -37,11 +39,16 @@ def task_of(parts: PlanParts, plan: Plan, diff: str | None = None) -> Task:
     needs = needs_of(parts, plan)
     if needs is not None:
         said = f"{said} (needs {needs})"
+    if plan.state is PlanState.WAITING and not waits_for_sub_plans(plan):
+        said = f"{said}: {what_it_waits_for(plan)}"  # who is to answer has to read it
     if plan.error:
         said = f"{said}: {plan.error}"
     moment = Timestamp()
     moment.FromDatetime(plan.updated_at)
     message = new_text_message(redact_text(said), context_id=plan.root, task_id=plan.id, role=Role.ROLE_AGENT)
+    question = question_asked(plan)
+    if question is not None:
+        message.metadata.update({QUESTION: question})
     task = Task(
         id=plan.id,
         context_id=plan.root,
