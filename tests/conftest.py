@@ -285,6 +285,15 @@ def logging_is_as_it_was() -> Iterator[None]:
         sys.modules["structlog"].reset_defaults()
 
 
+@pytest.fixture
+def plain_faults() -> None:
+    """A fault is logged without the values of all variables on its way, which takes seconds to spell."""
+    import structlog
+
+    shown = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.dev.set_exc_info, shown])
+
+
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Threads, children and descriptors are back at the baseline when a module's tests are over."""

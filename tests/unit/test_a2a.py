@@ -380,6 +380,7 @@ def test_what_the_protocols_library_logs_is_masked(
     assert not logging.getLogger("a2a").propagate
 
 
+@pytest.mark.usefixtures("plain_faults")
 def test_a_fault_is_told_as_one_and_nothing_else(server: PlanServer) -> None:
     database = server.bench.container.database
     database.write(lambda connection: connection.exec_driver_sql("ALTER TABLE plans RENAME TO elsewhere"))

@@ -98,6 +98,7 @@ def test_who_asks_while_it_is_being_done_is_told_to_wait(bench: ServerBench, des
     assert desk.done == 1
 
 
+@pytest.mark.usefixtures("plain_faults")
 @pytest.mark.parametrize(("how", "status"), [("fail", 500), ("refuse", 409)])
 def test_what_was_not_done_may_be_tried_again(bench: ServerBench, desk: Desk, how: str, status: int) -> None:
     assert [post(bench.operator, how, how).status_code for _ in range(2)] == [status] * 2

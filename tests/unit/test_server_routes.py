@@ -438,6 +438,7 @@ def test_a_directory_that_is_gone_is_told(bench: ServerBench, tmp_path: Path) ->
     bench.container.projects.remove_resource("gone", now=now)
 
 
+@pytest.mark.usefixtures("plain_faults")
 def test_a_fault_is_in_the_log_with_the_number_that_its_answer_has(
     bench: ServerBench, capsys: pytest.CaptureFixture[str]
 ) -> None:
