@@ -21,8 +21,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "",
     ),
     ("application/remote_parts.py", "nobody's to forget but its own"): ("known - used", "known"),
-    ("interfaces/desk/accounts.py", "whatever became of its remote"): (
-        "except RemoteUnreachable as away:",
+    ("interfaces/desk/accounts.py", "remote or not"): (
+        "except (RemoteUnreachable, SandboxRefused) as away:",
         "except ZeroDivisionError as away:",
     ),
     ("interfaces/peers/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),

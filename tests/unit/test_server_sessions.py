@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from starlette.testclient import TestClient
 
 from cleveragents.domain.user import Role, TokenKind
 from cleveragents.interfaces.desk.wording import timestamp
@@ -116,18 +117,44 @@ def test_what_was_made_with_a_token_is_revoked_with_it(bench: ServerBench) -> No
     browser.headers["X-CSRF-Token"] = login.json()["csrf"]
     kept = browser.post("/api/users/viewer/tokens", json={"label": "kept"}).json()
     assert kept["made_with"] == made["id"]
-    replaced = bench.viewer.post("/api/users/viewer/tokens", json={}).json()
     assert bench.viewer.delete(f"/api/tokens/{made['id']}").status_code == 204
     headers = {"Authorization": f"Bearer {kept['token']}"}
     assert bench.newcomer().get("/api/session", headers=headers).status_code == 401
     assert browser.get("/api/session").status_code == 401
-    # Who replaces a token by one that was made with it says so.
-    other = bench.newcomer()
-    other.headers["Authorization"] = f"Bearer {replaced['token']}"
-    newest = other.post("/api/users/viewer/tokens", json={}).json()
-    assert other.delete(f"/api/tokens/{replaced['id']}?alone=true").status_code == 204
-    headers = {"Authorization": f"Bearer {newest['token']}"}
-    assert bench.newcomer().get("/api/session", headers=headers).status_code == 200
+
+
+def test_who_has_a_token_cannot_have_what_was_made_with_it_outlive_it(bench: ServerBench) -> None:
+    """Whoever stole it has what they made with it, too."""
+    for user, client in (("viewer", bench.viewer), ("admin", bench.admin)):
+        stolen = client.post(f"/api/users/{user}/tokens", json={"label": "stolen"}).json()
+        thief = _with(bench, stolen["token"])
+        made = thief.post(f"/api/users/{user}/tokens", json={}).json()
+        browser = bench.newcomer()
+        login = browser.post("/api/session", json={"token": made["token"]})
+        browser.headers["X-CSRF-Token"] = login.json()["csrf"]
+        for one in (thief, _with(bench, made["token"]), browser):
+            refused = one.delete(f"/api/tokens/{stolen['id']}?alone=true")
+            assert (refused.status_code, refused.json()["code"]) == (422, "request-refused")
+            assert refused.json()["errors"][0]["where"] == ["query", "alone"]
+        # One in the middle goes, and what was made with it still goes with the first.
+        last = _with(bench, made["token"]).post(f"/api/users/{user}/tokens", json={}).json()
+        assert thief.delete(f"/api/tokens/{made['id']}?alone=true").status_code == 204
+        assert _with(bench, last["token"]).get("/api/session").status_code == 200
+        assert client.delete(f"/api/tokens/{stolen['id']}").status_code == 204
+        assert _with(bench, last["token"]).get("/api/session").status_code == 401
+
+
+def test_one_who_has_another_token_replaces_one_and_keeps_what_was_made_with_it(bench: ServerBench) -> None:
+    old = bench.viewer.post("/api/users/viewer/tokens", json={}).json()
+    new = _with(bench, old["token"]).post("/api/users/viewer/tokens", json={}).json()
+    assert bench.viewer.delete(f"/api/tokens/{old['id']}?alone=true").status_code == 204
+    assert _with(bench, new["token"]).get("/api/session").status_code == 200
+
+
+def _with(bench: ServerBench, secret: str) -> TestClient:
+    client = bench.newcomer()
+    client.headers["Authorization"] = f"Bearer {secret}"
+    return client
 
 
 def test_a_token_that_ends_makes_none_that_holds_longer(bench: ServerBench) -> None:

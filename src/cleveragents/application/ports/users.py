@@ -60,8 +60,10 @@ class UserStore(Protocol):
         """Oldest first. `UnknownUser`."""
         ...
 
-    def revoke(self, token_id: str, *, now: datetime, alone: bool = False) -> Sequence[str]:
+    def revoke(
+        self, token_id: str, *, now: datetime, alone: bool = False, asked_with: str | None = None
+    ) -> Sequence[str]:
         """Worthless from the next request on, with all that were made with it, and with those; `alone`, they
         stay, as made with what it was made with. Returns which are, itself first. `UnknownUser` if there is
-        none."""
+        none; `RequestRefused` if it is to be `alone`, and that is `asked_with` it or one below it."""
         ...

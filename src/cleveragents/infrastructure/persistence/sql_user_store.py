@@ -22,7 +22,14 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.user import Role, Token, TokenKind, User, ensure_user_name
-from cleveragents.errors import AlreadyThere, InvalidName, NotAuthenticated, StillUsed, UnknownUser
+from cleveragents.errors import (
+    AlreadyThere,
+    InvalidName,
+    NotAuthenticated,
+    RequestRefused,
+    StillUsed,
+    UnknownUser,
+)
 from cleveragents.infrastructure.persistence.change_rows import is_storable
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
@@ -158,11 +165,14 @@ class SqlUserStore:
             wanted = select(tokens).where(tokens.c.user_id == user.id).order_by(tokens.c.id)
             return [_token(row) for row in connection.execute(wanted)]
 
-    def revoke(self, token_id: str, *, now: datetime, alone: bool = False) -> Sequence[str]:
+    def revoke(
+        self, token_id: str, *, now: datetime, alone: bool = False, asked_with: str | None = None
+    ) -> Sequence[str]:
         def unit(connection: Connection) -> Sequence[str]:
             if not is_storable(token_id):
                 raise UnknownUser(token_id)
             if alone:
+                _ensure_not_its_own(connection, token_id, asked_with)
                 _hand_on(connection, token_id)
             gone = _delete(connection, tokens.c.id == token_id)
             if not gone:
@@ -203,6 +213,19 @@ def _hand_on(connection: Connection, token_id: str) -> None:
     if found is not None:
         theirs = update(tokens).where(tokens.c.made_with == token_id)
         connection.execute(theirs.values(made_with=found.made_with))
+
+
+def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str | None) -> None:
+    """`RequestRefused` for who has that token, or one that was made with it: whoever stole it has those, too,
+    and must not make them outlive it."""
+    above = asked_with
+    while above is not None:
+        if above == token_id:  # guard: what a thief made goes with what was stolen
+            others = "another token that was not made with it, an admin's or one of the machine itself, can"
+            raise RequestRefused(
+                f"you asked with that very token, or one that was made with it; {others}", "alone"
+            )
+        above = connection.execute(select(tokens.c.made_with).where(tokens.c.id == above)).scalar()
 
 
 def _ensure_still_there(connection: Connection, token_id: str | None) -> None:

@@ -152,10 +152,12 @@ def issue_token(name: Name, new: NewToken, request: Request, here: Here, who: Vi
 @router.delete("/tokens/{token_id}", status_code=204, operation_id="revokeToken")
 def revoke_token(
     token_id: TokenId,
+    request: Request,
     here: Here,
     who: Viewer,
     alone: Annotated[
-        bool, Query(description="those that were made with it stay, as when it is replaced by one of them")
+        bool,
+        Query(description="those that were made with it stay; not for who asks with it, or with one of them"),
     ] = False,
 ) -> None:
     """Makes a token worthless from the next request on, with all tokens and logins that were made with it;
@@ -164,7 +166,8 @@ def revoke_token(
     own = any(token.id == token_id for token in users.tokens_of(who.name))
     if not own and who.role is not Role.ADMIN:  # guard: others' tokens are not theirs
         raise UnknownUser(token_id)
-    users.revoke(token_id, now=here.container.clock.now(), alone=alone)
+    now = here.container.clock.now()
+    users.revoke(token_id, now=now, alone=alone, asked_with=request.state.token.id)
 
 
 def _end_of(new: NewToken, made_with: Token, now: datetime) -> datetime | None:
