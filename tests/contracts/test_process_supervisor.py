@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from cleveragents.application.ports.processes import JobProcess, JobProgram, Rai
 from cleveragents.domain.job import Job, JobState
 from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+from cleveragents.infrastructure.jobs.process_tree import descendants
 from tests.crash.programs.job_handlers import WAYS_OUT, escape
 from tests.processes import PidPipe, lives, wait_gone
 
@@ -61,13 +62,21 @@ def launch(supervisor: PsutilProcessSupervisor, marker: str) -> Iterator[Launch]
         process.close()
 
 
-def is_found(supervisor: PsutilProcessSupervisor, marker: str, pid: int) -> bool:
-    """One that is in the middle of an exec is found a moment later."""
-    over = time.monotonic() + 30
-    while pid not in supervisor.alive(marker):
-        if time.monotonic() > over:
-            return False
-    return True
+OUTLIVES_ITS_FIRST_THREAD = """
+import ctypes, os, platform, signal, sys, threading, time
+first = threading.get_native_id()
+
+def go_on():
+    while open(f"/proc/self/task/{first}/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.001)
+    with open(sys.argv[1], "w") as pipe:
+        pipe.write(f"{os.getpid()}\\n")
+    time.sleep(1000)
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=go_on).start()
+ctypes.CDLL(None).syscall(93 if platform.machine() == "aarch64" else 60, 0)  # exit, of this thread alone
+"""
 
 
 def report(process: JobProcess) -> Returned | Raised:
@@ -107,7 +116,7 @@ def test_marked_processes_are_found_and_ended_however_they_detach(
 ) -> None:
     child = escape(way, str(pids.path), supervisor.environment(marker))
     [stubborn] = pids.read(1)
-    assert is_found(supervisor, marker, stubborn)
+    assert stubborn in supervisor.alive(marker)
     assert supervisor.alive(marker + "0") == []
     ended = supervisor.end(marker, grace_seconds=0.1)
     assert stubborn in ended
@@ -123,10 +132,38 @@ def test_marked_processes_are_found_where_there_is_no_proc(
     monkeypatch.setattr(psutil, "LINUX", False)
     child = escape("setsid", str(pids.path), supervisor.environment(marker))
     [stubborn] = pids.read(1)
-    assert is_found(supervisor, marker, stubborn)
+    assert stubborn in supervisor.alive(marker)
     supervisor.end(marker, grace_seconds=0.1)
     assert supervisor.alive(marker) == []
     child.wait()
+
+
+def test_one_that_does_nothing_but_exec_is_found_by_every_look_and_ended(
+    supervisor: PsutilProcessSupervisor, marker: str, pids: PidPipe, tmp_path: Path
+) -> None:
+    script = tmp_path / "again"
+    script.write_text('#!/bin/sh\nexec "$0"\n')
+    script.chmod(0o755)
+    start = f"echo $$ >{pids.path}; exec {script}"
+    child = subprocess.Popen(["sh", "-c", start], env={**os.environ, **supervisor.environment(marker)})
+    [restless] = pids.read(1)
+    assert all(supervisor.alive(marker) == [restless] for _ in range(20))
+    assert supervisor.end(marker, grace_seconds=0) == [restless]
+    assert supervisor.alive(marker) == []
+    child.wait()
+
+
+def test_one_whose_first_thread_has_ended_is_found_and_ended(
+    supervisor: PsutilProcessSupervisor, marker: str, pids: PidPipe
+) -> None:
+    program = [sys.executable, "-c", OUTLIVES_ITS_FIRST_THREAD, str(pids.path)]
+    child = subprocess.Popen(program, env={**os.environ, **supervisor.environment(marker)})
+    assert pids.read(1) == [child.pid]
+    assert child.pid in descendants(os.getpid())
+    assert supervisor.alive(marker) == [child.pid]
+    assert supervisor.end(marker, grace_seconds=0.1) == [child.pid]
+    assert child.wait() == -signal.SIGKILL
+    assert supervisor.alive(marker) == []
 
 
 def test_a_process_that_listens_ends_by_itself(

@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from io import FileIO
+from dataclasses import dataclass
 
 import psutil
 
 from cleveragents.errors import DeadlineExceeded
+from cleveragents.infrastructure.jobs.environments import EnvironmentOf, environment_of
 
 __all__ = ["Tree", "descendants", "end_tree", "marked"]
 
@@ -26,6 +27,7 @@ _FORCE_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.02
 _WAIT_SECONDS = 0.5
 _MOST_LOOKS = 8
+_EXEC_SECONDS, _EXEC_STEP_SECONDS = 5.0, 0.001
 
 
 def descendants(root: int) -> Tree:
@@ -37,63 +39,77 @@ def descendants(root: int) -> Tree:
     return {process.pid: process for process in below if _lives(process)}
 
 
-def marked(variable: str, value: str, *, stopping: bool = False) -> Tree:
+def marked(
+    variable: str, value: str, *, stopping: bool = False, environment_of: EnvironmentOf = environment_of
+) -> Tree:
     """Living processes that carry the variable, and their descendants; never this process itself.
 
     A process that forks and exits may hop over a single look at the table. So looks are repeated until one
     shows no pid that was not examined before: whoever lives then was seen alive. Where all are to be ended
     anyway, they may be stopped as they are found: by the end of a look the quickest have gone on.
+    One that is in the middle of an exec is looked at again until it can be told whose it is, for 5 s at most.
     """
     found: dict[int, psutil.Process] = {}
     examined: set[int] = set()
+    unsure: set[int] = set()
+    look = _Look(os.fsencode(f"\0{variable}={value}\0"), environment_of, found)
     for _ in range(_MOST_LOOKS):
         fresh = set(psutil.pids()) - examined
         if not fresh:
             break
         before = set(found)
-        examined |= _examine(fresh, found, variable, value, stopping)
+        examined |= look.at(fresh, stopping=stopping)
+        unsure = fresh - examined
         if stopping and set(found) == before:
             break
+    else:
+        _wait_for_execs(unsure, look)
     for pid in list(found):
         found.update(descendants(pid))
     found.pop(os.getpid(), None)
     return found
 
 
-def _examine(
-    pids: set[int], found: dict[int, psutil.Process], variable: str, value: str, stopping: bool
-) -> set[int]:
-    """Adds the carriers among `pids`; returns those that need not be looked at again."""
-    settled: set[int] = set()
-    sign = os.fsencode(f"\0{variable}={value}\0")
-    for pid in sorted(pids, reverse=True):  # the latest first
-        try:
-            environment = _environment(pid)
-            if sign in environment:
-                process = psutil.Process(pid)
-                # Again, because the pid may have become another one's since.
-                if sign in _environment(pid) and _lives(process):
-                    found[pid] = process
-                    if stopping and pid != os.getpid():
-                        process.suspend()
-        except (psutil.Error, OSError):
-            settled.add(pid)  # it ended, or belongs to somebody else
-            continue
-        # In the middle of an exec the environment looks empty: worth another look.
-        if environment:
+def _wait_for_execs(unsure: set[int], look: _Look) -> None:
+    """Finds the carriers among those that are in the middle of an exec, as soon as they are through.
+
+    A busy machine or a slow disk can keep one there for longer than all looks take. Only these are waited
+    for, since there is always a newcomer somewhere; and not for ever, since a stranger may hang there.
+    """
+    give_up = time.monotonic() + _EXEC_SECONDS
+    while unsure and time.monotonic() < give_up:  # guard: they may be carriers
+        time.sleep(_EXEC_STEP_SECONDS)
+        unsure = unsure - look.at(unsure, stopping=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """At processes, for a sign in their environment; carriers are added to `found`."""
+
+    sign: bytes
+    environment_of: EnvironmentOf
+    found: dict[int, psutil.Process]
+
+    def at(self, pids: set[int], *, stopping: bool) -> set[int]:
+        """Those of the pids that need not be looked at again."""
+        settled: set[int] = set()
+        for pid in sorted(pids, reverse=True):  # the latest first
+            try:
+                environment = self.environment_of(pid)
+                if environment is not None and self.sign in environment:
+                    process = psutil.Process(pid)
+                    # Again, because the pid may have become another one's since.
+                    environment = self.environment_of(pid)
+                    if environment is not None and self.sign in environment and _lives(process):
+                        self.found[pid] = process
+                        if stopping and pid != os.getpid():
+                            process.suspend()
+                if environment is None:  # guard: it cannot be told yet, or, read again, no more
+                    continue
+            except (psutil.Error, OSError):
+                pass  # it ended, or belongs to somebody else
             settled.add(pid)
-    return settled
-
-
-def _environment(pid: int) -> bytes:
-    """What a process began with, each `name=value` between two NULs; empty where there is none. psutil would
-    read when it started, too, and there may be hundreds to look at for each attempt of a job."""
-    if not psutil.LINUX:
-        content = os.fsencode("\0".join(f"{n}={v}" for n, v in psutil.Process(pid).environ().items()))
-    else:
-        with FileIO(f"/proc/{pid}/environ") as file:
-            content = file.readall()
-    return b"\0" + content + b"\0" if content else b""
+        return settled
 
 
 def end_tree(
@@ -157,6 +173,9 @@ def _parent(process: psutil.Process) -> int | None:
 
 def _lives(process: psutil.Process) -> bool:
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        if not process.is_running():
+            return False
+        # Its first thread may have ended before the others.
+        return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1
     except psutil.Error:
         return False
