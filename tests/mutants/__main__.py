@@ -534,6 +534,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/peers/handover.py": [f"{UNIT}mcp_server.py"],
     "interfaces/peers/mcp_server.py": [f"{UNIT}mcp_server.py"],
     "interfaces/desk/project_account.py": [f"{CONTRACTS}homes.py"],
+    "interfaces/server/at_most.py": [f"{UNIT}server_routes.py"],
     "interfaces/server/access.py": [f"{UNIT}server_security.py"],
     "interfaces/server/buckets.py": [f"{UNIT}server_gates.py"],
     "interfaces/server/first_token.py": [f"{UNIT}server_serving.py"],

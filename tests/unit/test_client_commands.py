@@ -95,6 +95,8 @@ def test_every_reading_command_gives_the_same_json(bench: Served, agents: Ask, a
         ("resource", "list"),
         ("action", "show", "builtin/replace"),
         ("user", "list"),
+        ("model", "show", "anthropic/claude-sonnet-4-5"),
+        ("model", "show", "openai/of-next-year"),
     ]
     for words in commands:
         here = agents(*words, "--format", "json", on_server=True)
@@ -109,6 +111,12 @@ def test_every_reading_command_gives_the_same_json(bench: Served, agents: Ask, a
             for where in ((), ("--server", bench.url))
         ]
         assert sorted(one[key] for one in lists[0]) == sorted(one[key] for one in lists[1])
+
+
+def test_of_a_model_the_same_is_said_wherever_it_is_asked(agents: Ask, asked: Ask) -> None:
+    for name in ("openai/of-next-year", "opnai/gpt-4o", "nobody", "openai/", "a model/with ?#%/x"):
+        here, there = agents("model", "show", name, on_server=True), asked("model", "show", name)
+        assert (there.code, there.out, there.err) == (here.code, here.out, here.err), name
 
 
 def test_every_reading_command_is_readable_by_people(asked: Ask) -> None:

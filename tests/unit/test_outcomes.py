@@ -9,9 +9,15 @@ from typing import cast
 import pytest
 
 from cleveragents.application.ports.sandboxes import Sandbox, SandboxRequest
-from cleveragents.errors import SandboxRefused
-from cleveragents.infrastructure.sandbox.outcomes import Outcome, changed_between, diff_between
+from cleveragents.errors import RequestRefused, SandboxRefused
+from cleveragents.infrastructure.sandbox.outcomes import (
+    Outcome,
+    bytes_between,
+    changed_between,
+    diff_between,
+)
 from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
+from cleveragents.interfaces.desk.comparing import ComparisonBounds, ensure_comparable
 
 
 def outcome(home: Path, name: str, object_format: str = "sha1") -> Outcome:
@@ -40,6 +46,20 @@ def test_two_sandboxes_are_compared_and_neither_is_changed(tmp_path: Path) -> No
     assert (changed[1].after, changed[2].before) == (None, None)
     assert [file.path for file in changed_between(one, other, ["one.txt"])] == ["one.txt"]
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == before
+
+
+def test_what_is_too_large_to_be_compared_is_refused_by_its_bytes_too(tmp_path: Path) -> None:
+    one, other = outcome(tmp_path, "one"), outcome(tmp_path, "other")
+    files = changed_between(one, other)
+    assert bytes_between(one, other, files) == sum(map(len, (b"\0one", b"\0other", b"one\n", b"other\n")))
+    ensure_comparable(one, other, ComparisonBounds(files=3, lines=2, bytes=20))
+    for bounds, said in (
+        (ComparisonBounds(files=2), "differ in 3 files and 2 lines"),
+        (ComparisonBounds(lines=1), "differ in 3 files and 2 lines"),
+        (ComparisonBounds(bytes=19), "differ in 3 files of 20 bytes"),
+    ):
+        with pytest.raises(RequestRefused, match=said):
+            ensure_comparable(one, other, bounds)
 
 
 def test_what_names_its_content_otherwise_is_not_compared(tmp_path: Path) -> None:

@@ -105,6 +105,19 @@ def test_what_a_plan_says_prints_and_thinks_is_kept_in_order() -> None:
     ]
 
 
+def test_what_a_tool_does_is_kept_as_long_as_programs_are_told_it_where_it_runs() -> None:
+    kept, long = Kept(), "x" * 1000
+    with recording(kept) as recorder:
+        watch = recorder.watch(plan("P"))
+        watch.told(Progress(ProgressKind.TOOL, "a/b", "model", f"command {long}"))
+        watch.told(Progress(ProgressKind.TOOL_DONE, "a/b", "model", long, failed=True))
+        watch.told(Progress(ProgressKind.TOOL, "a/b", "model", long * 10))
+        recorder.end("P")
+    lines = kept.text("P", "progress").splitlines()
+    assert lines[:2] == [f"  command {long}", f"    it failed: {long}"]
+    assert len(lines[2]) < 5000
+
+
 def test_a_character_that_is_cut_in_two_is_one_character() -> None:
     kept = Kept()
     with recording(kept) as recorder:

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -337,6 +338,36 @@ def test_a_model_is_asked_something_small_and_its_failure_is_not_tried_again(
     away = bench.operator.post("/api/models/trial", json={**trial, "prompt": "away?"})
     refused(away, 409, "model-unavailable")
     refused(bench.operator.post("/api/models/trial", json={}), 422, "request-refused")
+
+
+def test_no_more_models_are_tried_at_once_than_a_server_has_threads_for(
+    bench: ServerBench, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text(json.dumps({"rules": [{"reply": {"text": "Hello."}}]}))
+    trial = {"model": f"scripted/{script}"}
+    for _ in range(5):  # one after the other, as many as anybody likes
+        assert bench.operator.post("/api/models/trial", json=trial).status_code == 200
+    with ExitStack() as under_way:
+        for _ in range(4):
+            under_way.enter_context(bench.service.trials.one("held"))
+        away = bench.operator.post("/api/models/trial", json=trial)
+        refused(away, 429, "too-many-at-once")
+        assert int(away.headers["Retry-After"]) > 0
+    assert bench.operator.post("/api/models/trial", json=trial).status_code == 200
+
+
+def test_of_a_model_that_is_not_listed_is_told_what_is_known(bench: ServerBench, tmp_path: Path) -> None:
+    unlisted = got(bench.viewer, "/models?name=openai/gpt-from-next-year")["items"][0]
+    assert (unlisted["model"], unlisted["input"]) == ("openai/gpt-from-next-year", None)
+    refused(bench.viewer.get("/api/models?name=opnai/gpt-4o"), 404, "unknown-model")
+    refused(bench.viewer.get("/api/models?provider=opnai"), 422, "request-refused")
+    script = tmp_path / "script.yaml"
+    script.write_text(json.dumps({"rules": [{"reply": {"text": "Hello."}}]}))
+    # Which files there are is nothing that a viewer can find out.
+    refused(bench.viewer.get(f"/api/models?name=scripted/{script}"), 403, "not-allowed")
+    refused(bench.viewer.get("/api/models?name=scripted//nowhere"), 403, "not-allowed")
+    assert got(bench.operator, f"/models?name=scripted/{script}")["items"][0]["key"] == "not needed"
 
 
 def test_pieces_of_a_list_join_to_the_whole_list(bench: ServerBench) -> None:

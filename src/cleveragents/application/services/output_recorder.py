@@ -34,7 +34,8 @@ _OUTPUT = "output"
 _MODEL = "model"
 _PROGRESS = "progress"
 _NODE = "node"
-_TOOL_CHARACTERS = 160
+# More than tools are told of anywhere: who shows it on a line cuts it there, and programs get all of it.
+_TOOL_CHARACTERS = 4000
 
 
 class OutputRecorder:

@@ -95,6 +95,11 @@ class ModelCatalogue:
             found.append(replace(facts, keyed=keyed.get(name, True)))
         return found
 
+    def is_file(self, name: str) -> bool:
+        """Whether the model is a file, which is read to know anything of it."""
+        provider = name.partition("/")[0]
+        return provider in self.providers() and self._provider(provider).reads_facts is not None
+
     def needs_key(self, name: str) -> bool:
         """Whether the model's provider takes a key at all, where it is."""
         provider = name.partition("/")[0]

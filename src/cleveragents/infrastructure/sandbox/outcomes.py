@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.domain.file_state import GITLINK
 from cleveragents.errors import SandboxRefused
 from cleveragents.infrastructure.git.git_directory import GitDirectory
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.sandbox.git_sandbox import GitSandbox
 
-__all__ = ["ChangedFile", "Outcome", "changed_between", "diff_between"]
+__all__ = ["ChangedFile", "Outcome", "bytes_between", "changed_between", "diff_between"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,16 @@ def changed_between(one: Outcome, other: Outcome, paths: Sequence[str] = ()) -> 
         before, after = states[path]
         found.append(ChangedFile(path, _lines(added), _lines(removed), before, after))
     return sorted(found, key=lambda changed: changed.path)
+
+
+def bytes_between(one: Outcome, other: Outcome, files: Sequence[ChangedFile]) -> int:
+    """How much the contents are that differ, of both sides, the same content once."""
+    states = [state for changed in files for state in (changed.before, changed.after) if state is not None]
+    names = {name for mode, name in states if int(mode, 8) != GITLINK}
+    feed = "".join(f"{name}\n" for name in sorted(names)).encode("ascii")
+    with _borrowing(one, other) as repository:
+        told = repository.git("cat-file", "--batch-check=%(objectsize)", feed=feed)
+    return sum(map(int, told.split()))
 
 
 @contextmanager

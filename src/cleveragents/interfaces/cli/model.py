@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +10,7 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, format_option, printable, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
-from cleveragents.interfaces.desk.model_account import model_account
+from cleveragents.interfaces.desk.model_account import model_account, model_row, no_provider
 from cleveragents.interfaces.desk.model_trial import PROMPT, tried
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["model"]
 
-_PRICES = ("input", "cached", "output")
 _UNITS = "prices in dollars per million tokens"
 
 
@@ -52,7 +50,7 @@ def list_models(session: Session, provider: str | None, output: Output) -> None:
     """
     catalogue = _catalogue(session)
     if provider is not None and provider not in catalogue.providers():
-        raise click.UsageError(_no_provider(provider, catalogue.providers()))
+        raise click.UsageError(no_provider(provider, catalogue.providers()))
     rows = [
         _row(facts, output, catalogue)
         for facts in catalogue.known()
@@ -116,19 +114,11 @@ def _show(piece: str) -> None:
 def _pass(piece: str) -> None: ...
 
 
-def _no_provider(name: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    return f"there is no provider {name!r}; {hint}"
-
-
 def _row(facts: ModelFacts, output: Output, catalogue: ModelCatalogue) -> dict[str, JsonValue]:
     known = model_account(facts, catalogue)
     if output.for_programs:
         return known
-    return {name: "unknown" if name in _PRICES and value is None else value for name, value in known.items()}
+    return model_row(known)
 
 
 def _catalogue(session: Session) -> ModelCatalogue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.errors import PlanError, RequestRefused, SandboxMissing
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
     from cleveragents.infrastructure.sandbox.outcomes import ChangedFile, Outcome
 
-__all__ = ["differing_files", "ensure_comparable", "outcome_of", "repositories_differ"]
+__all__ = ["ComparisonBounds", "differing_files", "ensure_comparable", "outcome_of", "repositories_differ"]
 
 
 def outcome_of(parts: PlanParts, plan: Plan, before: int | None) -> Outcome:
@@ -41,16 +42,32 @@ def differing_files(
     return [_row(changed) for changed in changed_between(one, other, paths)[:most]]
 
 
-def ensure_comparable(one: Outcome, other: Outcome, *, most_files: int, most_lines: int) -> None:
-    """`RequestRefused` where they differ in more than anybody reads, as plans of two repositories may."""
-    from cleveragents.infrastructure.sandbox.outcomes import changed_between
+@dataclass(frozen=True, slots=True)
+class ComparisonBounds:
+    """How much two outcomes may differ in, to be compared line by line: files, their lines, and how large
+    their contents are in all, which of files that are no text are in a patch as a whole."""
 
+    files: int = 10_000
+    lines: int = 1_000_000
+    bytes: int = 64 * 1024 * 1024
+
+
+def ensure_comparable(one: Outcome, other: Outcome, bounds: ComparisonBounds | None = None) -> None:
+    """`RequestRefused` where they differ in more than anybody reads, as plans of two repositories may."""
+    from cleveragents.infrastructure.sandbox.outcomes import bytes_between, changed_between
+
+    most = bounds or ComparisonBounds()
     files = changed_between(one, other)
     lines = sum((changed.added or 0) + (changed.removed or 0) for changed in files)
-    if len(files) > most_files or lines > most_lines:
-        found = f"they differ in {counted(len(files), 'file')} and {counted(lines, 'line')}"
-        bound = f"a comparison as a patch has at most {most_files:,} and {most_lines:,}"
-        raise RequestRefused(f"{found}; {bound}. Ask for the files as JSON, or for a plan's own patch")
+    found = f"they differ in {counted(len(files), 'file')} and {counted(lines, 'line')}"
+    bound = f"a comparison as a patch has at most {most.files:,} and {most.lines:,}"
+    if len(files) <= most.files and lines <= most.lines:
+        size = bytes_between(one, other, files)
+        if size <= most.bytes:
+            return
+        found = f"they differ in {counted(len(files), 'file')} of {size:,} bytes"
+        bound = f"a comparison as a patch is of at most {most.bytes:,}"
+    raise RequestRefused(f"{found}; {bound}. Ask for the files as JSON, or for a plan's own patch")
 
 
 def repositories_differ(one: Plan, other: Plan) -> str | None:

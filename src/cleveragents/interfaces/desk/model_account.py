@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,7 +10,9 @@ if TYPE_CHECKING:
     from cleveragents.domain.json_value import JsonValue
     from cleveragents.infrastructure.models.catalogue import ModelCatalogue
 
-__all__ = ["model_account"]
+__all__ = ["model_account", "model_row", "no_provider"]
+
+_PRICES = ("input", "cached", "output")
 
 _MILLION = 10**6
 
@@ -26,6 +29,20 @@ def model_account(facts: ModelFacts, catalogue: ModelCatalogue) -> dict[str, Jso
         "output_tokens": facts.output_tokens,
         "key": _key(facts, catalogue),
     }
+
+
+def model_row(known: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The same for people, to whom an empty price might be none."""
+    return {name: "unknown" if name in _PRICES and value is None else value for name, value in known.items()}
+
+
+def no_provider(name: str, known: Sequence[str]) -> str:
+    """What is said of one that there is not."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"there is no provider {name!r}; {hint}"
 
 
 def _key(facts: ModelFacts, catalogue: ModelCatalogue) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Request
 
 from cleveragents.application.container import Container
+from cleveragents.interfaces.server.at_most import AtMost
 from cleveragents.interfaces.server.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -15,16 +16,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Here", "Service"]
 
+_TRIALS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
     """The parts of a server's process. Any thread may use it; who made it closes the container.
 
-    `stopping` is for streams, on the server's loop: what never ends by itself ends when it begins.
+    `stopping` is for streams, on the server's loop: what never ends by itself ends when it begins. `trials`
+    bounds how many models are tried at once: each keeps a thread until its provider has answered.
     """
 
     container: Container
     stopping: Stopping = field(default_factory=Stopping)
+    trials: AtMost = field(default_factory=lambda: AtMost(_TRIALS))
 
     @property
     def parts(self) -> PlanParts:

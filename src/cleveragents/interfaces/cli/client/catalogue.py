@@ -21,6 +21,7 @@ from cleveragents.interfaces.cli.narrow import columns_for
 from cleveragents.interfaces.cli.output import Output, printable, progress
 from cleveragents.interfaces.cli.session import Session
 from cleveragents.interfaces.cli.yaml_input import yaml_content
+from cleveragents.interfaces.desk.model_account import model_row
 
 __all__ = ["action", "actor", "model"]
 
@@ -138,17 +139,15 @@ def _done_here(command: click.Command, **given: Any) -> None:
 
 
 def _show_model(session: Session, name: str, output: Output) -> None:
-    provider = name.partition("/")[0]
-    rows = [row for row in connected(session).pages("/models", provider=provider) if row["model"] == name]
-    if not rows:
-        raise click.UsageError(f"the server knows no prices or limits of {name}; it may work all the same")
-    output.record(rows[0])
+    (found,) = connected(session).get("/models", name=name)["items"]
+    output.record(found if output.for_programs else model_row(found))
     if not output.for_programs:
         progress("prices in dollars per million tokens")
 
 
 def _list_models(session: Session, provider: str | None, output: Output) -> None:
     rows = list(connected(session).pages("/models", provider=provider))
+    rows = rows if output.for_programs else [model_row(row) for row in rows]
     columns = columns_for(
         output, ["model", "input", "output", "context_tokens", "key"], ["context_tokens"], 70
     )

@@ -9,9 +9,10 @@ from pydantic import BaseModel, Field
 
 from cleveragents.domain.policy import PROFILES, Capability, Policy, Verdict
 from cleveragents.domain.redaction import redact_text
-from cleveragents.errors import RequestRefused, Unavailable
+from cleveragents.domain.user import Role
+from cleveragents.errors import NotAllowed, RequestRefused, Unavailable
 from cleveragents.infrastructure.models.catalogue import ModelCatalogue
-from cleveragents.interfaces.desk.model_account import model_account
+from cleveragents.interfaces.desk.model_account import model_account, no_provider
 from cleveragents.interfaces.desk.model_trial import PROMPT, tried
 from cleveragents.interfaces.server.access import Operator, Viewer
 from cleveragents.interfaces.server.accounts import account_as
@@ -26,6 +27,11 @@ router = APIRouter(tags=["models"])
 
 OfProvider = Annotated[
     str | None, Query(max_length=64, description="only models of this one", examples=["anthropic"])
+]
+
+
+OfName = Annotated[
+    str | None, Query(max_length=200, description="only this one, listed or not", examples=[None])
 ]
 
 
@@ -77,10 +83,24 @@ class ProfileAccount(BaseModel):
 
 @router.get("/models", operation_id="listModels")
 def list_models(
-    here: Here, who: Viewer, provider: OfProvider = None, limit: Limit = 100, after: After = None
+    here: Here,
+    who: Viewer,
+    provider: OfProvider = None,
+    name: OfName = None,
+    limit: Limit = 100,
+    after: After = None,
 ) -> Listing[ModelAccount]:
-    """Lists the models whose prices and limits are known; others work as well."""
+    """Lists the models whose prices and limits are known; others work as well. Of one that is named, what is
+    known is told, listed or not. A script is a file of the server's machine: only operators, who can name one
+    for a plan, are told of it."""
     catalogue = here.container.models
+    if name is not None:
+        if catalogue.is_file(name) and not who.role.may(Role.OPERATOR):  # guard: no viewer looks for files
+            raise NotAllowed(who.name, who.role.value, Role.OPERATOR.value)
+        one = account_as(ModelAccount, model_account(catalogue.facts(name), catalogue))
+        return Listing[ModelAccount](items=[one], next=None)
+    if provider is not None and provider not in catalogue.providers():
+        raise RequestRefused(no_provider(provider, catalogue.providers()), "provider")
     known = [
         account_as(ModelAccount, model_account(facts, catalogue))
         for facts in catalogue.known()
@@ -92,14 +112,15 @@ def list_models(
 @router.post("/models/trial", operation_id="tryModel")
 def try_model(trial: Trial, here: Here, who: Operator) -> TrialAccount:
     """Asks a model something small, with the keys of the server; the answer has at most 256 tokens. What is
-    wrong with a model or its provider is said, and not tried again (409)."""
+    wrong with a model or its provider is said, and not tried again (409). Four are tried at once (429)."""
     settings = here.container.settings.models
     chosen = trial.model or settings.default
     if not chosen:
         raise RequestRefused("say which model; the server has none in models.default", "model")
     try:
-        # One of its own: those that plans share belong to another loop.
-        told = tried(ModelCatalogue(settings).get(chosen), trial.prompt)
+        with here.trials.one("models that are tried"):
+            # One of its own: those that plans share belong to another loop.
+            told = tried(ModelCatalogue(settings).get(chosen), trial.prompt)
     except Unavailable as error:  # guard: who asks again of themselves pays again
         raise Refused(409, code_of(error), str(error)) from None
     return account_as(TrialAccount, told | {"answer": redact_text(str(told["answer"]))})

@@ -29,7 +29,6 @@ _PATCH = "text/x-diff"
 _OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
 
 _MOST_FILES = 10_000
-_MOST_LINES = 1_000_000
 
 _Other = Annotated[
     str,
@@ -79,14 +78,14 @@ def compare_plans(
 ) -> Comparison | Response:
     """Compares what a plan has come to, now or before a correction, with what another has, or the same
     one. The patch is to the byte for operators; masked, and without binary contents, for viewers. It has at
-    most 10,000 files and 1,000,000 lines."""
+    most 10,000 files and 1,000,000 lines, and is of files of at most 64 MiB in all."""
     from cleveragents.infrastructure.sandbox.outcomes import diff_between
 
     parts = here.parts
     plans = [found_plan(parts, name) for name in (plan_id, other)]
     one, then = outcome_of(parts, plans[0], before), outcome_of(parts, plans[1], other_before)
     if form == "patch":
-        ensure_comparable(one, then, most_files=_MOST_FILES, most_lines=_MOST_LINES)
+        ensure_comparable(one, then)
         masked = not who.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
         patch = diff_between(one, then, options=_OPTIONS if masked else ("--binary", *_OPTIONS))
         return Response(masked_patch(patch) if masked else patch, media_type=_PATCH)
