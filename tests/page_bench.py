@@ -37,6 +37,22 @@ PATIENCE_MS = 240_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 _AGENTS = [sys.executable, "-m", "cleveragents"]
+# The last list of features that are switched off counts: what Playwright's says of pages, and what a window
+# has around the page, which would be made anew for each visit and took as long as all pages together.
+_WITHOUT = [
+    "DestroyProfileOnBrowserClose",
+    "HttpsUpgrades",
+    "LensOverlay",
+    "MediaRouter",
+    "OptimizationHints",
+    "PaintHolding",
+    "PreloadTopChromeWebUI",
+    "SpareRendererForSitePerProcess",
+    "ThirdPartyStoragePartitioning",
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "WebUIOmniboxPopup",
+]
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -44,6 +60,7 @@ _ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    f"--disable-features={','.join(_WITHOUT)}",
 ]
 
 
