@@ -79,11 +79,22 @@ def run_alone(connection: Connection, write: Write) -> Answer:
 
 def run_batch(connection: Connection, writes: Sequence[Write], savepoint: Savepoint) -> list[Answer]:
     """All of them in the transaction under way, each failing alone. `TransactionLost`."""
-    answers: dict[int, Answer] = {}
-    for numbers in _groups(writes):
-        group = [writes[n] for n in numbers]
-        answers.update(zip(numbers, _attempt(connection, group, savepoint), strict=True))
-    return [answers[n] for n in range(len(writes))]
+    groups = _groups(writes)
+
+    def each(run: Callable[[Sequence[Write]], list[Answer]]) -> list[Answer]:
+        answers: dict[int, Answer] = {}
+        for numbers in groups:
+            answers.update(zip(numbers, run([writes[n] for n in numbers]), strict=True))
+        return [answers[n] for n in range(len(writes))]
+
+    if len(groups) > 1:
+        # Mostly nobody fails: then one savepoint does for all, where each would cost two statements more.
+        try:
+            return savepoint(lambda: each(lambda group: _run_group(connection, group)))
+        except Exception as error:
+            if isinstance(error, TransactionLost):
+                raise
+    return each(lambda group: _attempt(connection, group, savepoint))
 
 
 def _groups(writes: Sequence[Write]) -> list[list[int]]:
