@@ -39,8 +39,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "key_share=True",
     ),
     ("application/services/shared_jobs.py", "`settle` would leave it alone"): (
-        "return parts.apply.taken_up(plan, _fence(job), watched.of(plan))",
-        "parts.apply.settle()\n    return parts.plans.get(plan_id)",
+        "return parts.apply.taken_up(plan, _fence(job), watched.of(plan), job.token)",
+        "parts.apply.settle()\n        return parts.plans.get(plan_id)",
     ),
     ("interfaces/server/routes/models.py", "pays again"): (
         "except Unavailable as error:",

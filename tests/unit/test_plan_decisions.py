@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -480,12 +479,53 @@ def test_settling_waits_for_who_is_at_the_sandbox_and_takes_back_what_a_check_ha
     settling = threading.Thread(target=plans.parts.apply.settle)
     with sandbox.writing():
         settling.start()
-        deadline = time.monotonic() + 60
-        while plans.now(plan).state is not PlanState.ERRORED and time.monotonic() < deadline:
-            settling.join(0.05)  # who does not wait has ended by then
-        settling.join(0.1)
+        settling.join(0.2)  # who does not wait has ended by then
+        assert plans.now(plan).state is PlanState.PROCESSING
     settling.join(60)
+    assert plans.now(plan).state is PlanState.ERRORED
     assert plans.parts.history.unrecorded(plan.id, sandbox) == {}
+
+
+@pytest.mark.parametrize("fenced", [False, True], ids=["settled", "taken up"])
+def test_who_dies_while_it_says_that_an_apply_was_interrupted_has_taken_the_merged_files_back(
+    plans: PlanBench, fenced: bool
+) -> None:
+    plan = plans.done(write("x.txt", "1\n"))
+    (plans.repository / "b.txt").write_text("the user's\n")
+    with pytest.raises(StoreBusy):
+        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+
+    class Dying:
+        """A store whose user is killed at the next move, before or after that is kept."""
+
+        def __init__(self, kept: bool) -> None:
+            self._kept = kept
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(plans.parts.plans, name)
+
+        def move(self, *given: object, **named: object) -> Plan:
+            if self._kept:
+                plans.parts.plans.move(*given, **named)
+            raise SystemExit
+
+    for kept in (False, True):
+        dying = replace(plans.parts.apply, plans=Dying(kept))
+        with pytest.raises(SystemExit):
+            dying.taken_up(plans.now(plan), None) if fenced else dying.settle()
+    assert plans.now(plan).state is PlanState.ERRORED
+    assert plans.parts.history.unrecorded(plan.id, plans.sandbox(plan)) == {}
+    assert plans.apply(plan).state is PlanState.APPLIED
+
+
+def test_an_interrupted_apply_whose_sandbox_is_gone_is_told_all_the_same(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", "1\n"))
+    (plans.repository / "b.txt").write_text("the user's\n")
+    with pytest.raises(StoreBusy):
+        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+    plans.parts.sandboxes.remove(plan.id)
+    plans.parts.apply.settle()
+    assert plans.now(plan).state is PlanState.ERRORED
 
 
 def test_settling_leaves_what_somebody_edited_in_the_sandbox(plans: PlanBench) -> None:

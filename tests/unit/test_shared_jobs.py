@@ -21,7 +21,7 @@ from cleveragents.domain.cancel_reason import mere_stop
 from cleveragents.domain.job import HANDED_ON, Job, JobState, NewJob, Outcome, WorkerIdentity
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
-from cleveragents.errors import Cancelled, PlanError, RemoteMoved, StalePlan
+from cleveragents.errors import ApplyRefused, Cancelled, PlanError, RemoteMoved, StalePlan
 from cleveragents.infrastructure.apply.lock import resource_lock
 from tests.applying import git
 from tests.crash.programs.shared_worker import shared_plan
@@ -301,6 +301,92 @@ def test_an_apply_that_was_stopped_while_it_waited_for_another_is_made_by_the_ne
     assert not desk.now(plan).state.running
     desk.run(desk.given_back(job))
     assert desk.now(plan).standing == APPLIED
+
+
+@pytest.mark.parametrize("what", ["plan", "apply", "undo"])
+def test_who_takes_over_an_apply_and_is_cancelled_while_it_waits_for_another_ends_at_once(
+    desk: Desk, what: str
+) -> None:
+    token = CancellationToken()
+    if what == "plan":
+        plan = desk.plan(apply="auto")
+        job = desk.claimed()
+        desk.bench.handler()(job)
+        killed(desk, desk.now(plan))
+        desk.given_back(job)
+        again = view(desk.bench.container.jobs.get(job.id), token)
+    else:
+        plan = desk.done()
+        if what == "undo":
+            desk.apply(desk.asked("apply", plan))
+        else:
+            killed(desk, plan)
+        again = replace(desk.asked(what, plan), token=token)
+    before = desk.now(plan)
+    # Who waits says so, and is told to stop then.
+    watched = Watched(lambda plan, line: token.cancel("not wanted"))
+    handler = replace({"plan": desk.run, "apply": desk.apply, "undo": desk.undo}[what], watched=watched)
+    with resource_lock(desk.bench.repository, timeout_seconds=30), pytest.raises(Cancelled):
+        handler(again)
+    assert desk.now(plan) == before, "nobody knows yet what was done"
+    desk.bench.parts.apply.settle()
+    assert desk.now(plan).state is (PlanState.APPLIED if what == "undo" else PlanState.ERRORED)
+
+
+def test_an_undo_that_is_cancelled_while_it_is_prepared_takes_nothing_out(desk: Desk) -> None:
+    plan = desk.done()
+    desk.apply(desk.asked("apply", plan))
+    token = CancellationToken()
+    token.cancel("not wanted")
+    with pytest.raises(Cancelled):
+        desk.bench.parts.apply.undo(desk.now(plan), stop=token)
+    assert desk.now(plan).standing == APPLIED
+    assert desk.bench.text("made.txt") == "made\n"
+
+
+@pytest.mark.parametrize("what", ["plan", "apply", "undo"])
+def test_what_cannot_be_settled_without_a_person_ends_the_job_at_once_and_says_why(
+    desk: Desk, what: str
+) -> None:
+    if what == "plan":
+        plan = desk.plan(apply="auto")
+        job = desk.claimed()
+        desk.bench.handler()(job)
+        killed(desk, desk.now(plan))
+        again = desk.given_back(job)
+    else:
+        plan = killed(desk, desk.done())
+        again = desk.asked(what, plan)
+    away = replace(desk.bench.parts.apply, applier=OutOfReach(desk.bench.parts.apply.applier))
+    handler = {"plan": desk.run, "apply": desk.apply, "undo": desk.undo}[what]
+    parts = PartsWith(desk.bench.parts, away)
+    with pytest.raises(PlanError, match=f"^plan {plan.id}: the interrupted apply .* out of reach"):
+        replace(handler, parts=parts)(again)
+    assert "out of reach" in desk.said[-1]
+    assert desk.ended[-1] == plan.id
+
+
+class OutOfReach:
+    """An `Applier` that cannot end what was interrupted, as where a disk is not there."""
+
+    def __init__(self, inner: Applier) -> None:
+        self.undecided = inner.undecided
+
+    @contextmanager
+    def deciding(self, plan_id: str, resource: str, terms: Terms) -> Iterator[None]:
+        raise ApplyRefused(plan_id, f"the interrupted apply of plan {plan_id} cannot be ended: out of reach")
+        yield
+
+
+class PartsWith:
+    """Those of a bench, but for who applies."""
+
+    def __init__(self, parts: object, apply: object) -> None:
+        self._parts = parts
+        self.apply = apply
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._parts, name)
 
 
 class Moving:

@@ -51,6 +51,7 @@ from cleveragents.errors import (
     RemoteHeld,
     RemoteMoved,
     RemoteUnreachable,
+    SandboxMissing,
     StaleFence,
     StalePlan,
     StoreBusy,
@@ -185,6 +186,7 @@ class PlanApply:
         commit: CommitRequest | None = None,
         told: Told | None = None,
         fence: Fence | None = None,
+        stop: StopSignal | None = None,
     ) -> tuple[Plan, Applied]:
         """The plan, undone: what it brought in is taken out, what came after it stays. Raises as `apply`;
         a plan that could not be undone stays applied."""
@@ -192,11 +194,13 @@ class PlanApply:
         if plan.standing != (Phase.APPLY, PlanState.APPLIED):
             raise PlanError(plan.id, f"it is {plan.state.value}; only an applied plan can be undone")
         sandbox = self.sandboxes.open(plan.id)
-        terms = Terms(told, fence=fence)
+        terms = Terms(told, fence=fence, stop=stop)
         for left in range(_ROUNDS, 0, -1):
             try:
                 with self.applier.prepare_undo(plan.id, sandbox, terms) as preparation:
                     ensure_no_conflict(plan.id, preparation.conflicts, "undone")
+                    if stop is not None:  # guard: who was cancelled meanwhile takes nothing out
+                        stop.raise_if_cancelled()
                     applied = preparation.apply(commit)
                 break
             except RemoteMoved:
@@ -206,12 +210,15 @@ class PlanApply:
                 raise replace(refused, wanted="undone") from refused
         return self.plans.get(plan.id), applied
 
-    def taken_up(self, plan: Plan, fence: Fence | None, told: Told | None = None) -> Plan:
+    def taken_up(
+        self, plan: Plan, fence: Fence | None, told: Told | None = None, stop: StopSignal | None = None
+    ) -> Plan:
         """For who is to apply or undo a plan in the place of who did not get to its end: the plan, with what
-        that one did found out. Unlike `settle`, it waits for whoever applies another plan meanwhile.
-        `ApplyBusy`, `ApplyRefused`, `RemoteUnreachable`, `StaleFence`."""
+        that one did found out. Unlike `settle`, it waits for whoever applies another plan meanwhile, unless
+        it is told to `stop`: then the plan is as it was, for `settle`. `Cancelled`, `ApplyBusy`,
+        `ApplyRefused`, `RemoteUnreachable`, `StaleFence`."""
         try:
-            with self.applier.deciding(plan.id, plan.resource, Terms(told, fence=fence)):
+            with self.applier.deciding(plan.id, plan.resource, Terms(told, fence=fence, stop=stop)):
                 plan = self.plans.get(plan.id)
                 known = plan.id not in self.applier.undecided()  # guard: only its journal knows what is left
                 if plan.phase is Phase.APPLY and plan.state.running and known:
@@ -267,13 +274,13 @@ class PlanApply:
 
     def _interrupted(self, plan: Plan, fence: Fence | None) -> Plan:
         error = f"{INTERRUPTED}, and nothing of it is left; apply it again"
-        under_way = plan.waiting_for
-        plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
+        under_way = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         # Where another machine was at it, that was in a sandbox of its own.
-        here = isinstance(under_way, Mapping) and under_way.get(_HOME, self.home) == self.home
-        if here and isinstance(under_way, Mapping) and _MERGED_TREE in under_way:
-            self._take_back_merged(plan, str(under_way[_MERGED_TREE]))
-        return plan
+        if _MERGED_TREE in under_way and under_way.get(_HOME, self.home) == self.home:
+            with suppress(SandboxMissing):
+                # Before the plan says so: whoever dies in between is followed by another.
+                self._take_back_merged(plan, str(under_way[_MERGED_TREE]))
+        return self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
 
     def _take_back_merged(self, plan: Plan, merged: str) -> None:
         """A check may have been at work on the merged result. What is not exactly that is somebody's."""

@@ -22,7 +22,7 @@ from cleveragents.domain.job import HANDED_ON, HandedOn
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing
 from cleveragents.domain.remote import TO_BRANCH
-from cleveragents.errors import Conflict, PlanError, StaleFence, StalePlan
+from cleveragents.errors import ApplyRefused, Conflict, PlanError, StaleFence, StalePlan
 
 __all__ = ["ApplyJob", "PlanJob", "UndoJob", "Watched"]
 
@@ -91,7 +91,8 @@ class UndoJob:
                 return _told(plan)
             job.token.raise_if_cancelled()
             told = self.watched.of(plan)
-            undone, _ = self.parts.apply.undo(plan, commit=_commit(job), told=told, fence=_fence(job))
+            commit, fence = _commit(job), _fence(job)
+            undone, _ = self.parts.apply.undo(plan, commit=commit, told=told, fence=fence, stop=job.token)
             return _told(undone)
         except (StalePlan, StaleFence):
             raise
@@ -151,13 +152,19 @@ class PlanJob:
 
 
 def _settled(parts: DecidingParts, job: AsyncJob, watched: Watched) -> Plan:
-    """The plan, with what a dead process left of it completed or taken back."""
+    """The plan, with what a dead process left of it completed or taken back. `PlanError` where a person has
+    to do something first; `Cancelled`."""
     plan_id = str(job.payload["plan_id"])
     plan = parts.plans.get(plan_id)
     if plan.phase is not Phase.APPLY:
         return plan
-    # guard: `settle` would leave it alone while another plan is applied to the same files, and so would we
-    return parts.apply.taken_up(plan, _fence(job), watched.of(plan))
+    try:
+        # guard: `settle` would leave it alone while another plan is applied to the same files, as would we
+        return parts.apply.taken_up(plan, _fence(job), watched.of(plan), job.token)
+    except ApplyRefused as refused:
+        # By itself nothing will have changed at the next attempt.
+        watched.tell(plan, str(refused))
+        raise PlanError(plan.id, _why(plan, refused)) from refused
 
 
 def _fence(job: AsyncJob) -> Fence:
