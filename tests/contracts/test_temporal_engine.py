@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -219,6 +220,40 @@ def test_of_many_who_move_the_same_workflow_one_does_and_none_ends_what_that_beg
         assert any(moved)
         wait_until(lambda: True in (runs := back.temporal.run(ended)) and False in runs)
         assert back.temporal.run(ended) == [False, True]
+
+
+def test_what_an_older_version_left_open_is_ended_when_its_job_is_over_or_with_us(
+    container: Container, tmp_path: Path, address: str
+) -> None:
+    over, waits, held = (
+        container.engine.submit(NewJob("plan:1", {"plan_id": "1"}, queue=QUEUE)) for _ in range(3)
+    )
+    strange = replace(over, id="0STRANGER")
+    table, now = container.jobs.table, container.clock.now()
+    for job in (over, held):
+        claimed = table.claim_this(job.id, ME, now=now)
+        assert claimed is not None
+    table.finish(over.id, 1, Outcome(JobState.SUCCEEDED), now=now)
+    older = f"TaskQueue = 'cleveragents-{QUEUE}' AND ExecutionStatus = 'Running'"
+
+    async def still_open(client: Client) -> set[str]:
+        return {run.id async for run in client.list_workflows(older)}
+
+    async def said(client: Client) -> list[str]:
+        history = await client.get_workflow_handle(over.id).fetch_history()
+        return [event.workflow_execution_terminated_event_attributes.reason for event in history.events]
+
+    with Container(_settings(container, tmp_path, temporal_address=address)) as back:
+        for job in (over, waits, held, strange):
+            back.temporal.run(begun_by_an_older_version(job))
+        everyone = {over.id, waits.id, held.id, strange.id}
+        wait_until(lambda: everyone <= back.temporal.run(still_open))
+        request = WorkerRequest({"plan": JobHandler(lambda job: "done")}, queues=(QUEUE,))
+        back.engine.run_worker(request)
+        wait_until(lambda: back.jobs.get(waits.id).state is JobState.SUCCEEDED)
+        wait_until(lambda: not {over.id, waits.id} & back.temporal.run(still_open))
+        assert {held.id, strange.id} <= back.temporal.run(still_open)
+        assert back.temporal.run(said)[-1] == "its job is succeeded"
 
 
 def test_task_queues_say_which_protocol_their_workers_speak() -> None:

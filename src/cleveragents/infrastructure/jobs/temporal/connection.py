@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,13 +23,13 @@ from cleveragents.infrastructure.own_loop import OwnLoop
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-__all__ = ["TemporalConnection"]
+__all__ = ["MOVED", "TemporalConnection"]
 
 T = TypeVar("T")
 
 # Who submits a job waits for it, and a worker tells Temporal of what could not be told in this time.
 _SECONDS = 3.0
-_MOVED = "begun by an older version of cleveragents; workers of the newer one take the job from here"
+MOVED = "begun by an older version of cleveragents; workers of the newer one take the job from here"
 
 
 class TemporalConnection:
@@ -102,7 +102,7 @@ class TemporalConnection:
                 return False
             # That run alone: somebody else may have moved it since, and theirs goes on.
             older = client.get_workflow_handle(workflow_id(job), run_id=described.run_id)
-            await _unless_gone(older.terminate(_MOVED, rpc_timeout=timedelta(seconds=_SECONDS)))
+            await _unless_gone(older.terminate(reason=MOVED, rpc_timeout=timedelta(seconds=_SECONDS)))
             with suppress(WorkflowAlreadyStartedError):  # somebody else moved it
                 await begin(client)
             return True
@@ -119,6 +119,32 @@ class TemporalConnection:
             await _unless_gone(workflow.cancel(rpc_timeout=timedelta(seconds=_SECONDS)))
 
         self.run(end)
+
+    def open_on(self, task_queues: Collection[str]) -> list[tuple[str, str]]:
+        """The workflows and runs that are not over, of those queues. `EngineUnavailable`."""
+        _client_class()
+        from datetime import timedelta
+
+        named = ", ".join(f"'{name}'" for name in sorted(task_queues) if "'" not in name)
+        query = f"TaskQueue IN ({named}) AND ExecutionStatus = 'Running'"
+
+        async def look(client: Client) -> list[tuple[str, str]]:
+            listed = client.list_workflows(query, rpc_timeout=timedelta(seconds=_SECONDS))
+            return [(found.id, found.run_id) async for found in listed]
+
+        return self.run(look)
+
+    def end(self, workflow: str, run: str, reason: str) -> None:
+        """Ends that run of the workflow, without its code; one that is over stays as it is.
+        `EngineUnavailable`."""
+        _client_class()
+        from datetime import timedelta
+
+        async def terminate(client: Client) -> None:
+            found = client.get_workflow_handle(workflow, run_id=run)
+            await _unless_gone(found.terminate(reason=reason, rpc_timeout=timedelta(seconds=_SECONDS)))
+
+        self.run(terminate)
 
     def close(self) -> None:
         """Ends the loop. Twice is harmless."""

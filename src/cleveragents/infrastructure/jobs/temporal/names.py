@@ -14,7 +14,9 @@ from cleveragents.domain.job import Job
 __all__ = [
     "PROTOCOL",
     "is_of_older_protocol",
+    "job_id_of",
     "memo_of",
+    "older_task_queues",
     "priority_key",
     "summary_of",
     "task_queue_of",
@@ -44,6 +46,16 @@ def is_of_older_protocol(task_queue: str) -> bool:
     """Whether workers of an older version take from it. The first protocol had no number."""
     found = _VERSIONED.match(task_queue)
     return (1 if found is None else int(found[1])) < PROTOCOL
+
+
+def older_task_queues(queue: str) -> list[str]:
+    """What a queue of ours was called before."""
+    return [f"cleveragents-{queue}", *(f"cleveragents-v{number}-{queue}" for number in range(1, PROTOCOL))]
+
+
+def job_id_of(found: str) -> str:
+    """Of the job that a workflow of that id runs, in whatever version it was begun."""
+    return found.rpartition("-")[2]
 
 
 def summary_of(job: Job, goal: str) -> str:

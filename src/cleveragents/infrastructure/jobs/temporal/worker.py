@@ -21,8 +21,13 @@ from cleveragents.application.services.service_thread import ServiceThread
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.domain.job import Job, JobState, WorkerIdentity
 from cleveragents.errors import EngineUnavailable, JobAlreadyEnded, UnknownJob
-from cleveragents.infrastructure.jobs.temporal.connection import TemporalConnection
-from cleveragents.infrastructure.jobs.temporal.names import task_queue_of
+from cleveragents.infrastructure.jobs.temporal.connection import MOVED, TemporalConnection
+from cleveragents.infrastructure.jobs.temporal.names import (
+    job_id_of,
+    older_task_queues,
+    task_queue_of,
+    workflow_id,
+)
 from cleveragents.infrastructure.jobs.temporal.store import TemporalJobStore, kept_queue
 from cleveragents.infrastructure.jobs.temporal.workflow import (
     ACTIVITY,
@@ -44,6 +49,7 @@ _HEARTBEAT_SECONDS = 1.0
 _STOP_SECONDS = 30.0
 _TELL_AGAIN_SECONDS = 120.0
 _ASK_SECONDS = 5.0
+_OLDER_SECONDS = 600.0
 _PAGE = 1000
 
 
@@ -82,6 +88,7 @@ class TemporalWorker:
         self._told_at: dict[str, float] = {}
         self._asked_at = clock.monotonic()
         self._cluster: str | None = None
+        self._look_for_older_at = 0.0
         self._sweeps = ServiceThread("temporal-sweeps", self._tell_of_forgotten, pause_seconds=_LOOK_SECONDS)
         self._theirs: list[Worker] = []
         self._ended: list[Future[None]] = []
@@ -224,6 +231,7 @@ class TemporalWorker:
         """Tells Temporal of jobs whose submitter could not, and of those that it has forgotten or somebody
         ended there: a workflow that runs is not begun again."""
         self._revive()
+        self._end_forsaken()
         mine = {kept_queue(queue) for queue in self._queues}
         queued: dict[str, Job] = {}
         after: str | None = None
@@ -243,6 +251,33 @@ class TemporalWorker:
                 return _LOOK_SECONDS
             self._told_at[job_id] = now
         return _LOOK_SECONDS
+
+    def _end_forsaken(self) -> None:
+        """Ends workflows of older versions whose jobs have ended, or are with us by now: they were called
+        otherwise, and who would have gone on with them may be gone for good."""
+        now = self._clock.monotonic()
+        if now < self._look_for_older_at:
+            return
+        self._look_for_older_at = now + _OLDER_SECONDS
+        older = {name for queue in self._queues for name in older_task_queues(queue)}
+        with suppress(EngineUnavailable):  # the next look finds them
+            for workflow, run in self._temporal.open_on(older):
+                why = self._forsaken(workflow)
+                if why is not None:
+                    self._temporal.end(workflow, run, why)
+                    worker_log().info("temporal.workflow_ended", workflow=workflow, why=why)
+
+    def _forsaken(self, workflow: str) -> str | None:
+        """Why nobody needs it any more, if so."""
+        try:
+            job = self._store.get(job_id_of(workflow))
+        except UnknownJob:
+            return None  # of somebody else's database
+        if job.state.ended:
+            return f"its job is {job.state.value}"
+        # One that has the name of ours is moved when Temporal is told of the job; at one that is running, a
+        # worker of the older version may be.
+        return MOVED if job.state is JobState.QUEUED and workflow != workflow_id(job) else None
 
     def _still_knows(self, now: float) -> bool:
         """False if it is another Temporal than before, or was away, and may have come back empty."""
