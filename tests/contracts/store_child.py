@@ -6,9 +6,11 @@ It says `ready` when it has imported everything, begins when it is sent a line, 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import alembic.command
+from sqlalchemy import Connection
 
 from cleveragents.errors import CleverAgentsError
 from cleveragents.infrastructure.persistence import postgres_backend, schema, sqlite_backend
@@ -59,6 +61,18 @@ def crash(url: str, name: str) -> None:
             say(row)
 
 
+def stop_in_a_write(url: str, name: str) -> None:
+    """Writes one row, and suspends itself before that is committed."""
+
+    def unit(connection: Connection) -> None:
+        keep(name)(connection)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    with open_database(url) as database:
+        database.write(unit)
+    say(name)
+
+
 def say(line: str) -> None:
     # One write call for one line: a killed process leaves whole lines behind.
     os.write(1, f"{line}\n".encode())
@@ -68,4 +82,6 @@ if __name__ == "__main__":
     deed, url, name = sys.argv[1:]
     say("ready")
     sys.stdin.readline()
-    {f.__name__: f for f in (open_and_keep, open_unprivileged, keep_many, crash)}[deed](url, name)
+    {f.__name__: f for f in (open_and_keep, open_unprivileged, keep_many, crash, stop_in_a_write)}[deed](
+        url, name
+    )

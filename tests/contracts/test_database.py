@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import stat
 import subprocess
 import sys
@@ -38,6 +41,7 @@ from cleveragents.infrastructure.persistence.database import Database, open_data
 from cleveragents.infrastructure.persistence.outbox import append_many_to_outbox, append_to_outbox
 from cleveragents.infrastructure.persistence.prepared_statement import prepared
 from cleveragents.infrastructure.persistence.service_tables import workers
+from cleveragents.infrastructure.persistence.sqlite_lock import write_lock_holder
 from cleveragents.infrastructure.persistence.tables import METADATA, changesets, outbox
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
 from tests.contracts.databases import changeset_ids, keep, locked, start_child
@@ -374,6 +378,47 @@ def test_a_busy_database_is_waited_for_and_then_named_busy(database_url: str, tm
             database.write(keep("x"))
         database.write(keep("y"))
         assert changeset_ids(database) == ["y"]
+
+
+@sqlite_only
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells who holds a lock")
+def test_who_was_stopped_in_the_middle_of_a_write_is_named_and_its_write_is_kept_when_it_goes_on(
+    database_url: str,
+) -> None:
+    location = database_url.removeprefix("sqlite:///")
+    with open_database(database_url, patience_seconds=0.05) as database:
+        assert write_lock_holder(location) is None
+        child = start_child("stop_in_a_write", database_url, "theirs")
+        child.wait_ready()
+        child.go()
+        pid = child.process.pid
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        try:
+            with pytest.raises(StoreBusy) as refused:
+                database.write(keep("ours"))
+            told = (
+                rf"process {pid} \(.*python.*\) is in the middle of a write, and stopped; `kill -CONT {pid}`"
+            )
+            assert re.search(told, str(refused.value))
+            assert changeset_ids(database) == []  # readers do not wait for writers
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert child.line() == "theirs"
+        child.wait_end()
+        database.write(keep("ours"))
+        assert changeset_ids(database) == ["ours", "theirs"]
+    assert write_lock_holder(location) is None
+
+
+@sqlite_only
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells who holds a lock")
+def test_who_is_just_writing_is_named_and_nobody_is_told_to_end_it(database_url: str, tmp_path: Path) -> None:
+    with open_database(database_url, patience_seconds=0.05), locked(tmp_path / "store.db"):
+        holder = write_lock_holder(str(tmp_path / "store.db"))
+    assert holder is not None
+    assert (holder.pid, holder.stopped, holder.remedy) == (os.getpid(), False, None)
+    assert str(holder).endswith("is in the middle of a write")
 
 
 @sqlite_only

@@ -26,6 +26,7 @@ from cleveragents.infrastructure.persistence.schema import HEAD
 from cleveragents.interfaces.cli import checks, main
 from cleveragents.interfaces.cli.commands import cli
 from cleveragents.interfaces.cli.output import ago, counted
+from tests.contracts.databases import start_child
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -755,6 +756,25 @@ def test_doctor_finds_a_damaged_database(agents: Agents, home: Path) -> None:
     file.write_bytes(bytes(content))
     ended = agents("doctor", "--format", "json")
     assert (ended.code, verdicts(ended)["database"]) == (1, "fail")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells who holds a lock")
+def test_doctor_names_who_was_stopped_in_the_middle_of_a_write(agents: Agents, container: Container) -> None:
+    submitted(container)
+    child = start_child("stop_in_a_write", container.settings.database.url, "theirs")
+    child.wait_ready()
+    child.go()
+    os.waitpid(child.process.pid, os.WUNTRACED)
+    try:
+        ended = agents("doctor", "--format", "json")
+    finally:
+        os.kill(child.process.pid, signal.SIGCONT)
+        child.wait_end()
+    found = next(row for row in ended.json if row["check"] == "database")
+    assert found["verdict"] == "fail"
+    assert f"process {child.process.pid} " in found["finding"]
+    assert found["finding"].endswith("is in the middle of a write, and stopped")
+    assert f"`kill -CONT {child.process.pid}` lets it go on" in found["remedy"]
 
 
 def test_doctor_minds_versions_and_space(tmp_path: Path) -> None:

@@ -23,10 +23,15 @@ __all__ = [
 
 @dataclass(eq=False)
 class StoreBusy(Unavailable):
-    """The database stayed busy for longer than the write was prepared to wait."""
+    """The database stayed busy for longer than the write was prepared to wait; `cause` says who kept it, and
+    what to do about that, where it is known."""
 
-    message = "the database was busy for {waited_seconds:.0f} s; nothing was written, try again"
     waited_seconds: float
+    cause: str = ""
+
+    def __str__(self) -> str:
+        busy = f"the database was busy for {self.waited_seconds:.0f} s"
+        return f"{busy}{': ' if self.cause else ''}{self.cause}; nothing was written, try again"
 
 
 @dataclass(eq=False)

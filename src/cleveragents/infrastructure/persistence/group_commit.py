@@ -63,11 +63,13 @@ class GroupCommit(Generic[Item, Answer]):
         location: str,
         batch: int = 256,
         patience_seconds: float | None = 60.0,
+        busy: Callable[[float], StoreBusy] = StoreBusy,
     ) -> None:
         self._commit = commit
         self._location = location
         self._batch = batch
         self._patience_seconds = patience_seconds
+        self._busy = busy
         self._lock = threading.Lock()
         self._queue: deque[_Ticket[Item, Answer]] = deque()
         self._leading = False
@@ -102,7 +104,7 @@ class GroupCommit(Generic[Item, Answer]):
             if not self._leading:
                 drained.set()
         if not drained.wait(self._patience_seconds):
-            raise StoreBusy(self._patience_seconds or 0.0)
+            raise self._busy(self._patience_seconds or 0.0)
 
     def _enqueue(self, ticket: _Ticket[Item, Answer]) -> None:
         with self._lock:
@@ -118,7 +120,7 @@ class GroupCommit(Generic[Item, Answer]):
         if ticket.woken.wait(self._patience_seconds):
             return
         if self._withdraw(ticket):
-            raise StoreBusy(self._patience_seconds or 0.0)
+            raise self._busy(self._patience_seconds or 0.0)
         # A leader has taken it: what becomes of it is decided by a commit that is under way.
         if not ticket.woken.wait(self._patience_seconds):
             raise OutcomeUnknown(self._location, "no answer came in time")

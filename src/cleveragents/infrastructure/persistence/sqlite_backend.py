@@ -25,6 +25,7 @@ from cleveragents.errors import DatabaseUnusable, StoreBusy
 from cleveragents.infrastructure.persistence.database_errors import is_transient, translated
 from cleveragents.infrastructure.persistence.group_commit import GroupCommit
 from cleveragents.infrastructure.persistence.settings import DatabaseSettings
+from cleveragents.infrastructure.persistence.sqlite_lock import write_lock_holder
 from cleveragents.infrastructure.persistence.unit_of_work import (
     Answer,
     TransactionLost,
@@ -62,7 +63,10 @@ class SqliteBackend:
         _create_file(str(url.database))
         self._engine = _engine(url, settings)
         self._group: GroupCommit[Write, Answer] = GroupCommit(
-            self._commit_batch, location=str(url.database), patience_seconds=settings.patience_seconds
+            self._commit_batch,
+            location=str(url.database),
+            patience_seconds=settings.patience_seconds,
+            busy=self._busy,
         )
         try:
             self._writer = self._open_writer()
@@ -156,9 +160,14 @@ class SqliteBackend:
                 if not is_transient(error):
                     raise
                 if waited >= self._settings.patience_seconds:
-                    raise StoreBusy(waited) from error
+                    raise self._busy(waited) from error
             time.sleep(pause * (0.5 + _JITTER.random()))
             pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+
+    def _busy(self, waited_seconds: float) -> StoreBusy:
+        holder = write_lock_holder(str(self._url.database))
+        told = () if holder is None else (str(holder), holder.remedy)
+        return StoreBusy(waited_seconds, "; ".join(filter(None, told)))
 
 
 def _engine(url: URL, settings: DatabaseSettings) -> Engine:

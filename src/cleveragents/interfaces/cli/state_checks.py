@@ -81,8 +81,13 @@ def _database(container: Container) -> Check:
     from sqlalchemy import text
 
     from cleveragents.infrastructure.persistence.schema import HEAD
+    from cleveragents.infrastructure.persistence.sqlite_lock import write_lock_holder
 
     database = container.database
+    if database.dialect == "sqlite":
+        holder = write_lock_holder(database.location)
+        if holder is not None and holder.stopped:  # nobody needs to wait for a minute to be told so
+            return Check("database", Verdict.FAIL, f"{database.location}: {holder}", holder.remedy)
     database.write(lambda connection: None)
     finding = f"{database.location}, schema {HEAD}, writable"
     if database.dialect != "sqlite":
