@@ -147,6 +147,19 @@ def test_every_reading_command_is_readable_by_people(asked: Ask) -> None:
     assert "no decision 7" in asked("plan", "explain", plan, "7").err
 
 
+def test_a_plan_begins_with_what_is_committed_there_if_that_is_said(bench: Served, asked: Ask) -> None:
+    draft = bench.repository / "draft.txt"
+    draft.write_text("not committed\n")
+    try:
+        for more, there in (((), True), (("--from", "HEAD"), False)):
+            words = ("run", "--action", "builtin/command", "--review", "--format", "json", *more, "--")
+            ended = asked(*words, "sh", "-c", "ls > listed.txt")
+            listed = asked("plan", "diff", json.loads(ended.out)["id"]).out
+            assert ("draft.txt" in listed, "README.md" in listed) == (there, True), ended.err
+    finally:
+        draft.unlink()
+
+
 def test_a_plan_is_made_followed_reviewed_applied_and_undone(bench: Served, asked: Ask) -> None:
     ended = asked("run", *REPLACE)
     assert ended.code == 3
@@ -347,6 +360,53 @@ def test_goals_that_belong_together_are_parts_of_one_plan(bench: Served, asked: 
     wrong = asked("run", "-f", str(file))
     assert wrong.code == 2
     assert all(said in wrong.err for said in ("two", "a/b")), wrong.err
+
+
+GREET = """\
+name: team/greet
+execute: {steps: [{tool: command, with: {argv: [touch, hello.txt]}}]}
+"""
+
+
+def test_what_a_resource_brings_along_is_read_and_trusted_from_elsewhere(
+    bench: Served, asked: Ask, agents: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far, brought = bench.home / "far.git", ".cleveragents/actions/greet.yaml"
+    clone = bench.home / "far"
+    git(bench.home, "clone", "-q", str(bench.repository), str(clone))
+    (clone / brought).parent.mkdir(parents=True)
+    (clone / brought).write_text(GREET)
+    git(clone, "add", "-A")
+    git(clone, "commit", "-qm", "greets")
+    git(bench.home, "clone", "-q", "--bare", str(clone), str(far))
+    branch = git(clone, "rev-parse", "--abbrev-ref", "HEAD").strip()
+    address = f"file://{far}"
+    assert asked("project", "add", "brought").code == 0
+    added = asked("resource", "add", "far", "--project", "brought", "--remote", address, "--branch", branch)
+    assert added.code == 0, added.err
+    try:
+        unread = asked("trust", "--resource", "far")
+        assert (unread.code, "touch hello.txt" in unread.err) == (3, True), unread.err
+        assert f"agents --server {bench.url} trust --resource far --yes" in unread.err
+        no = asked("trust", "--resource", "far", typed="n\n")
+        assert (no.code, "nothing was trusted" in no.err) == (1, True)
+        given = asked("trust", "--resource", "far", typed="y\n")
+        assert (given.code, brought in given.out) == (0, True), given.err
+        again = json.loads(asked("trust", "--resource", "far", "--format", "json").out)
+        assert [(one["path"], one["state"]) for one in again] == [(brought, "trusted already")]
+        assert brought in asked("trust", "--list").out
+        assert "team/greet" in asked("action", "list", "--resource", "far").out
+        assert brought in asked("trust", "--revoke", "--resource", "far").out
+        assert "nothing at far was trusted" in asked("trust", "--revoke", "--resource", "far").err
+        wrong = asked("trust", str(clone))
+        assert (wrong.code, "--resource NAME" in wrong.err) == (2, True)
+        log_in(bench, agents, monkeypatch, "operator")
+        refused = agents("--server", bench.url, "trust", "--resource", "far", "--yes")
+        assert (refused.code, "admin" in refused.err) == (1, True), refused.err
+    finally:
+        log_in(bench, agents, monkeypatch, "admin")
+        assert asked("resource", "remove", "far").code == 0
+        assert asked("project", "remove", "brought").code == 0
 
 
 def test_a_question_is_answered(bench: Served, asked: Ask, agents: Ask, model: str) -> None:
@@ -612,7 +672,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("run", "-f", "no-such.yaml"), 2, "cannot read the goals in 'no-such.yaml'"),
         (("run", "goal", "-f", "goals.txt"), 2, "leave the goal or the action out"),
         (("run", "-f", "README.md", "--commit", "x"), 2, "--commit is for one goal"),
-        (("run", "goal", "--from", "HEAD"), 2, "--from cannot go through a server"),
+        (("run", "goal", "--include", "x"), 2, "--include cannot go through a server"),
         (("run", "goal", "--include", "x"), 2, "--include cannot go through a server"),
         (("run", "goal", "--here"), 2, "say --server local to run it in this terminal"),
         (("run", "goal", "--actor", "no-such.yaml"), 2, "no-such.yaml: is not a file"),

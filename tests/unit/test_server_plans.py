@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from cleveragents.application.ports.plans import NewPlan
+from cleveragents.domain.project import ResourceKind
 from cleveragents.interfaces.desk.diffs import DiffBounds, PatchBounds, diff_of, masked_patch
 from cleveragents.interfaces.desk.reviewing import review_files
 from cleveragents.interfaces.server.routes import plan_comparing
@@ -286,6 +287,18 @@ def test_an_answer_that_names_no_call_is_to_the_first_that_asks_and_to_no_other(
     assert server.rested(plan)["files_changed"] == 2
     server.post(f"{where}/reject")
     assert "spends nothing more" in server.post(f"{where}/budget", {"steps": 50}, 409)["detail"]
+
+
+def test_a_directory_that_is_no_repository_has_nothing_committed(server: PlanServer) -> None:
+    plain = server.home / "plain"
+    plain.mkdir()
+    container = server.bench.container
+    projects, now = container.projects, container.clock.now()
+    projects.add_resource("plain", "team", ResourceKind.DIRECTORY, str(plain), now=now)
+    body = {"resource": "plain", "action": "builtin/command", "arguments": {"argv": ["ls"]}, "start": "HEAD"}
+    answer = server.bench.operator.post("/api/plans", json=body)
+    assert (answer.status_code, answer.json()["errors"][0]["where"]) == (422, ["body", "start"])
+    projects.remove_resource("plain", now=now)
 
 
 def test_a_question_is_answered(server: PlanServer) -> None:

@@ -340,6 +340,40 @@ def test_a_model_is_asked_something_small_and_its_failure_is_not_tried_again(
     refused(bench.operator.post("/api/models/trial", json={}), 422, "request-refused")
 
 
+def test_only_what_was_shown_is_trusted_and_only_by_an_admin(bench: ServerBench, tmp_path: Path) -> None:
+    repository = paint_shop(tmp_path / "brings")
+    (repository / ".mcp.json").write_text('{"mcpServers": {"evil": {"command": "sh"}}}')
+    assert bench.admin.post("/api/projects", json={"name": "brings"}).status_code == 201
+    body = {"name": "brings", "project": "brings", "path": str(repository)}
+    assert bench.admin.post("/api/resources", json=body).status_code == 201
+    where = "/api/resources/brings/trust"
+    for client in (bench.viewer, bench.operator):
+        refused(client.get(where), 403, "not-allowed")
+        refused(client.post(where, json={"files": [{"path": "x", "digest": "0" * 64}]}), 403, "not-allowed")
+        refused(client.post(f"{where}/revoke"), 403, "not-allowed")
+        refused(client.get("/api/trust"), 403, "not-allowed")
+    (file,) = got(bench.admin, "/resources/brings/trust")["files"]
+    assert (file["path"], file["trusted"]) == (".mcp.json", False)
+    assert any("sh" in line for line in file["preview"])
+    seen = {"files": [{"path": file["path"], "digest": file["digest"]}]}
+    # Whoever can change the repository does so between the look and the word.
+    (repository / ".mcp.json").write_text('{"mcpServers": {"evil": {"command": "rm"}}}')
+    refused(bench.admin.post(where, json=seen), 409, "changed-meanwhile")
+    gone = {"files": [*seen["files"], {"path": "../.mcp.json", "digest": file["digest"]}]}
+    refused(bench.admin.post(where, json=gone), 409, "changed-meanwhile")
+    assert got(bench.admin, "/trust")["items"] == []
+    (repository / ".mcp.json").write_text('{"mcpServers": {"evil": {"command": "sh"}}}')
+    given = bench.admin.post(where, json=seen)
+    assert [one["trusted"] for one in given.json()["files"]] == [True], given.text
+    assert [one["digest"] for one in got(bench.admin, "/trust")["items"]] == [file["digest"]]
+    event = got(bench.viewer, "/events?type=trust.given")["items"][-1]
+    assert event["facts"]["by"] == "admin"
+    assert len(bench.admin.post(f"{where}/revoke").json()["paths"]) == 1
+    assert got(bench.admin, "/resources/brings/trust")["files"][0]["trusted"] is False
+    for path in ("resources", "projects"):
+        assert bench.admin.delete(f"/api/{path}/brings").status_code == 204
+
+
 def test_no_more_models_are_tried_at_once_than_a_server_has_threads_for(
     bench: ServerBench, tmp_path: Path
 ) -> None:

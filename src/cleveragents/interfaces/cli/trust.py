@@ -17,7 +17,9 @@ from cleveragents.interfaces.cli.session import Session, pass_session
 if TYPE_CHECKING:
     from cleveragents.application.ports.trust import BroughtFile, Survey, TrustStore
 
-__all__ = ["trust"]
+__all__ = ["WHAT_COUNTS", "trust"]
+
+WHAT_COUNTS = "Actions, actors, skills, .mcp.json and .worktreeinclude count once trusted; others never do."
 
 
 @click.command()
@@ -133,7 +135,7 @@ def _preview(root: Path, pending: list[BroughtFile]) -> None:
         progress(f"  {file.path} ({len(file.content)} bytes)")
         for line in preview(file):
             progress(f"      {redact_text(line)}")
-    progress("Actions, actors, skills, .mcp.json and .worktreeinclude count once trusted; others never do.")
+    progress(WHAT_COUNTS)
 
 
 def _confirmed(root: Path, count: int) -> bool:

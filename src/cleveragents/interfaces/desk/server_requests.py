@@ -11,7 +11,7 @@ from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.remote import TO_BRANCH, resource_of
-from cleveragents.errors import NotTrusted
+from cleveragents.errors import NotTrusted, RequestRefused
 from cleveragents.interfaces.desk.commit_ground import ensure_new_branch
 from cleveragents.interfaces.desk.goal_requests import GoalsText, requested_goals
 from cleveragents.interfaces.desk.project_account import directory_of, known_place_of
@@ -47,6 +47,8 @@ def shared_plan(container: Container, asked: Asked, *, by: str) -> Plan:
 
 def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan:
     """The plan to be made, as all workers are to understand it."""
+    from cleveragents.infrastructure.sandbox.resources import is_repository
+
     # By its name: nobody names a path of their own.
     resource = container.projects.resource(asked.resource)
     if asked.to_branch is not None:
@@ -60,7 +62,12 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
             raise replace(refused, path=f"--resource {resource.name}") from refused
         new = replace(new, resource=resource_of(resource))
     else:
-        new = _requested(container, asked, directory_of(container, resource))
+        directory = directory_of(container, resource)
+        if asked.wanted.from_head and not is_repository(directory):
+            raise RequestRefused(
+                f"{resource.name} is no repository, so there is no HEAD to start from", "start"
+            )
+        new = _requested(container, asked, directory)
     request = thaw(new.request)
     assert isinstance(request, dict)
     more = {

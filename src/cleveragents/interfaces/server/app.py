@@ -37,6 +37,7 @@ ROUTES: tuple[str, ...] = (
     "models",
     "projects",
     "resources",
+    "trust",
     "about",
     "page",
     "events",

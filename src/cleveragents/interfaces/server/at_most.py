@@ -31,9 +31,9 @@ class AtMost:
     def one(self, what: str) -> Iterator[None]:
         """A place for the block. `Refused` (429) when there is none."""
         with self._lock:
-            there = self._taken < self._number  # guard: no more than so many
+            there = self._taken < self._number
             self._taken += there
-        if not there:
+        if not there:  # guard: no more than so many
             said = f"{what}: {self._number} are under way, which is as many as at once"
             headers = {"Retry-After": str(self._again_seconds)}
             raise Refused(429, "too-many-at-once", f"{said}; try again in {self._again_seconds} s", headers)

@@ -53,7 +53,7 @@ _PROBLEMS: Final = {
     "503": ("unavailable", "the server cannot do it now; try again"),
 }
 _EVERYWHERE: Final = ("400", "401", "403", "421", "422", "429", "503")
-_NAMES: Final = {"resource", "project"}
+_NAMES: Final = {"resource", "project", "name"}
 """Parameters of addresses that name something, which may not exist."""
 
 _KEY: Final = {

@@ -15,6 +15,7 @@ COMMANDS = {
     "model": f"{_HERE}.catalogue:model",
     "project": f"{_HERE}.projects:project",
     "resource": f"{_HERE}.projects:resource",
+    "trust": f"{_HERE}.trust:trust",
     "user": f"{_HERE}.users:user",
     "jobs": f"{_HERE}.jobs:jobs",
     "events": f"{_HERE}.events:events",

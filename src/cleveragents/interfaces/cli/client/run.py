@@ -33,7 +33,6 @@ from cleveragents.interfaces.cli.yaml_input import yaml_content
 __all__ = ["run"]
 
 _REFUSED = {
-    "start": "a plan begins with its resource as it is there; say --server local for your files",
     "include": "the files of this machine stay here; say --server local for them",
     "here": "say --server local to run it in this terminal",
 }
@@ -56,6 +55,7 @@ def _run(
     checks: tuple[str, ...],
     invariants: tuple[str, ...],
     profile: str | None,
+    start: str,
     goal: str | None,
     yes: bool,
     message: str | None,
@@ -84,6 +84,8 @@ def _run(
         "invariants": list(invariants),
         "limits": given_limits(limits),
         "to_branch": to_branch,
+        # As most servers know it: one that is older knows no other.
+        **({} if start == "tree" else {"start": start}),
         # What is to be committed is applied when the message is told, and not before.
         "apply": "review" if only_review or message is not None else "auto" if yes else None,
     }

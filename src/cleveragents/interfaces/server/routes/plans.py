@@ -124,6 +124,11 @@ class NewPlan(Strict):
         examples=["review"],
     )
     to_branch: ToBranch = None
+    start: Literal["tree", "HEAD"] = Field(
+        default="tree",
+        description="what it begins with: the files of a directory as they are, or what is committed there; "
+        "on a git remote it is always what is committed",
+    )
     goals: str | None = Field(
         default=None,
         min_length=1,
@@ -150,7 +155,7 @@ class NewPlan(Strict):
             pairs=(),
             checks=tuple(self.checks),
             profile=self.profile,
-            from_head=False,
+            from_head=self.start == "HEAD",
             include=(),
             goal=self.goal,
             commit=False,

@@ -1,0 +1,157 @@
+"""What repositories bring along, and which of it an admin has read and trusts.
+
+What is trusted can run programs as the user of the workers. So it is an admin's to say, and it is said of
+contents, by their digests, as they were shown: never of whatever is there by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from cleveragents.domain.redaction import redact_text
+from cleveragents.interfaces.desk.project_account import place_of, trusted_place_of
+from cleveragents.interfaces.desk.wording import timestamp
+from cleveragents.interfaces.server.access import Admin
+from cleveragents.interfaces.server.accounts import NamePath
+from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
+from cleveragents.interfaces.server.plan_models import Strict
+from cleveragents.interfaces.server.problems import Refused
+from cleveragents.interfaces.server.service import Here, Service
+
+if TYPE_CHECKING:
+    from cleveragents.application.ports.trust import BroughtFile, Survey
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["projects"])
+
+_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_FILE = ".cleveragents/actions/release.yaml"
+_MOST_FILES = 10_000
+
+
+class Brought(BaseModel):
+    """A file that would count if it were trusted."""
+
+    path: str = Field(examples=[_FILE])
+    digest: str = Field(description="SHA-256 of its content", examples=[_DIGEST])
+    size: int = Field(description="bytes", examples=[412])
+    trusted: bool = Field(description="with this very content", examples=[False])
+    preview: list[str] = Field(description="what it would run, or its first lines; masked")
+
+
+class NotTrustable(BaseModel):
+    """A file that cannot be trusted."""
+
+    path: str = Field(examples=[".mcp.json"])
+    why: str = Field(examples=["leads out of the repository"])
+
+
+class BroughtAlong(BaseModel):
+    """All that a repository brings along: a directory as it is now, a git remote's branch as it is now."""
+
+    resource: str = Field(examples=["shop-main"])
+    files: list[Brought]
+    refused: list[NotTrustable]
+
+
+class SeenFile(Strict):
+    """A file, as it was shown."""
+
+    path: str = Field(min_length=1, max_length=4096, examples=[_FILE])
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$", examples=[_DIGEST])
+
+
+class Trusting(Strict):
+    """What has been read, and may count."""
+
+    files: list[SeenFile] = Field(min_length=1, max_length=_MOST_FILES)
+
+
+class NoLongerTrusted(BaseModel):
+    """What was trusted, and is not any more."""
+
+    paths: list[str]
+
+
+class Trust(BaseModel):
+    """A content that is trusted."""
+
+    path: str = Field(description="of a git remote, below a name of that", examples=[f"remote:9f86/{_FILE}"])
+    digest: str = Field(examples=[_DIGEST])
+    trusted: str = Field(description="when", examples=["2026-11-15T12:00:00Z"])
+
+
+@router.get("/trust", operation_id="listTrust")
+def list_trust(here: Here, who: Admin, limit: Limit = 100, after: After = None) -> Listing[Trust]:
+    """Lists all contents that are trusted, anywhere."""
+    given = here.parts.trust.list()
+    rows = [Trust(path=one.path, digest=one.digest, trusted=timestamp(one.trusted_at)) for one in given]
+    return piece_of(sorted(rows, key=_key), _key, limit, after)
+
+
+@router.get("/resources/{name}/trust", operation_id="showBroughtAlong")
+def show_brought_along(name: NamePath, here: Here, who: Admin) -> BroughtAlong:
+    """Shows what a repository brings along that counts only once it is trusted: its settings, actions,
+    actors, skills and MCP servers. A git remote is asked for its branch."""
+    return _account(name, _survey(here, name))
+
+
+@router.post("/resources/{name}/trust", operation_id="trustBroughtAlong")
+def trust_brought_along(name: NamePath, body: Trusting, here: Here, who: Admin) -> BroughtAlong:
+    """Trusts files of a repository, with the contents that were shown. If one of them has another by now,
+    or is gone, nothing is trusted (409)."""
+    survey = _survey(here, name)
+    there = {(file.path, file.digest): file for file in survey.files}
+    wanted = [there.get((seen.path, seen.digest)) for seen in body.files]
+    changed = [seen.path for seen, file in zip(body.files, wanted, strict=True) if file is None]
+    if changed:  # guard: what nobody has seen is not trusted
+        named = ", ".join(changed[:5]) + (" …" if len(changed) > 5 else "")
+        raise Refused(409, "changed-meanwhile", f"not as it was shown: {named}; look at it again")
+    here.parts.trust.give(survey.root, [file for file in wanted if file is not None])
+    return _account(name, here.parts.trust.survey(survey.root))
+
+
+@router.post("/resources/{name}/trust/revoke", operation_id="revokeTrust")
+def revoke_trust(name: NamePath, here: Here, who: Admin) -> NoLongerTrusted:
+    """Trusts nothing of a repository any more. Neither its files nor its remote are looked at."""
+    container = here.container
+    place = trusted_place_of(container, container.projects.resource(name))
+    return NoLongerTrusted(paths=list(here.parts.trust.revoke(place)))
+
+
+def _survey(here: Service, name: str) -> Survey:
+    container = here.container
+    return here.parts.trust.survey(place_of(container, container.projects.resource(name)))
+
+
+def _account(name: str, survey: Survey) -> BroughtAlong:
+    return BroughtAlong(
+        resource=name,
+        files=[_brought(file) for file in survey.files],
+        refused=[NotTrustable(path=path, why=why) for path, why in survey.refused],
+    )
+
+
+def _brought(file: BroughtFile) -> Brought:
+    from cleveragents.infrastructure.trust.preview import preview
+
+    return Brought(
+        path=file.path,
+        digest=file.digest,
+        size=len(file.content),
+        trusted=file.trusted,
+        preview=_masked(preview(file)),
+    )
+
+
+def _masked(lines: Sequence[str]) -> list[str]:
+    return [redact_text(line) for line in lines]
+
+
+def _key(trust: Trust) -> str:
+    return f"{trust.path} {trust.digest}"
