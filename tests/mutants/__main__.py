@@ -525,7 +525,10 @@ TESTS: dict[str, list[str]] = {
     "langgraph/state.py": [f"{UNIT}actor_compiler.py"],
     "langgraph/tool_loop.py": ACTORS,
     "infrastructure/persistence/sql_answer_store.py": [f"{CONTRACTS}answer_store.py"],
-    "infrastructure/persistence/sql_user_store.py": [f"{CONTRACTS}user_store.py", f"{UNIT}server_sessions.py"],
+    "infrastructure/persistence/sql_user_store.py": [
+        f"{CONTRACTS}user_store.py",
+        f"{UNIT}server_sessions.py",
+    ],
     "infrastructure/backup.py": [f"{UNIT}backup.py"],
     "interfaces/peers/a2a_answers.py": [f"{UNIT}a2a.py"],
     "interfaces/peers/a2a_handler.py": [f"{UNIT}a2a.py"],

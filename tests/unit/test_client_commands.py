@@ -673,7 +673,6 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("run", "goal", "-f", "goals.txt"), 2, "leave the goal or the action out"),
         (("run", "-f", "README.md", "--commit", "x"), 2, "--commit is for one goal"),
         (("run", "goal", "--include", "x"), 2, "--include cannot go through a server"),
-        (("run", "goal", "--include", "x"), 2, "--include cannot go through a server"),
         (("run", "goal", "--here"), 2, "say --server local to run it in this terminal"),
         (("run", "goal", "--actor", "no-such.yaml"), 2, "no-such.yaml: is not a file"),
         (("run", "goal", "--model", " "), 2, "--model: is not written as such a thing is"),
