@@ -17,6 +17,7 @@ import pytest
 
 from cleveragents.infrastructure.commands import guard
 from cleveragents.infrastructure.commands.bubblewrap import shared_probe
+from cleveragents.infrastructure.commands.guard_process import _kill_groups
 from tests.command_trees import alive, end_by_hand, tree_script, wait_none_alive
 
 ORDINARY = (sys.executable, "-m", guard.__name__)
@@ -252,3 +253,34 @@ class TestWithBubblewrap:
         conversation.control.close()
         assert conversation.report()["cause"] == "parent"
         assert wait_none_alive(token, timeout=0) == []
+
+
+HANGS = """
+import os, sys, time
+child = os.fork()
+if child == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve("/bin/sleep", ["sleep", f"1000.{sys.argv[1]}"], {})
+    os._exit(0)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # it stays unburied
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="nothing else tells of which group the dead were")
+def test_the_dead_that_a_hanging_guard_has_not_buried_tell_who_goes_on_in_their_group(token: int) -> None:
+    """As with a chain of processes that fork and exit, of which no list is new enough to name the last."""
+    words = [sys.executable, "-c", HANGS, str(token)]
+    hangs = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert hangs.stdout is not None
+        assert hangs.stdout.readline() == b"ready\n"
+        _kill_groups("nobody's", spare=hangs.pid)
+        assert hangs.poll() is None, "what carries no marker may be found below it"
+        hangs.kill()
+        assert wait_none_alive(token, timeout=20) == []
+    finally:
+        hangs.kill()
+        hangs.communicate()

@@ -142,7 +142,8 @@ class GuardProcess:
 
 
 def _kill_groups(marker: str, spare: int) -> None:
-    """Kills the process groups of all who carry the marker: a group dies at once, and nobody forks out of it.
+    """Kills the process groups of all who carry the marker, and of the guard's children: a group dies at
+    once, and nobody forks out of it.
 
     So a chain of processes that fork and exit, too quick for a list of them, ends as well. Newest first, for
     those are the ones that are about to be gone. None of these groups is ours: the guard began a session.
@@ -150,15 +151,42 @@ def _kill_groups(marker: str, spare: int) -> None:
     """
     import psutil
 
+    from cleveragents.infrastructure.jobs.environments import environment_of
+
+    sign = os.fsencode(f"\0{COMMAND_MARKER}={marker}\0")
     for _ in range(_MOST_LOOKS):
-        found = False
+        found = _kill_groups_below(spare)
         for pid in sorted(set(psutil.pids()) - {spare}, reverse=True):
             with suppress(psutil.Error, OSError):
-                if psutil.Process(pid).environ().get(COMMAND_MARKER) == marker:
+                if sign in (environment_of(pid) or b""):
                     os.killpg(os.getpgid(pid), signal.SIGKILL)
                     found = True
         if not found:
             return
+
+
+def _kill_groups_below(guard: int) -> bool:
+    """Whether there was a living one. The dead count, too: what a guard that hangs does not bury tells of
+    which group it was, and whoever goes on there, however quickly, dies with that."""
+    import psutil
+
+    from cleveragents.infrastructure.jobs.environments import DEAD, GROUP, PARENT, STATE, stat_of
+
+    if not psutil.LINUX:
+        return False
+    found = False
+    groups: set[int] = set()
+    for pid in psutil.pids():
+        with suppress(OSError):
+            fields = stat_of(pid)
+            # guard: the guard is spared, and so are we
+            if int(fields[PARENT]) == guard and int(fields[GROUP]) not in (guard, os.getpgrp()):
+                groups.add(int(fields[GROUP]))
+                found = found or fields[STATE] not in DEAD
+    for group in groups:
+        with suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+    return found
 
 
 def _guard_environment(markers: Mapping[str, str]) -> dict[str, str]:

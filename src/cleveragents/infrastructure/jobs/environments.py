@@ -16,14 +16,15 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["EnvironmentOf", "environment_of"]
+__all__ = ["DEAD", "GROUP", "PARENT", "STATE", "THREADS", "EnvironmentOf", "environment_of", "stat_of"]
 
 EnvironmentOf = Callable[[int], bytes | None]
 
 _CHUNK_BYTES = 1 << 16
 # Fields of /proc/PID/stat, counted from after the name.
-_STATE, _FLAGS, _THREADS, _CODE_ENDS, _ENVIRONMENT_STARTS, _ENVIRONMENT_ENDS = 0, 6, 17, 24, 47, 48
-_DEAD = (b"Z", b"X")
+STATE, PARENT, GROUP, THREADS = 0, 1, 2, 17
+_FLAGS, _CODE_ENDS, _ENVIRONMENT_STARTS, _ENVIRONMENT_ENDS = 6, 24, 47, 48
+DEAD = (b"Z", b"X")
 _EXITING, _KERNEL_THREAD = 0x4, 0x200000
 
 
@@ -44,17 +45,22 @@ def environment_of(pid: int, proc: str = "/proc") -> bytes | None:
         content = _at_once(f"{place}/environ")
     if not content:
         # After the environment, so that what it tells is not older.
-        fields = _at_once(f"{place}/stat").rpartition(b")")[2].split()  # the name may itself hold anything
+        fields = stat_of(pid, proc)
         if _is_dead(fields):
-            content = _of_another_thread(place) if int(fields[_THREADS]) > 1 else b""
+            content = _of_another_thread(place) if int(fields[THREADS]) > 1 else b""
         elif not _has_none(fields):  # guard: it may carry what is looked for
             return None
     return b"\0" + content + b"\0"
 
 
+def stat_of(pid: int, proc: str = "/proc") -> list[bytes]:
+    """What the kernel tells about a process, after its name, which may itself hold anything. `OSError`."""
+    return _at_once(f"{proc}/{pid}/stat").rpartition(b")")[2].split()
+
+
 def _is_dead(fields: list[bytes]) -> bool:
     """Whether its first thread is; the others may go on."""
-    return fields[_STATE] in _DEAD or bool(int(fields[_FLAGS]) & _EXITING)
+    return fields[STATE] in DEAD or bool(int(fields[_FLAGS]) & _EXITING)
 
 
 def _has_none(fields: list[bytes]) -> bool:

@@ -11,13 +11,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
 
 from cleveragents.errors import DeadlineExceeded
-from cleveragents.infrastructure.jobs.environments import EnvironmentOf, environment_of
+from cleveragents.infrastructure.jobs.environments import (
+    DEAD,
+    PARENT,
+    STATE,
+    THREADS,
+    EnvironmentOf,
+    environment_of,
+    stat_of,
+)
 
 __all__ = ["Tree", "descendants", "end_tree", "marked"]
 
@@ -32,11 +41,46 @@ _EXEC_SECONDS, _EXEC_STEP_SECONDS = 5.0, 0.001
 
 def descendants(root: int) -> Tree:
     """Living processes below `root`, without it."""
-    try:
-        below = psutil.Process(root).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return {}
-    return {process.pid: process for process in below if _lives(process)}
+    return _below({root})
+
+
+def _below(roots: Collection[int]) -> dict[int, psutil.Process]:
+    """Living processes below any of the roots, which may be found below each other.
+
+    By one look at the table for all of them, and without a closer look at the dead: of these, one that hangs
+    may have left thousands unburied.
+    """
+    children: dict[int, list[int]] = {}
+    dead: set[int] = set()
+    for pid, parent, is_dead in _table():
+        children.setdefault(parent, []).append(pid)
+        if is_dead:
+            dead.add(pid)
+    found: dict[int, psutil.Process] = {}
+    waiting = [(root, 0.0) for root in roots]
+    while waiting:
+        pid, began = waiting.pop()
+        for child in children.get(pid, ()):
+            if child in found or child in dead:
+                continue
+            with suppress(psutil.Error):
+                process = psutil.Process(child)
+                # Who is older than its parent is not its child: the pid has become another one's since.
+                if process.create_time() >= began and _lives(process):
+                    found[child] = process
+                    waiting.append((child, process.create_time()))
+    return found
+
+
+def _table() -> Iterator[tuple[int, int, bool]]:
+    """Each process, its parent, and whether it is dead and has nobody below it."""
+    for pid in psutil.pids():
+        with suppress(psutil.Error, OSError):
+            if psutil.LINUX:
+                fields = stat_of(pid)
+                yield pid, int(fields[PARENT]), fields[STATE] in DEAD and int(fields[THREADS]) < 2
+            else:
+                yield pid, psutil.Process(pid).ppid(), False
 
 
 def marked(
@@ -64,8 +108,7 @@ def marked(
             break
     else:
         _wait_for_execs(unsure, look)
-    for pid in list(found):
-        found.update(descendants(pid))
+    found.update(_below(found.keys()))
     found.pop(os.getpid(), None)
     return found
 
