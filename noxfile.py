@@ -88,7 +88,14 @@ Commands = list[list[str]]
 LINT: Commands = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["lint-imports"]]
 TYPES: Commands = [["mypy"]]
 DOCS: Commands = [["python", "-m", "pytest", "-q", "tests/docs"]]
-COVERAGE: Commands = [["sh", "-c", "coverage combine --quiet && coverage report"]]
+COUNTED = ROOT / ".coverage"
+COVERAGE: Commands = [
+    [
+        *("sh", "-c"),
+        "python -m slipcover --branch --merge .coverage/gw*.json --out .coverage/all.json"
+        " --skip-covered --fail-under 97",
+    ]
+]
 
 INTERPRETERS = list(dict.fromkeys([*VERSIONS, PRIMARY, *FREE_THREADED]))
 by_version = nox.parametrize("version", INTERPRETERS, ids=INTERPRETERS)
@@ -122,7 +129,7 @@ def unit(session: nox.Session, version: str) -> None:
 @nox.session
 @by_version
 def races(session: nox.Session, version: str) -> None:
-    """Explored interleavings, linearizability, hammers. Not traced: explorers and coverage share one hook."""
+    """Explored interleavings, linearizability, hammers."""
     if version not in (PRIMARY, *EXPLORED) and not session.posargs:
         session.skip(f"explored on {' and '.join(EXPLORED)}; here: nox -s 'races({version})' -- -q")
     _pytest(session, version, _races(version))
@@ -136,7 +143,7 @@ def others(session: nox.Session) -> None:
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """kill -9 and SIGSTOP of real processes. Not traced: what is killed tells nothing."""
+    """kill -9 and SIGSTOP of real processes."""
     session.run(*_crash(), *session.posargs, env=_environment())
 
 
@@ -169,7 +176,7 @@ def robot(session: nox.Session) -> None:
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """The page in a real browser; says so where there is none. Not traced: the server is a process."""
+    """The page in a real browser; says so where there is none."""
     session.run(*_browser(), *session.posargs, env=_environment())
 
 
@@ -329,15 +336,16 @@ def _pytest(session: nox.Session, version: str, suites: list[str], *, coverage: 
         session.skip(f"Python {version} is not on this machine: not tested with it")
     measured = coverage and version == PRIMARY
     if measured:  # what a run before this one left, of other sources perhaps, would count
-        session.run(python, "-m", "coverage", "erase", external=True)
-    command = _suite(python, version, suites, coverage=measured, workers=2)
+        shutil.rmtree(COUNTED, ignore_errors=True)
+    # Three on two cores: some of them always wait for a process.
+    command = _suite(python, version, suites, coverage=measured, workers=3)
     session.run(*command, *session.posargs, env=_environment(), external=True)
 
 
 def _suite(
     python: str, version: str, suites: list[str], *, coverage: bool = False, workers: int = 0
 ) -> list[str]:
-    measured = ["-m", "coverage", "run"] if coverage else []
+    measured = ["-p", "tests.measured"] if coverage else []
     # LangGraph does not install there; everything that does without it must pass.
     without = ["--ignore-glob=*bridge*", "--ignore-glob=*cli_demo*"] if version in FREE_THREADED else []
     # One module, one process: the leak check looks at the process. tests/conftest.py puts long ones first.
@@ -346,7 +354,7 @@ def _suite(
     around = ["env", f"RACE_EXPLORERS={_explored_by(version)}"]
     if version != PRIMARY:  # to compile what is imported takes seconds; all that is installed, half a minute
         around.append("PYTHONDONTWRITEBYTECODE=")
-    return [*around, python, *measured, "-m", "pytest", "-q", *suites, *without, *spread]
+    return [*around, python, "-m", "pytest", "-q", *measured, *suites, *without, *spread]
 
 
 def _environment() -> dict[str, str]:

@@ -9,18 +9,14 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack, suppress
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
 import hypothesis
 import pytest
-from _pytest.assertion import rewrite
 
 from cleveragents.infrastructure.object_collector import COLLECTOR
 from tests.leaks import take_baseline
-from tests.tracing import children_not_traced, not_traced, nothing_traced, untraced
 
 # How long generating takes says how busy the machine is, not whether a test is right.
 hypothesis.settings.register_profile(
@@ -36,14 +32,6 @@ asyncio.constants.DEBUG_STACK_DEPTH = 1
 linecache.checkcache = lambda filename=None: None
 # A shell starts what runs in the background with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# Much of what collecting imports is not ours; and of two processes that do so, each does all of it.
-if "PYTEST_XDIST_WORKER" in os.environ and sys.gettrace() is not None:
-    with not_traced(), suppress(ImportError):
-        for library in ("sqlalchemy", "fastapi.testclient", "langgraph.graph", "acp", "schemathesis"):
-            import_module(library)
-# Traced, rewriting the asserts of all modules took longer than importing what they test.
-rewrite._rewrite_test = untraced(rewrite._rewrite_test)
 
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
@@ -170,62 +158,6 @@ LONGEST = (
     "contracts/",
 )
 
-# What these reach of the program, the measured modules reach as well: to trace it once more takes twice the
-# time and says nothing new. They count for nothing: coverage is never worse than the report says.
-UNMEASURED = (
-    "architecture/",
-    "contracts/test_applier",
-    "unit/test_actor_cut_off",
-    "unit/test_actor_plans",
-    "unit/test_actor_shutdown",
-    "unit/test_actor_wire",
-    "unit/test_apply_changes",
-    "unit/test_checkpoint_holding",
-    "unit/test_cli_run_secrets",
-    "unit/test_cli_worker",
-    "unit/test_code_terms",
-    "unit/test_container",
-    "unit/test_context_packer",
-    "unit/test_errors",
-    "unit/test_file_state",
-    "unit/test_guards_actors",
-    "unit/test_json_value",
-    "unit/test_mcp_plans",
-    "unit/test_plan_answers",
-    "unit/test_plan_correction_",
-    "unit/test_plan_deciding",
-    "unit/test_plan_edits_by_hand",
-    "unit/test_plan_resume_model",
-    "unit/test_plan_rewriting",
-    "unit/test_plan_running",
-    "unit/test_policy",
-    "unit/test_sandbox_isolation",
-    "unit/test_server_roles",
-    "unit/test_server_schema",
-    "unit/test_server_secrets",
-    "unit/test_server_security",
-    "unit/test_server_uploads",
-    "unit/test_worker_parts",
-)
-
-# What runs in processes of its own alone is measured there, by these; no other module's processes are traced.
-MEASURED_PROCESSES = (
-    "contracts/test_process_supervisor",
-    "unit/test_commands_guard",
-    "unit/test_index_crew",
-    "unit/test_redaction",
-    "unit/test_worker_logs",
-)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Who only hands the modules out runs nothing of ours, and is traced for nothing."""
-    hands_out = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
-    if hands_out and "coverage" in sys.modules:
-        running = sys.modules["coverage"].Coverage.current()
-        if running is not None:
-            running.stop()
-
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
@@ -251,19 +183,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_among(ENGINE, item.path):
             item.add_marker(pytest.mark.engine)
-    # The measured come first: what one that is not imports before all others counts as never run.
-    items.sort(key=lambda item: (_is_among(UNMEASURED, item.path), _first_of(LONGEST, item.path)))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Traces what is measured, and nothing else."""
-    with ExitStack() as stack:
-        if _is_among(UNMEASURED, item.path):
-            stack.enter_context(nothing_traced())
-        elif not _is_among(MEASURED_PROCESSES, item.path):
-            stack.enter_context(children_not_traced())
-        return (yield)
+    items.sort(key=lambda item: _first_of(LONGEST, item.path))
 
 
 def _is_among(names: tuple[str, ...], module: Path) -> bool:

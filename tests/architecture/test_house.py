@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracing import not_traced
-
 SOURCE = Path(__file__).parents[2] / "src" / "cleveragents"
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore"}
 SUPPRESSIONS = re.compile(r"#\s*(type:\s*ignore|noqa|pragma:\s*no\s*cover|pyright:)", re.IGNORECASE)
@@ -34,9 +32,8 @@ class Module:
 @pytest.fixture(scope="module")
 def modules() -> list[Module]:
     """All of them, read once: there are hundreds, and as many rules for each."""
-    with not_traced():
-        texts = [(path, path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
-        return [Module(path, text, ast.parse(text)) for path, text in texts]
+    texts = [(path, path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
+    return [Module(path, text, ast.parse(text)) for path, text in texts]
 
 
 def test_there_are_modules_to_look_at(modules: list[Module]) -> None:

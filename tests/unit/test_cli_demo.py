@@ -28,7 +28,6 @@ from cleveragents.interfaces.demo.promises import judge
 from cleveragents.interfaces.demo.sample import CATALOGUE
 from cleveragents.interfaces.demo.story import Story, demo_settings, tell
 from cleveragents.interfaces.demo.worker_process import WorkerProcess
-from tests.tracing import children_not_traced
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     def say(phase: str, what: str, *details: str) -> None:
         told.extend([what, *(f"  {detail}" for detail in details)])
 
-    with children_not_traced(), Container(demo_settings(tmp_path_factory.mktemp("demo"))) as container:
+    with Container(demo_settings(tmp_path_factory.mktemp("demo"))) as container:
         story = tell(container, say)
         return Played(story, gather(container, story), told)
 

@@ -32,7 +32,6 @@ from tests.actor_plan_bench import accept, answer, call, executes, reviews, says
 from tests.docs.api_page import described
 from tests.server_bench import BASE
 from tests.server_plan_bench import PlanServer, plan_server
-from tests.tracing import not_traced
 
 CHECKS = [
     not_a_server_error,
@@ -119,11 +118,9 @@ def test_whatever_is_asked_the_answer_is_as_described(
     labels = [one.ok().label for one in schema.get_all_operations()]
     ours = schema.include(name=labels[part::_PARTS])
     # Made up here, not where tests are collected: each process that collects would make up all of them.
-    # The server has threads of its own, which are traced.
-    with not_traced():
-        for made in get_all_tests(schema=ours, test_func=_ask, settings=_HOW_MANY, given_kwargs=None):
-            _, ask = made.ok()
-            ask(server=server, ids=ids)
+    for made in get_all_tests(schema=ours, test_func=_ask, settings=_HOW_MANY, given_kwargs=None):
+        _, ask = made.ok()
+        ask(server=server, ids=ids)
 
 
 def _ask(case: schemathesis.Case, server: PlanServer, ids: dict[str, str]) -> None:
