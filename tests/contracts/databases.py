@@ -13,6 +13,7 @@ from sqlalchemy import Connection, insert, select
 
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.tables import changesets
+from tests.forked import Forked
 
 __all__ = ["Child", "changeset_ids", "keep", "locked", "start_child"]
 
@@ -78,7 +79,7 @@ class Child:
 def start_child(deed: str, url: str, name: str) -> Child:
     """Starts it; it waits for `go`."""
     return Child(
-        subprocess.Popen(
+        Forked(
             [sys.executable, "-m", "tests.contracts.store_child", deed, url, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

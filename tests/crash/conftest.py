@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+
+from tests.forked import COMMANDS, nursery
+
+PROGRAMS = sorted(path.stem for path in (Path(__file__).parent / "programs").glob("*.py"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def programs_are_forked() -> Iterator[None]:
+    """What they import is imported once for all of them."""
+    programs = [f"tests.crash.programs.{name}" for name in PROGRAMS]
+    with nursery([*programs, "tests.contracts.store_child", COMMANDS]):
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

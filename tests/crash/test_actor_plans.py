@@ -37,6 +37,7 @@ from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench, answer, cal
 from tests.applying import snapshot
 from tests.crash.programs.goal_runner import CHECKS, RULES, THOUGHTS, carried_through
 from tests.crash.test_plans import distinct
+from tests.forked import Forked
 from tests.plan_bench import FILES
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ class Runner:
             bench.script(*RULES, input_price=1.0, output_price=1.0)
             assert bench.parts.plans.list() == []
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = subprocess.Popen(
+        self._process = Forked(
             PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
@@ -330,7 +331,7 @@ def test_an_owner_that_is_stopped_for_longer_than_its_lease_is_too_late(tmp_path
 def start_worker(order: dict[str, Any]) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     program = [sys.executable, "-m", "tests.crash.programs.goal_worker"]
-    child = subprocess.Popen(program, cwd=ROOT, env=environment, stdin=subprocess.PIPE, text=True)
+    child = Forked(program, cwd=ROOT, env=environment, stdin=subprocess.PIPE, text=True)
     assert child.stdin is not None
     child.stdin.write(json.dumps(order))
     child.stdin.close()

@@ -19,6 +19,7 @@ from cleveragents.infrastructure.apply.applier import TreeApplier
 from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.tables import applies, outbox
 from tests.applying import Link, Program, World, git, snapshot, world_at, write
+from tests.forked import Forked
 
 BEFORE = {
     "changed.txt": b"one\ntwo\nthree\n",
@@ -41,7 +42,7 @@ class Walker:
     """The process that forks one for each order."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
+        self._process = Forked(
             [sys.executable, "-m", "tests.crash.programs.apply_walker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -268,7 +269,7 @@ def test_a_file_that_the_user_makes_anew_after_the_crash_is_not_overwritten(scen
 def test_two_processes_that_recover_at_once_do_it_once(scene: Scene) -> None:
     assert scene.run("apply", "apply.move.after", 3) == "signal 9"
     programs = [
-        subprocess.Popen(
+        Forked(
             [sys.executable, "-m", "tests.crash.programs.apply_recoverer", str(scene.world.home)],
             stdout=subprocess.PIPE,
             stdin=subprocess.PIPE,

@@ -14,9 +14,10 @@ import pytest
 from cleveragents.application.ports.events import AuditRecord
 from cleveragents.infrastructure.events.audit import DurableAuditLog
 from cleveragents.infrastructure.persistence.database import Database, open_database
+from tests.forked import Forked
 from tests.ready_database import ready_database
 
-PROGRAM = Path(__file__).parent / "programs" / "audit_writer.py"
+PROGRAM = [sys.executable, "-m", "tests.crash.programs.audit_writer"]
 POINTS = [
     "audit.sequence.before_commit",
     "audit.sequence.after_commit",
@@ -36,8 +37,8 @@ class Writers:
         self.running: list[subprocess.Popen[str]] = []
 
     def start(self, name: str, count: int, *fault: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(PROGRAM), self.url, str(self.data), name, str(count), *fault]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        command = [*PROGRAM, self.url, str(self.data), name, str(count), *fault]
+        process = Forked(command, stdout=subprocess.PIPE, text=True)
         self.running.append(process)
         return process
 

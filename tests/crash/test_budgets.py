@@ -24,6 +24,7 @@ from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
 from cleveragents.testing.identifiers import CountingIdentifiers
 from tests.crash.programs.budget_spender import DEATHS, LIMIT, NOW, WANTED
+from tests.forked import Forked
 from tests.races.one_connection import in_memory_database
 from tests.ready_database import ready_database
 
@@ -37,16 +38,12 @@ def spent_by_all(url: str, *, store: str = "SqlBudgetStore", calls: int = 0) -> 
         SqlBudgetStore(database, UlidSource()).open("root", Limits(tokens=LIMIT), now=NOW)
     order = {"url": url, "store": store, "processes": PROCESSES, "calls": calls, "seed": 7}
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    ran = subprocess.run(
-        PROGRAM,
-        cwd=ROOT,
-        env=environment,
-        input=json.dumps(order),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return dict(json.loads(ran.stdout))
+    with Forked(
+        PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as ran:
+        said, _ = ran.communicate(json.dumps(order), timeout=240)
+    assert ran.returncode == 0
+    return dict(json.loads(said))
 
 
 def test_eight_processes_on_one_budget_never_exceed_it_though_some_are_killed(tmp_path: Path) -> None:

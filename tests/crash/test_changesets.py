@@ -16,6 +16,7 @@ from cleveragents.infrastructure.identifiers import UlidSource
 from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.persistence.sql_changeset_store import SqlChangesetStore
 from tests.crash.programs.change_recorder import THREADS
+from tests.forked import Forked
 from tests.ready_database import ready_database
 
 PROGRAM = "tests.crash.programs.change_recorder"
@@ -25,7 +26,7 @@ def run_until_killed(url: str, *, point: str = "-", nth: int = 1, kill_after: in
     """What the recorder acknowledged before it was killed."""
     command = [sys.executable, "-m", PROGRAM, url, "2000", point, str(nth)]
     told: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with Forked(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             told.append(line.rstrip("\n"))

@@ -15,6 +15,7 @@ from cleveragents.infrastructure.persistence.database import Database, open_data
 from cleveragents.infrastructure.persistence.sql_checkpoint_store import SqlCheckpointStore
 from cleveragents.langgraph.checkpoint_saver import DatabaseCheckpointSaver
 from tests.crash.programs.graph_walker import INPUT, NODES, graph_of
+from tests.forked import Forked
 from tests.ready_database import ready_database
 
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.graph_walker"]
@@ -26,7 +27,7 @@ class Walker:
     """Walks in processes that are killed where it says."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._process = Forked(PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def walk(self, *arguments: str) -> int:
         """The exit code of the process that walked to the end, or did not."""
@@ -98,7 +99,7 @@ def test_a_killed_graph_goes_on_and_repeats_no_finished_node(
 def test_processes_that_walk_their_graphs_at_once_lose_nothing(tmp_path: Path) -> None:
     url = ready_database(tmp_path / "graphs.db")
     running = [
-        subprocess.Popen([*PROGRAM, url, f"plan/{number}", str(tmp_path / str(number)), "-", "1", "all"])
+        Forked([*PROGRAM, url, f"plan/{number}", str(tmp_path / str(number)), "-", "1", "all"])
         for number in range(3)
     ]
     for process in running:

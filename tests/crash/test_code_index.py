@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.testing.faults import RecordFaultPoints
+from tests.forked import Forked
 from tests.index_bench import COUNTED, Bench, Tree, found_in
 from tests.processes import PidPipe, wait_gone
 
@@ -35,7 +36,7 @@ def tree(bench: Bench) -> Tree:
 
 def start(bench: Bench, tree: Tree, **order: object) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    process = subprocess.Popen(
+    process = Forked(
         PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None

@@ -16,6 +16,7 @@ import pytest
 
 from cleveragents.infrastructure.commands.bubblewrap import shared_probe
 from tests.command_trees import WAYS_OUT, end_by_hand, tree_script, wait_none_alive
+from tests.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.command_caller"]
@@ -60,7 +61,7 @@ def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
         root = tmp_path / "root"
         root.mkdir()
         path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-        child = subprocess.Popen(
+        child = Forked(
             [*PROGRAM, isolation, str(root), str(timeout), "sibling" if sibling else ""],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)},

@@ -19,6 +19,7 @@ from cleveragents.domain.tool import CallState
 from cleveragents.infrastructure.commands.bubblewrap import shared_probe
 from tests.agent_bench import AgentBench, agent_bench, external
 from tests.command_trees import alive, end_by_hand, wait_none_alive
+from tests.forked import Forked
 from tests.plan_bench import FILES
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ def worker(
 ) -> Iterator[subprocess.Popen[str]]:
     told = {"home": str(home), "plan": plan.id, "mode": mode, "arguments": arguments, "isolation": "off"}
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    child = subprocess.Popen(
+    child = Forked(
         PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert child.stdin is not None

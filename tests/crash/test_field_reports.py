@@ -36,6 +36,7 @@ from cleveragents.interfaces.demo.story import demo_settings
 from cleveragents.testing.scripted_server import ScriptedServer
 from tests.actor_plan_bench import answer, call, rule, says
 from tests.command_trees import alive
+from tests.forked import Forked
 from tests.plan_bench import plan_bench, write
 from tests.sandbox_resources import fingerprint, git, make_repository
 from tests.sandbox_resources import write as write_files
@@ -129,7 +130,7 @@ def codes(ended: list[Ended]) -> list[int]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(AT_ONCE, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = Forked(AT_ONCE, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     yield process
     process.communicate(timeout=240)
 
@@ -521,7 +522,7 @@ def resource(tmp_path: Path) -> Path:
 
 def start_writer(home: Path, resource: Path, *more: str) -> subprocess.Popen[str]:
     words = [*STATE_WRITER, str(home), str(resource), *more]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return Forked(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def check_that_a_part_is_no_whole(home: Path) -> None:
@@ -567,9 +568,8 @@ def test_an_interrupt_stops_the_plan_in_front_and_no_other(agents: Agents) -> No
 
 
 def start_agents(agents: Agents, *line: str) -> subprocess.Popen[str]:
-    program = "from cleveragents.interfaces.cli.main import run; run()"
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *line],
+    return Forked(
+        [sys.executable, "-m", "cleveragents", *line],
         cwd=agents.repository,
         env=agents.environment,
         stdin=subprocess.DEVNULL,

@@ -23,6 +23,7 @@ from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.json_value import FrozenObject
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from tests.crash.programs.machine_worker import settings_of
+from tests.forked import Forked
 from tests.postgres import PostgresServer, postgres_server
 from tests.remotes import Remote, new_remote
 
@@ -49,7 +50,7 @@ class Machine:
         order = {"directory": str(world.directory / name), "url": url, **told}
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = Forked(
                 [*PROGRAM, json.dumps(order)], cwd=ROOT, env=environment, stdout=log, stderr=log
             )
 

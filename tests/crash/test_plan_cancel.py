@@ -18,6 +18,7 @@ from cleveragents.domain.job import JobState
 from cleveragents.domain.plan import Plan, PlanState
 from cleveragents.errors import SandboxMissing
 from tests.command_trees import alive, tree_script, wait_none_alive
+from tests.forked import Forked
 from tests.plan_bench import PlanBench, command, plan_bench
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ class Workers:
     def start(self, plan: Plan, script: str) -> subprocess.Popen[str]:
         told = {"home": str(self._home), "plan": plan.id, "script": script, "isolation": self._isolation}
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        child = subprocess.Popen(
+        child = Forked(
             PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert child.stdin is not None

@@ -21,6 +21,7 @@ from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
 from tests.actor_plan_bench import ActorPlanBench, actor_plan_bench
 from tests.crash.programs.corrector import GUIDANCE, RULES, at_work, known
+from tests.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.corrector"]
@@ -37,7 +38,7 @@ class Corrector:
             bench.script(*RULES)
             assert bench.parts.plans.list() == []
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = subprocess.Popen(
+        self._process = Forked(
             PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 

@@ -23,6 +23,7 @@ from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from tests.applying import git, snapshot
 from tests.crash.programs.plan_runner import STEPS, carried_through
+from tests.forked import Forked
 from tests.plan_bench import FILES, PlanBench, plan_bench
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ class Runner:
         with plan_bench(self._template) as bench:
             assert bench.parts.plans.list() == []
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = subprocess.Popen(
+        self._process = Forked(
             PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 

@@ -13,6 +13,7 @@ from cleveragents.application.ports.sandboxes import SandboxRequest
 from cleveragents.errors import SandboxMissing
 from cleveragents.infrastructure.persistence.database import open_database
 from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
+from tests.forked import Forked
 from tests.ready_database import ready_database
 from tests.sandbox_resources import fingerprint, git, make_repository, write
 
@@ -34,7 +35,7 @@ def resource(tmp_path: Path) -> Path:
 def start(tmp_path: Path, resource: Path, prefix: str, count: int, point: str = "-") -> subprocess.Popen[str]:
     url = ready_database(tmp_path / "store.db")
     words = [url, str(tmp_path / "sandboxes"), str(resource), prefix, str(count), point]
-    return subprocess.Popen(
+    return Forked(
         [sys.executable, "-m", PROGRAM, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

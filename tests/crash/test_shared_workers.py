@@ -21,6 +21,7 @@ from tests.crash.programs.run_worker import make_worker
 from tests.crash.programs.shared_worker import shared_plan, worked_off
 from tests.crash.test_plans import distinct
 from tests.crash.test_worker_crashes import PATIENT, World
+from tests.forked import Forked
 from tests.plan_bench import plan_bench
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ class Runner:
 
     def __init__(self) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = subprocess.Popen(
+        self._process = Forked(
             PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 

@@ -21,6 +21,7 @@ from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
 from cleveragents.interfaces.server.first_token import ensure_first_token
 from cleveragents.interfaces.server.server_file import running_server
+from tests.forked import Forked
 from tests.ready_database import ready_database
 from tests.served import events_in, stream
 
@@ -36,7 +37,7 @@ def serving(state: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     command = [sys.executable, "-m", "cleveragents", "serve", "--port", "0", "--workers", "0"]
     with (
         (state.parent / "serve.log").open("ab") as log,
-        subprocess.Popen(command, env=environment, cwd=state.parent, stdout=log, stderr=log) as process,
+        Forked(command, env=environment, cwd=state.parent, stdout=log, stderr=log) as process,
     ):
         try:
             give_up = time.monotonic() + SECONDS

@@ -17,6 +17,7 @@ import pytest
 from cleveragents.domain.event import EventType
 from cleveragents.domain.tool import CallState
 from tests.crash.programs.merge_runner import TEXT, carried_through, prepared
+from tests.forked import Forked
 from tests.merge_stand import MergeStand
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ class Runner:
         self._template.mkdir()
         prepared(self._template)
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = subprocess.Popen(
+        self._process = Forked(
             PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 

@@ -20,6 +20,7 @@ import pytest
 
 from cleveragents.domain.plan import Phase, PlanState
 from tests.crash.programs.tree_runner import PARTS, carried_through
+from tests.forked import Forked
 from tests.plan_bench import FILES
 from tests.tree_bench import name_of, tree_bench
 
@@ -39,7 +40,7 @@ class Runner:
         with tree_bench(self._template) as bench:
             assert bench.parts.plans.list() == []
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = subprocess.Popen(
+        self._process = Forked(
             PROGRAM, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 

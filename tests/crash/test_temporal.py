@@ -35,6 +35,7 @@ from cleveragents.interfaces.desk.accounts import fields_of
 from cleveragents.interfaces.desk.changes import changes_of
 from cleveragents.interfaces.desk.requests import Wanted, requested_plan
 from tests.cli_bench import paint_shop
+from tests.forked import Forked
 from tests.ready_database import ready_database
 from tests.temporal_bench import settle_sdk, temporal_program, temporal_server
 
@@ -80,7 +81,7 @@ class World:
         name = f"worker-{len(self._children) + 1}"
         command = [sys.executable, "-m", "cleveragents", "--set", "log.level=info", "worker"]
         with self._log.open("ab") as log:
-            child = subprocess.Popen(
+            child = Forked(
                 [*command, "--name", name, "--queue", self.queue, "--concurrency", "2"],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,

@@ -29,6 +29,7 @@ from cleveragents.infrastructure.persistence.sql_job_store import SqlJobStore
 from cleveragents.infrastructure.persistence.tables import outbox
 from tests.crash.programs.job_handlers import WAYS_OUT
 from tests.crash.programs.run_worker import make_worker
+from tests.forked import Forked
 from tests.processes import PidPipe, lives, wait_gone
 from tests.ready_database import ready_database
 
@@ -60,7 +61,7 @@ class World:
     def spawn(self, **arguments: Any) -> subprocess.Popen[str]:
         command = [*PROGRAM, json.dumps({"url": self.url, **arguments})]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        child = subprocess.Popen(
+        child = Forked(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self.children.append(child)

@@ -1,0 +1,51 @@
+"""Programs that begin as forks are processes like any other, and children of who started them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from tests.forked import Forked, ran
+
+PROGRAM = """\
+import json, os, sys
+told = {"pid": os.getpid(), "parent": os.getppid(), "at": os.getcwd(), "here": dict(os.environ)}
+told |= {"words": sys.argv[1:], "read": sys.stdin.read(), "name": __name__}
+told |= {"open": os.listdir("/proc/self/fd")}
+print(json.dumps(told))
+sys.stderr.write("said")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_a_fork_has_its_own_words_environment_directory_and_descriptors(tmp_path: Path) -> None:
+    (tmp_path / "forked_program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "forked_program", "7", "two words"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+    code, out, err = ran(command, "typed", timeout=60, cwd=tmp_path, env=environment)
+    told = json.loads(out)
+    assert (code, err) == (7, "said")
+    assert told["parent"] == os.getpid()
+    assert told["words"] == ["7", "two words"]
+    assert (told["read"], told["name"]) == ("typed", "__main__")
+    assert told["at"] == str(tmp_path)
+    assert told["here"].keys() - {"LC_CTYPE"} == environment.keys()
+    assert len(told["open"]) == 4  # its three, and the one that lists them
+    assert not psutil.pid_exists(told["pid"])
+
+
+def test_a_fork_that_fails_or_is_killed_ends_as_a_program_does() -> None:
+    code, _, err = ran([sys.executable, "-m", "no_such_module"], timeout=60)
+    assert code == 1
+    assert "no_such_module" in err
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        command = [sys.executable, "-m", "json.tool"]
+        with Forked(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            child.send_signal(number)
+            assert child.wait(60) == -number

@@ -1,0 +1,194 @@
+"""Programs of the tests in processes of their own, forked from one that has imported what they need.
+
+To begin a process takes a few milliseconds; to import a database, a bus and a graph, most of a second, and
+suites that kill processes start hundreds. So one process, the nursery, imports all of it and forks for
+each `Forked`, which is a `subprocess.Popen` and in every respect a child of who made it. What runs in it is
+`python -m MODULE` from its first line on, with descriptors, environment and directory of its own.
+
+Without a nursery (nobody entered `nursery`, or the system has no `clone3`) each is started as any program is.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import ctypes
+import errno
+import gc
+import importlib
+import inspect
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["COMMANDS", "Forked", "keep_nursery", "nursery", "ran"]
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = "tests.everything_imported"
+"""What a nursery has to have imported for commands of `agents`."""
+_SYS_CLONE3 = 435  # on every architecture
+_CLONE_PARENT = 0x8000
+_LARGEST = 1 << 20
+_libc = ctypes.PyDLL(None, use_errno=True)
+_asked: socket.socket | None = None
+
+
+@contextmanager
+def nursery(modules: Sequence[str]) -> Iterator[None]:
+    """As long as the block runs, what is `Forked` comes from a process that has imported these modules."""
+    global _asked
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "tests.forked", str(there.fileno()), *modules]
+    with here, subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[there.fileno()]) as process:
+        there.close()
+        _asked = here if here.recv(_LARGEST) == b"ready" else None
+        try:
+            yield
+        finally:
+            _asked = None
+            here.close()
+            process.wait(240)
+
+
+def keep_nursery(modules: Sequence[str]) -> None:
+    """One until this process ends, if there is none yet."""
+    if _asked is None:
+        stack = ExitStack()
+        stack.enter_context(nursery(modules))
+        atexit.register(stack.close)
+
+
+class Forked(subprocess.Popen[Any]):
+    """`[python, "-m", module, argument…]`, begun by a fork where there is a nursery."""
+
+    def _execute_child(self, *given: Any) -> None:
+        asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments
+        words = list(asked["args"])
+        if _asked is None or words[:2] != [sys.executable, "-m"]:
+            super()._execute_child(*given)
+            return
+        ends = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
+        order = {
+            "words": words[2:],
+            "directory": str(asked["cwd"] or Path.cwd()),
+            "environment": dict(os.environ if asked["env"] is None else asked["env"]),
+        }
+        kept = [end if end != -1 else own for own, end in enumerate(ends)]
+        try:
+            socket.send_fds(_asked, [json.dumps(order).encode()], kept)
+            self.pid = int(_asked.recv(_LARGEST))
+            self._child_created = True
+        finally:
+            pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+            self._close_pipe_fds(*[asked[name] for name in pipes])
+
+
+def ran(command: Sequence[str], said: str = "", *, timeout: float, **options: Any) -> tuple[int, str, str]:
+    """How it ended and what it wrote, after it was told that on its stdin."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with Forked(command, **pipes, **options) as process:
+        try:
+            out, err = process.communicate(said, timeout=timeout)
+        finally:
+            process.kill()
+    return process.returncode, out, err
+
+
+def _fork_for_the_parent() -> int:
+    """As `os.fork`, but the new process is a child of this one's parent, which waits for it and kills it."""
+    ctypes.pythonapi.PyOS_BeforeFork()
+    # Its flags, and what else could be wished for: nothing.
+    pid = _clone3(array.array("Q", [_CLONE_PARENT, *[0] * 7]))
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    else:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+    return pid
+
+
+def _clone3(arguments: array.array[int]) -> int:
+    address, length = arguments.buffer_info()
+    size = ctypes.c_size_t(length * arguments.itemsize)
+    # Not `CDLL`, which lets go of the interpreter's lock: the child has to have it.
+    return int(_libc.syscall(ctypes.c_long(_SYS_CLONE3), ctypes.c_void_p(address), size))
+
+
+def _can_fork() -> bool:
+    """Whether it is not the call itself that is refused, but one that asks for nothing."""
+    _clone3(array.array("Q"))
+    return ctypes.get_errno() == errno.EINVAL
+
+
+def _serve(asked: socket.socket) -> list[str]:
+    """Forks for each order, until nobody asks any more. In a child it returns what that one is to run."""
+    while True:
+        data, ends, _, _ = socket.recv_fds(asked, _LARGEST, 3)
+        if not data:
+            return []
+        pid = _fork_for_the_parent()
+        if pid == 0:
+            asked.close()
+            order = json.loads(data)
+            for own, end in enumerate(ends):
+                os.dup2(end, own)
+            _close(ends)
+            os.environ.clear()
+            os.environ.update(order["environment"])
+            os.chdir(order["directory"])
+            words: list[str] = order["words"]
+            return words
+        _close(ends)
+        asked.send(str(pid).encode())
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _run(words: list[str]) -> None:
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    sys.argv = words
+    sys.path[0] = str(Path.cwd())
+    # As the main module it is made anew; under its own name whoever imports it gets one of its own.
+    sys.modules.pop(words[0], None)
+    code: object = None
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code
+        if not isinstance(code, int | None):
+            raise
+    # To take all that was imported apart would write to all of it, and so copy what the nursery shares.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)
+
+
+def main(descriptor: str, *modules: str) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()
+    with socket.socket(fileno=int(descriptor)) as asked:
+        asked.send(b"ready" if _can_fork() else b"cannot")
+        words = _serve(asked)
+    if words:
+        _run(words)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
