@@ -17,10 +17,19 @@ from typing import Any
 
 from robot.api.deco import keyword, library
 
+from cleveragents.application.container import Container
+from cleveragents.domain.job import NewJob
+from cleveragents.infrastructure.configuration.loading import load_configuration
+from tests.forked import COMMANDS, keep_nursery, ran
 from tests.leaks import Baseline, take_baseline
 
 AGENTS = str(Path(sys.executable).with_name("agents"))
+FORKED = [sys.executable, "-m", "cleveragents"]
 SECONDS = 120
+
+# Most commands begin as forks, which spares them what they import; those with a terminal, a reader that goes
+# away, a signal or others beside them are the executable itself.
+keep_nursery([COMMANDS])
 
 
 @library(scope="TEST")
@@ -72,15 +81,9 @@ class CliLibrary:
     @keyword
     def submit_a_job(self) -> str:
         """Through the composition root, as a service would."""
-        program = (
-            "import os; from pathlib import Path\n"
-            "from cleveragents.application.container import Container\n"
-            "from cleveragents.domain.job import NewJob\n"
-            "from cleveragents.infrastructure.configuration.loading import load_configuration\n"
-            "with Container(load_configuration(os.environ, Path.cwd()).settings) as container:\n"
-            "    print(container.jobs.submit(NewJob('demo'), now=container.clock.now()).id)\n"
-        )
-        return self._run([sys.executable, "-c", program])[1].strip()
+        settings = load_configuration(self._environment, self.home).settings
+        with Container(settings) as container:
+            return container.jobs.submit(NewJob("demo"), now=container.clock.now()).id
 
     @keyword
     def tamper_with_the_log(self, statement: str) -> None:
@@ -92,7 +95,9 @@ class CliLibrary:
 
     @keyword
     def run_agents(self, *arguments: str, stdin: str = "") -> None:
-        self._code, self._out, self._err = self._run([AGENTS, *arguments], stdin)
+        command = [*FORKED, *arguments]
+        ended = ran(command, stdin, timeout=SECONDS, env=self._environment, cwd=self.home)
+        self._code, self._out, self._err = ended
 
     @keyword
     def run_agents_at_once(self, *lines: str) -> None:
@@ -213,19 +218,6 @@ class CliLibrary:
     def home(self) -> Path:
         assert self._home is not None
         return Path(self._home.name)
-
-    def _run(self, command: list[str], stdin: str = "") -> tuple[int, str, str]:
-        done = subprocess.run(
-            command,
-            env=self._environment,
-            cwd=self.home,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        return done.returncode, done.stdout, done.stderr
 
 
 def _read_terminal(leader: int) -> str:

@@ -16,9 +16,11 @@ from pathlib import Path
 import psutil
 from robot.api.deco import keyword, library
 
+from tests.forked import COMMANDS, keep_nursery, ran
 from tests.leaks import Baseline, take_baseline
 
 AGENTS = str(Path(sys.executable).with_name("agents"))
+FORKED = [sys.executable, "-m", "cleveragents"]
 SECONDS = 120
 FILES = {
     "poem.txt": "one\ntwo\nthree\n",
@@ -26,6 +28,10 @@ FILES = {
     "paint.py": "colour = 1\n",
     "README.md": "The colour of it.\n",
 }
+
+# What is waited for begins as a fork, which spares it what it imports; what is watched, has a terminal or is
+# killed is the executable itself.
+keep_nursery([COMMANDS])
 
 
 @library(scope="TEST")
@@ -85,17 +91,8 @@ class PlansLibrary:
 
     @keyword
     def run_agents(self, *arguments: str) -> None:
-        done = subprocess.run(
-            [AGENTS, *arguments],
-            env=self._environment,
-            cwd=self.root,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        self._code, self._out, self._err = done.returncode, done.stdout, done.stderr
+        command = [*FORKED, *arguments]
+        self._code, self._out, self._err = ran(command, timeout=SECONDS, env=self._environment, cwd=self.root)
         if arguments[0] == "run":
             self._plan = self._out.split()[1]
 

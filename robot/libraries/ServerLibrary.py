@@ -14,10 +14,15 @@ from pathlib import Path
 from robot.api.deco import keyword, library
 
 from tests.cli_bench import paint_shop
+from tests.forked import COMMANDS, keep_nursery, ran
 from tests.leaks import Baseline, take_baseline
 
 AGENTS = str(Path(sys.executable).with_name("agents"))
+FORKED = [sys.executable, "-m", "cleveragents"]
 SECONDS = 120
+
+# What the user runs begins as a fork, which spares it what it imports; the server is the executable itself.
+keep_nursery([COMMANDS])
 
 
 @library(scope="TEST")
@@ -125,14 +130,7 @@ class ServerLibrary:
         return True
 
     def _run(self, who: str, arguments: list[str], typed: str = "") -> None:
-        done = subprocess.run(
-            [AGENTS, *arguments],
-            env=self._environment(who),
-            cwd=self.place / "shop",
-            input=typed,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
+        place = self.place / "shop"
+        self._code, self._out, self._err = ran(
+            [*FORKED, *arguments], typed, timeout=SECONDS, env=self._environment(who), cwd=place
         )
-        self._code, self._out, self._err = done.returncode, done.stdout, done.stderr
