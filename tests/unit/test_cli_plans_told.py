@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from cleveragents.application.container import Container
@@ -139,6 +141,21 @@ def test_a_step_is_announced_once_however_often_leave_is_asked_for(agents: Agent
     assert ran.code == 0, ran.err
     assert [ran.err.count(f"step {number} of 3: ") for number in (1, 2, 3)] == [1, 1, 1], ran.err
     assert ran.err.count("  it is said\n") == 1
+
+
+def test_who_has_run_a_plan_up_to_a_question_takes_nothing_up_after_the_answer(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would say again what was said before."""
+    at_work: list[list[str]] = []
+
+    def answered(*_: object, **__: object) -> bool:
+        at_work.append([one.name for one in threading.enumerate() if one.name.startswith("run-")])
+        return True
+
+    monkeypatch.setattr(click, "confirm", answered)
+    ran = agents(*REPLACE, "--profile", "manual", typed="n\n")
+    assert (ran.code, at_work) == (0, [[]]), ran.err
 
 
 needs_bubblewrap = pytest.mark.skipif(

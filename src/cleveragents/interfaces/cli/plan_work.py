@@ -111,6 +111,8 @@ def work_on(
         worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
         worker.start()
         run_to_rest(container, [root], worker)
+        # guard: it would compete for what is queued after the next answer, and tell of that here
+        worker.close()
     except KeyboardInterrupt:
         stop_plans(container, [root], worker, board)
     except SystemExit:
