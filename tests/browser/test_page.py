@@ -332,3 +332,13 @@ def _controls(page: Page) -> list[tuple[str, str]]:
         if "role" in node
     ]
     return [pair for pair in pairs if pair[0] in CONTROLS]
+
+
+def test_one_whose_token_is_revoked_is_told_that_they_are_logged_out(bench: PageBench) -> None:
+    token = bench.ask("POST", "/users/admin/tokens", json={"label": "lent"})
+    page = bench.visit(token=token["token"]).page
+    page.locator("main h1").wait_for()
+    bench.ask("DELETE", f"/tokens/{token['id']}")
+    page.get_by_role("link", name="Projects").click()
+    expect(page.get_by_role("status").filter(has_text="You were logged out")).to_be_visible()
+    expect(page.get_by_label("Token")).to_be_focused()

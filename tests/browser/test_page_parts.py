@@ -76,6 +76,37 @@ def test_what_arrives_late_twice_or_never_is_handed_on_once_and_in_order(page: P
     assert wrong == []
 
 
+DRAWN = """async ({modules, text}) => {
+  const { html, render } = await import(`${modules}/ui.js`);
+  const place = document.createElement("div");
+  render(html`<p title=${text}>${text}<b>${[html`<i>${text}</i>`]}</b></p>`, place);
+  const [paragraph] = place.children;
+  return [paragraph.title, paragraph.textContent];
+}"""
+REVIEWED = """async ({modules, text}) => {
+  const { html, render } = await import(`${modules}/ui.js`);
+  const { FileDiff } = await import(`${modules}/plan/diff_file.js`);
+  const lines = [{ kind: "add", old: null, new: 1, text }];
+  const file = { path: text, change: "created", added: 1, removed: 0, hunks: [{ header: "@@", lines }] };
+  const place = document.createElement("div");
+  for (const sides of [false, true]) {
+    render(html`<${FileDiff} ...${{ file, index: 0, sides, may: false, asking: {} }} />`, place);
+    if (place.textContent.includes(text)) return "as it is";
+  }
+  return place.querySelector("td.p-text:not(.p-nothing)").textContent;
+}"""
+
+
+def test_what_would_turn_the_direction_of_a_text_is_seen_instead(page: Page) -> None:
+    """Whoever reads a diff, or a command, before they say yes to it, reads what there is."""
+    text = "a\u202eb\u2066c\x1bd\u05e9\te\nf"
+    title, shown = page.evaluate(DRAWN, {"modules": MODULES, "text": text})
+    assert title == text
+    assert shown == "a\\u202eb\\u2066c\\x1bd\u05e9\te\nf" * 2
+    line = page.evaluate(REVIEWED, {"modules": MODULES, "text": "user\u202e"})
+    assert line == "+user\\u202e"
+
+
 def test_frames_are_the_same_wherever_the_connection_cuts_them(page: Page) -> None:
 
     def frames(pieces: list[str]) -> Any:

@@ -15,10 +15,17 @@ def test_a_server_that_goes_away_and_comes_back_costs_no_event_and_shows_none_tw
     bench.plan(GOALS["discount"])
     until("a first event of it", lambda: _positions(page)[-1] > first)
     visit.may_fail = True
+    other = visit.another_tab()
+    other.goto(f"{bench.url}/")
+    other.locator("main h1").wait_for()
     bench.stop()
     expect(page.get_by_role("alert").filter(has_text="cannot be reached")).to_be_visible()
+    other.get_by_role("link", name="Projects").click()
+    expect(other.get_by_role("button", name="Try again")).to_be_visible()
     bench.start()
     bench.ask("POST", "/projects", json={"name": "after", "description": ""})
+    expect(other.get_by_text("after", exact=True)).to_be_visible()  # though nobody has asked for it again
+    other.close()
     expect(page.get_by_role("alert").filter(has_text="cannot be reached")).to_have_count(0)
     expect(page.get_by_role("cell", name="after", exact=True)).to_have_count(1)
     shown = _positions(page)

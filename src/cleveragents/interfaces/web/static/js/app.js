@@ -61,7 +61,7 @@ function App() {
   };
   useEffect(() => {
     ask();
-    return onSignedOut(() => setWho({ state: "out" }));
+    return onSignedOut(() => setWho((was) => (was.state === "out" ? was : { state: "out", ended: was.state === "in" })));
   }, []);
   if (who.state === "asking") return html`<${Loading} what="Starting" />`;
   if (who.state === "lost") {
@@ -72,7 +72,7 @@ function App() {
     wake();
     if (location.pathname === "/login") navigate("/", { replace: true });
   };
-  if (who.state === "out" || path === "/login") return html`<${Login} onEntered=${entered} error=${who.error} />`;
+  if (who.state === "out" || path === "/login") return html`<${Login} onEntered=${entered} error=${who.error} ended=${who.ended} />`;
   return html`<${SessionContext.Provider} value=${who.session}>
     <${Shell} path=${path} onLeft=${() => setWho({ state: "out" })}>
       <${Guarded} path=${path}>${viewOf(path)}<//>

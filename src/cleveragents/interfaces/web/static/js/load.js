@@ -1,7 +1,7 @@
 // Reads something for a view: its data, its error, whether it is on the way, and how to read it again.
 
 import { useCallback, useEffect, useRef, useState } from "./ui.js";
-import { ready } from "./stream.js";
+import { ready, useReturn } from "./stream.js";
 
 /** `loader(signal)` gives the data; it runs again when `dependencies` change or on `reload()`. What was there stays
  * until the new is there. It runs after the stream knows its position, so that no event falls in between. */
@@ -42,5 +42,6 @@ export function useLoad(loader, dependencies = []) {
     if (running.current) again.current = true;
     else run();
   }, [run]);
+  useReturn(state.error, reload);
   return { ...state, reload };
 }

@@ -86,6 +86,16 @@ export function useConnection() {
   return now;
 }
 
+/** Calls `again()` when the server is back, if `error` says that it was away: what could not be read then is read now,
+ * and nobody has to ask for it. */
+export function useReturn(error, again) {
+  const now = useConnection();
+  const away = Boolean(error) && (error.status === 0 || error.status >= 502);
+  useEffect(() => {
+    if (now === "live" && away) again();
+  }, [now]);
+}
+
 /** The ids of plans that an event is about. */
 export function plansOf(event) {
   const facts = event.facts ?? {};

@@ -116,7 +116,7 @@ function Half({ line, number, parts }) {
 }
 
 function Text({ line, parts }) {
-  if (!parts || !parts[1]) return line.text;
+  if (!parts || !parts[1]) return html`${line.text}`;
   const [before, changed, after] = parts;
   return html`${before}<span class="p-changed">${changed}</span>${after}`;
 }

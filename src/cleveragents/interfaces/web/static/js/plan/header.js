@@ -1,10 +1,12 @@
 // The top of a plan's page: what it is to do, where it stands, how far it is.
 
-import { html } from "../ui.js";
-import { Badge, Id, Link, When } from "../components.js";
+import { html, useState } from "../ui.js";
+import { Badge, Button, Id, Link, When } from "../components.js";
 import { phaseMarks, standing } from "./words.js";
 
 const MARK_WORDS = { done: "done", now: "under way", waiting: "waiting", failed: "ended here", "to come": "to come", "taken back": "taken back" };
+const LONG = 300;
+const LINES = 5;
 const MARKS = { done: "✓", failed: "✕", "taken back": "↩" };
 
 export function Header({ plan, stopping, deed, connection, children }) {
@@ -12,7 +14,7 @@ export function Header({ plan, stopping, deed, connection, children }) {
   return html`<header class="p-head">
     <${Crumbs} plan=${plan} />
     <div class="p-title">
-      <h1 tabindex="-1">${plan.goal}</h1>
+      <${Goal} goal=${plan.goal} />
       <div class="p-actions" role="group" aria-label="What can be done with this plan">${children}</div>
     </div>
     <div class="p-under">
@@ -25,6 +27,19 @@ export function Header({ plan, stopping, deed, connection, children }) {
     </div>
     <${Phases} plan=${plan} />
   </header>`;
+}
+
+// A goal may be as long as a letter: what can be done with the plan stays in sight.
+function Goal({ goal }) {
+  const [whole, setWhole] = useState(false);
+  const long = goal.length > LONG || goal.split("\n").length > LINES;
+  return html`<div class="p-goal">
+    <h1 tabindex="-1" class=${long && !whole ? "p-goal-cut" : ""}>${goal}</h1>
+    ${long &&
+    html`<${Button} small kind="quiet" aria-expanded=${whole ? "true" : "false"} onClick=${() => setWhole(!whole)}>
+      ${whole ? "Show less of the goal" : "Show all of the goal"}
+    <//>`}
+  </div>`;
 }
 
 function Crumbs({ plan }) {

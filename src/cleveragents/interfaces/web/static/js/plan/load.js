@@ -7,7 +7,7 @@
 import { useCallback, useEffect, useRef, useState } from "../ui.js";
 import { all, del, get, post, Problem } from "../api.js";
 import { useLoad } from "../load.js";
-import { plansOf, ready, useEvents } from "../stream.js";
+import { plansOf, ready, useEvents, useReturn } from "../stream.js";
 
 const SETTLE_MS = 120;
 const MOST_EVENTS = 5000;
@@ -57,6 +57,10 @@ export function usePlan(id) {
     },
     [id, job],
   );
+  useReturn(problem, () => {
+    reader.now();
+    readEvents();
+  });
   return { plan, problem, events, rev, reload: reader.now };
 }
 

@@ -28,7 +28,7 @@ export function logInFromAddress() {
   return logIn(token);
 }
 
-export function Login({ onEntered, error }) {
+export function Login({ onEntered, error, ended }) {
   const [token, setToken] = useState("");
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState(error && (byAddress || error.code !== "not-authenticated") ? error : null);
@@ -53,6 +53,7 @@ export function Login({ onEntered, error }) {
     <form ref=${form} class="card login-card" onSubmit=${enter}>
       <img src=${ICON} alt="" width="40" height="40" />
       <h1>Log in to CleverAgents</h1>
+      ${ended && html`<p role="status">You were logged out: your login has ended, or was revoked. Nothing is lost.</p>`}
       <${TextField}
         label="Token"
         type="password"
