@@ -352,13 +352,16 @@ def _suite(
     spread = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []
     # Not called as a setting would be: the program refuses settings that it does not know.
     around = ["env", f"RACE_EXPLORERS={_explored_by(version)}"]
-    if version != PRIMARY:  # to compile what is imported takes seconds; all that is installed, half a minute
-        around.append("PYTHONDONTWRITEBYTECODE=")
     return [*around, python, "-m", "pytest", "-q", *measured, *suites, *without, *spread]
 
 
 def _environment() -> dict[str, str]:
-    return {"PYTHONASYNCIODEBUG": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    return {
+        "PYTHONASYNCIODEBUG": "1",
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        # What was compiled is kept: every suite, and every process that a test starts, would do it anew.
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
 
 
 def _python_for(session: nox.Session, version: str) -> str | None:
