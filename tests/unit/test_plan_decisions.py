@@ -518,6 +518,30 @@ def test_who_dies_while_it_says_that_an_apply_was_interrupted_has_taken_the_merg
     assert plans.apply(plan).state is PlanState.APPLIED
 
 
+def test_who_looked_at_a_plan_before_it_was_settled_takes_nothing_back_any_more(plans: PlanBench) -> None:
+    plan = plans.done(write("x.txt", "1\n"))
+    (plans.repository / "b.txt").write_text("the user's\n")
+    with pytest.raises(StoreBusy):
+        replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
+    before = plans.now(plan)
+    plans.parts.apply.settle()
+    # By hand, and just as it was merged.
+    (plans.sandbox(plan).root / "b.txt").write_text("the user's\n")
+
+    class Slow:
+        """A store whose user has looked a while ago."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(plans.parts.plans, name)
+
+        def list(self, **_: object) -> Sequence[Plan]:
+            return [before]
+
+    replace(plans.parts.apply, plans=Slow()).settle()
+    assert (plans.sandbox(plan).root / "b.txt").read_text() == "the user's\n"
+    assert plans.now(plan).state is PlanState.ERRORED
+
+
 def test_an_interrupted_apply_whose_sandbox_is_gone_is_told_all_the_same(plans: PlanBench) -> None:
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")

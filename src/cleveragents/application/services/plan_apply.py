@@ -289,6 +289,8 @@ class PlanApply:
             return  # another machine was at it, in a sandbox of its own
         history = self.result.history
         with sandbox.writing(timeout_seconds=_BUSY_SECONDS):  # nobody takes it back after us
+            if self.plans.get(plan.id).version != plan.version:  # guard: what is there since is somebody's
+                raise StalePlan(plan.id, plan.version)
             given = {path: step.before for path, step in history.differences(plan.id).items()}
             given |= _states(sandbox.changes_of(merged))
             found = history.unrecorded(plan.id, sandbox)
