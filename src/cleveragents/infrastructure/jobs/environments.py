@@ -22,7 +22,10 @@ EnvironmentOf = Callable[[int], bytes | None]
 
 _CHUNK_BYTES = 1 << 16
 # Fields of /proc/PID/stat, counted from after the name.
-STATE, PARENT, GROUP, THREADS = 0, 1, 2, 17
+STATE = 0
+PARENT = 1
+GROUP = 2
+THREADS = 17
 _FLAGS, _CODE_ENDS, _ENVIRONMENT_STARTS, _ENVIRONMENT_ENDS = 6, 24, 47, 48
 DEAD = (b"Z", b"X")
 _EXITING, _KERNEL_THREAD = 0x4, 0x200000
