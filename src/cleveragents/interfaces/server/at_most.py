@@ -16,7 +16,7 @@ class AtMost:
 
     Thread safety:
         Owner: the service that made it; any thread may ask for a place.
-        Lock: `_lock` guards the count, for arithmetic only.
+        Lock: `_places` counts those that are free, and is only ever tried, never waited for.
         Guarantee: never more than `number` have a place.
     Cancel safety: a place is given back with its block, however that ends.
     """
@@ -24,21 +24,16 @@ class AtMost:
     def __init__(self, number: int, *, again_seconds: int = 5) -> None:
         self._number = number
         self._again_seconds = again_seconds
-        self._lock = threading.Lock()
-        self._taken = 0
+        self._places = threading.BoundedSemaphore(number)
 
     @contextmanager
     def one(self, what: str) -> Iterator[None]:
         """A place for the block. `Refused` (429) when there is none."""
-        with self._lock:
-            there = self._taken < self._number
-            self._taken += there
-        if not there:  # guard: no more than so many
+        if not self._places.acquire(blocking=False):  # guard: no more than so many
             said = f"{what}: {self._number} are under way, which is as many as at once"
             headers = {"Retry-After": str(self._again_seconds)}
             raise Refused(429, "too-many-at-once", f"{said}; try again in {self._again_seconds} s", headers)
         try:
             yield
         finally:
-            with self._lock:
-                self._taken -= 1
+            self._places.release()
