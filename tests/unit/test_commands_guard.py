@@ -19,8 +19,9 @@ from cleveragents.infrastructure.commands import guard
 from cleveragents.infrastructure.commands.bubblewrap import shared_probe
 from cleveragents.infrastructure.commands.guard_process import _kill_groups
 from tests.command_trees import alive, end_by_hand, tree_script, wait_none_alive
+from tests.measured import counted
 
-ORDINARY = (sys.executable, "-m", guard.__name__)
+ORDINARY = tuple(counted(guard.__name__))
 AS_IT_RUNS = (sys.executable, "-I", "-S", guard.__file__)
 WITHOUT = (
     "import os, sys\n"
