@@ -141,6 +141,15 @@ def test_an_llm_actor_is_a_graph_of_one_node_with_its_keys_at_the_top() -> None:
     assert (actor.entry, actor.model, actor.limits.steps) == ("think", "a/b", 200)
 
 
+def test_json_is_read_as_json_spells_it() -> None:
+    said = "a woman \N{WOMAN}, \N{LATIN SMALL LETTER E WITH ACUTE}"
+    told = json.dumps({"name": "a/b", "type": "llm", "prompt": said})
+    assert "\\ud83d" in told
+    [node] = load_actor(told, "file.yaml").nodes
+    assert isinstance(node, LlmNode)
+    assert node.prompt == said
+
+
 def test_a_tool_actor_is_a_graph_of_one_node_too() -> None:
     text = "name: a/b\ntype: tool\ntool: command\nwith: {argv: [ls]}\noutput: seen\nstate: {seen: {}}\n"
     actor = load_actor(text, "file.yaml")
@@ -232,6 +241,8 @@ def test_the_mistakes_of_an_actor_without_nodes_are_where_its_keys_are() -> None
         (b"\x7fELF\x00\x01", "it is a binary file; this should be YAML text"),
         (b"name: a/b\n---\nname: c/d\n", "line 2: a second document begins here; one file holds one actor"),
         (b"name: &a a/b\n", "line 1: anchors and aliases"),
+        (b'name: a/b\nprompt: "\\udc69"\n', "line 2: half of a character"),
+        (b'name: a/b\n"\\ud83d": x\n', "line 2: half of a character"),
         (b"name: a/b\ntype: graph\nentry: a\nnodes: {}\n", "line 4: 'nodes' is empty"),
         (b"name: a/b\ntype: graph\nentry: a\nnodes: [a]\n", "line 4: 'nodes' should be a mapping"),
         (b"name: a/b\ntype: graph\nentry: a\nnodes: {a: 5}\n", "line 4: 'a' should be a mapping: key: value"),

@@ -25,6 +25,7 @@ SIZE_LIMIT_BYTES = 64 << 10
 
 _DEPTH_LIMIT = 16
 _TAGS = "tag:yaml.org,2002:"
+_HALF = r"half of a character (an escape from \ud800 to \udfff alone); write the character itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,8 @@ class _Reader:
             return self._wrong(line, f"the tag {tag[:60]} is not known here; leave it out")
         try:
             return convert(node.value)
+        except UnicodeDecodeError:
+            return self._wrong(line, _HALF)
         except ValueError:
             return self._wrong(line, f"{node.value[:40]!r} is no {kind} value; quote it if it is text")
 
@@ -159,9 +162,13 @@ class _Reader:
         values: dict[str, JsonValue] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
-            key = key_node.value
             if key_node.id != "scalar" or str(key_node.tag) != f"{_TAGS}str":
                 self._wrong(line, f"a key has to be text; put quotes around {_brief(key_node)}")
+                continue
+            try:
+                key = _text(key_node.value)
+            except UnicodeDecodeError:
+                self._wrong(line, _HALF)
                 continue
             if key in values:
                 before = self.lines[*place, key]
@@ -180,6 +187,11 @@ class _Reader:
 
 def _brief(node: Any) -> str:
     return repr(node.value[:40]) if isinstance(node.value, str) else f"the {node.id}"
+
+
+def _text(text: str) -> str:
+    """JSON spells what is beyond U+FFFF as two escapes, which YAML reads apart; and JSON is YAML."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
 
 
 def _integer(text: str) -> int:
@@ -204,7 +216,7 @@ def _boolean(text: str) -> bool:
 
 
 _SCALARS: Mapping[str, Callable[[str], JsonValue]] = {
-    "str": str,
+    "str": _text,
     "timestamp": str,
     "int": _integer,
     "float": _float,
