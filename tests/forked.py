@@ -85,7 +85,10 @@ class Forked(subprocess.Popen[Any]):
         kept = [end if end != -1 else own for own, end in enumerate(ends)]
         try:
             socket.send_fds(_asked, [json.dumps(order).encode()], kept)
-            self.pid = int(_asked.recv(_LARGEST))
+            pid = int(_asked.recv(_LARGEST))
+            if pid <= 0:  # a signal to a number below one is a signal to many, or to all
+                raise OSError(-pid, os.strerror(-pid))
+            self.pid = pid
             self._child_created = True
         finally:
             pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
@@ -104,7 +107,8 @@ def ran(command: Sequence[str], said: str = "", *, timeout: float, **options: An
 
 
 def _fork_for_the_parent() -> int:
-    """As `os.fork`, but the new process is a child of this one's parent, which waits for it and kills it."""
+    """As `os.fork`, but the new process is a child of this one's parent, which waits for it and kills it.
+    Where the system refuses, the error's number, negative."""
     ctypes.pythonapi.PyOS_BeforeFork()
     # Its flags, and what else could be wished for: nothing.
     pid = _clone3(array.array("Q", [_CLONE_PARENT, *[0] * 7]))
@@ -112,7 +116,7 @@ def _fork_for_the_parent() -> int:
         ctypes.pythonapi.PyOS_AfterFork_Child()
     else:
         ctypes.pythonapi.PyOS_AfterFork_Parent()
-    return pid
+    return pid if pid >= 0 else -ctypes.get_errno()
 
 
 def _clone3(arguments: array.array[int]) -> int:

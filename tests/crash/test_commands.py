@@ -54,6 +54,7 @@ def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
     """Starts a caller, and returns when the command's tree is complete."""
     children = []
     siblings: list[int] = []
+    guards: list[psutil.Process] = []
 
     def start(
         isolation: str, script: str, timeout: float = 600.0, *, sibling: bool = False
@@ -78,6 +79,7 @@ def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
         if sibling:
             siblings.append(int(child.stdout.readline()))
         assert child.stdout.readline() == "ready\n"
+        guards.extend(one for one in psutil.Process(child.pid).children() if one.pid not in siblings)
         return child
 
     yield start
@@ -86,6 +88,9 @@ def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
     for child in children:
         child.kill()
         child.communicate()
+    # They end by themselves, but for one that hangs and whose caller did not come to end it.
+    for guard in psutil.wait_procs(guards, timeout=PATIENCE_SECONDS)[1]:
+        guard.kill()
 
 
 @each_isolation

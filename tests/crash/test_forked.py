@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
+from tests import forked
 from tests.forked import Forked, ran
 
 PROGRAM = """\
@@ -49,3 +52,13 @@ def test_a_fork_that_fails_or_is_killed_ends_as_a_program_does() -> None:
         with Forked(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             child.send_signal(number)
             assert child.wait(60) == -number
+
+
+def test_a_fork_that_the_system_refuses_is_an_error_and_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever kills what has no number of its own kills everybody."""
+    here, nursery = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with here, nursery:
+        monkeypatch.setattr(forked, "_asked", here)
+        nursery.send(b"-11")
+        with pytest.raises(BlockingIOError):
+            Forked([sys.executable, "-m", "json.tool"], stdin=subprocess.PIPE)
