@@ -6,6 +6,7 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,9 +32,12 @@ from a2a.types import (
 from a2a.utils.errors import A2AError, InvalidParamsError
 
 from cleveragents.application.ports.plans import NewPlan
+from cleveragents.domain.plan import PlanState
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.user import TokenKind
+from cleveragents.errors import PlanError
 from cleveragents.infrastructure.logging import configure_logging
+from cleveragents.interfaces.peers import a2a_answers
 from cleveragents.interfaces.peers.a2a_goals import goal_of
 from tests.applying import git
 from tests.served import served
@@ -349,6 +353,19 @@ def test_an_answer_is_to_the_question_that_was_seen_and_to_no_other(server: Plan
     assert "say which one is answered: metadata.question" in unnamed
     assert "it asks something else by now: Which size?" in other
     assert "+red large" in get_artifact_text(task.artifacts[0])
+
+
+def test_what_is_said_before_anything_is_asked_answers_nothing(
+    server: PlanServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looked a moment ago saw it at work: the question that came since is none of theirs."""
+    made = server.rested(server.make(goal="ask", actor_yaml=ASKS, profile="full-auto", apply="review"))
+    asks = server.parts.plans.get(made["id"])
+    before = replace(asks, state=PlanState.PROCESSING, waiting_for=None)
+    monkeypatch.setattr(a2a_answers, "found_plan", lambda parts, plan_id: before)
+    with pytest.raises(PlanError, match="no actor of it asks a question"):
+        a2a_answers.answered(server.bench.container, said_to(asks.id, "red"), "red")
+    assert server.parts.plans.get(asks.id) == asks
 
 
 def called(server: PlanServer, method: str, **params: Any) -> dict[str, Any]:

@@ -46,9 +46,9 @@ def answered(container: Container, params: SendMessageRequest, text: str) -> Pla
     if meant is None:
         plan = found_plan(parts, plan_id)
         meant = question_asked(plan)
-        if meant is not None and _has_waited_before(
-            container, plan.id
-        ):  # guard: an answer is to what was seen
+        if meant is None:  # guard: what asks only now was seen by nobody
+            raise PlanError(plan.id, "no actor of it asks a question")
+        if _has_waited_before(container, plan.id):  # guard: an answer is to what was seen
             remedy = f"say which one is answered: metadata.{QUESTION} of the message, as the status has it"
             raise PlanError(plan.id, f"it has waited for something else before; {remedy}")
     return deciding.replied(parts, plan_id, text, meant)
