@@ -207,8 +207,10 @@ def test_what_a_repository_brings_along_is_listed_and_given_out_only_once_truste
         assert name not in str(got(bench.viewer, f"/{kind}?resource=far")), "its files are elsewhere"
         refused(bench.viewer.get(f"/api/{kind}/{name}"), 404, f"unknown-{kind[:-1]}")
         untrusted = bench.viewer.get(f"/api/{kind}/{name}?resource=wall")
-        assert "agents trust" in refused(untrusted, 409, "not-trusted")
+        assert "`agents trust --resource wall`" in refused(untrusted, 409, "not-trusted")
         refused(bench.viewer.get(f"/api/{kind}?resource=nowhere"), 404, "unknown-resource")
+    made = bench.operator.post("/api/plans", json={"resource": "wall", "action": "shop/format"})
+    assert "`agents trust --resource wall`" in refused(made, 409, "not-trusted")
 
 
 def test_an_actor_is_shown_with_its_graph_and_its_file(bench: ServerBench) -> None:
@@ -372,6 +374,29 @@ def test_only_what_was_shown_is_trusted_and_only_by_an_admin(bench: ServerBench,
     assert got(bench.admin, "/resources/brings/trust")["files"][0]["trusted"] is False
     for path in ("resources", "projects"):
         assert bench.admin.delete(f"/api/{path}/brings").status_code == 204
+
+
+def test_what_is_brought_along_is_shown_and_trusted_though_its_name_is_no_text(
+    bench: ServerBench, tmp_path: Path
+) -> None:
+    repository = paint_shop(tmp_path / "odd")
+    skill = repository / "skills" / "odd"
+    skill.mkdir(parents=True)
+    for name in (b"one\xfe", b"one\xff"):
+        Path(os.fsdecode(os.fsencode(skill) + b"/" + name)).write_text("Be odd.\n")
+    (repository / ".mcp.json").write_text('{"mcpServers": {"\\ud800": {"command": "sh"}}}')
+    assert bench.admin.post("/api/projects", json={"name": "odd"}).status_code == 201
+    body = {"name": "odd", "project": "odd", "path": str(repository)}
+    assert bench.admin.post("/api/resources", json=body).status_code == 201
+    files = got(bench.admin, "/resources/odd/trust")["files"]
+    assert [one["path"] for one in files] == [".mcp.json", *["skills/odd/one\ufffd"] * 2]
+    seen = {"files": [{"path": one["path"], "digest": one["digest"]} for one in files]}
+    given = bench.admin.post("/api/resources/odd/trust", json=seen)
+    assert [one["trusted"] for one in given.json()["files"]] == [True, True, True], given.text
+    assert len(got(bench.admin, "/trust")["items"]) == 3
+    assert len(bench.admin.post("/api/resources/odd/trust/revoke").json()["paths"]) == 3
+    for path in ("resources", "projects"):
+        assert bench.admin.delete(f"/api/{path}/odd").status_code == 204
 
 
 def test_no_more_models_are_tried_at_once_than_a_server_has_threads_for(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.plan import Plan
 
-__all__ = ["Asked", "requested_for_all", "shared_plan"]
+__all__ = ["Asked", "requested_for_all", "shared_plan", "trusted_by_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,8 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
     if resource.kind is ResourceKind.REMOTE:
         # What the repository brings along is known as it was last fetched here, if ever.
         known = known_place_of(container, resource) or Path(container.state_directory, "nowhere")
-        try:
+        with trusted_by_name(resource.name):
             new = _requested(container, asked, known, remote=True)
-        except NotTrusted as refused:
-            raise replace(refused, path=f"--resource {resource.name}") from refused
         new = replace(new, resource=resource_of(resource))
     else:
         directory = directory_of(container, resource)
@@ -67,7 +66,8 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
             raise RequestRefused(
                 f"{resource.name} is no repository, so there is no HEAD to start from", "start"
             )
-        new = _requested(container, asked, directory)
+        with trusted_by_name(resource.name):
+            new = _requested(container, asked, directory)
     request = thaw(new.request)
     assert isinstance(request, dict)
     more = {
@@ -81,6 +81,16 @@ def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan
     whole = freeze({**request, **more})
     assert isinstance(whole, Mapping)
     return replace(new, request=whole)
+
+
+@contextmanager
+def trusted_by_name(resource: str | None) -> Iterator[None]:
+    """Whoever is told that something of the resource is not trusted is told its name, which counts wherever
+    they are, and not where the server keeps it."""
+    try:
+        yield
+    except NotTrusted as refused:
+        raise (refused if resource is None else replace(refused, path=f"--resource {resource}")) from None
 
 
 def _requested(container: Container, asked: Asked, directory: Path, *, remote: bool = False) -> NewPlan:

@@ -24,7 +24,7 @@ BUSY = (429, 502, 503, 504)
 _EXIT_CODES = {404: 2, 409: 75, 422: 2, **dict.fromkeys(BUSY, 75)}
 
 
-_THERE = re.compile(r"`agents (?=(?:action|actor|jobs|model|plan|project|resource|user) )")
+_THERE = re.compile(r"`agents (?=(?:action|actor|jobs|model|plan|project|resource|user|trust --resource) )")
 """A command about what the server has: without `--server` it would show what is here."""
 
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field, JsonValue
 
 from cleveragents.interfaces.desk.action_account import action_account, action_row
+from cleveragents.interfaces.desk.server_requests import trusted_by_name
 from cleveragents.interfaces.server.access import Admin, Viewer
 from cleveragents.interfaces.server.accounts import InResource, PartOfName, account_as, root_named
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
@@ -118,7 +119,8 @@ def get_action(
     namespace: PartOfName, name: PartOfName, here: Here, who: Viewer, resource: InResource = None
 ) -> ActionAccount:
     """Shows what an action takes and does."""
-    found = here.parts.actions(root_named(here, resource)).get(f"{namespace}/{name}")
+    with trusted_by_name(resource):
+        found = here.parts.actions(root_named(here, resource)).get(f"{namespace}/{name}")
     return account_as(ActionAccount, action_account(found))
 
 

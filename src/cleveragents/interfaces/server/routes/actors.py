@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, JsonValue
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.desk.actor_account import actor_account, actor_graph, actor_row
 from cleveragents.interfaces.desk.sent_actor import ActorsByName
+from cleveragents.interfaces.desk.server_requests import trusted_by_name
 from cleveragents.interfaces.server.access import Operator, Viewer
 from cleveragents.interfaces.server.accounts import InResource, PartOfName, account_as, root_named
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
@@ -118,7 +119,8 @@ def get_actor(
 
     library = here.parts.actors(root_named(here, resource))
     wanted = f"{namespace}/{name}"
-    found = library.get(wanted)
+    with trusted_by_name(resource):
+        found = library.get(wanted)
     yaml = redact_text(own_text(library.file_of(wanted)))
     return account_as(ActorAccount, {**actor_account(found), "graph": actor_graph(found), "yaml": yaml})
 

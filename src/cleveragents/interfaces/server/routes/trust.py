@@ -6,17 +6,17 @@ contents, by their digests, as they were shown: never of whatever is there by th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.desk.project_account import place_of, trusted_place_of
-from cleveragents.interfaces.desk.wording import timestamp
+from cleveragents.interfaces.desk.wording import shown_name, timestamp
 from cleveragents.interfaces.server.access import Admin
-from cleveragents.interfaces.server.accounts import NamePath
+from cleveragents.interfaces.server.accounts import NamePath, account_as
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.plan_models import Strict
 from cleveragents.interfaces.server.problems import Refused
@@ -90,7 +90,10 @@ class Trust(BaseModel):
 def list_trust(here: Here, who: Admin, limit: Limit = 100, after: After = None) -> Listing[Trust]:
     """Lists all contents that are trusted, anywhere."""
     given = here.parts.trust.list()
-    rows = [Trust(path=one.path, digest=one.digest, trusted=timestamp(one.trusted_at)) for one in given]
+    rows = [
+        Trust(path=shown_name(one.path), digest=one.digest, trusted=timestamp(one.trusted_at))
+        for one in given
+    ]
     return piece_of(sorted(rows, key=_key), _key, limit, after)
 
 
@@ -106,13 +109,13 @@ def trust_brought_along(name: NamePath, body: Trusting, here: Here, who: Admin) 
     """Trusts files of a repository, with the contents that were shown. If one of them has another by now,
     or is gone, nothing is trusted (409)."""
     survey = _survey(here, name)
-    there = {(file.path, file.digest): file for file in survey.files}
-    wanted = [there.get((seen.path, seen.digest)) for seen in body.files]
-    changed = [seen.path for seen, file in zip(body.files, wanted, strict=True) if file is None]
+    there = [((shown_name(file.path), file.digest), file) for file in survey.files]
+    seen = {(one.path, one.digest) for one in body.files}
+    changed = sorted(path for path, _ in seen - {shown for shown, _ in there})
     if changed:  # guard: what nobody has seen is not trusted
         named = ", ".join(changed[:5]) + (" …" if len(changed) > 5 else "")
         raise Refused(409, "changed-meanwhile", f"not as it was shown: {named}; look at it again")
-    here.parts.trust.give(survey.root, [file for file in wanted if file is not None])
+    here.parts.trust.give(survey.root, [file for shown, file in there if shown in seen])
     return _account(name, here.parts.trust.survey(survey.root))
 
 
@@ -121,7 +124,7 @@ def revoke_trust(name: NamePath, here: Here, who: Admin) -> NoLongerTrusted:
     """Trusts nothing of a repository any more. Neither its files nor its remote are looked at."""
     container = here.container
     place = trusted_place_of(container, container.projects.resource(name))
-    return NoLongerTrusted(paths=list(here.parts.trust.revoke(place)))
+    return NoLongerTrusted(paths=[shown_name(path) for path in here.parts.trust.revoke(place)])
 
 
 def _survey(here: Service, name: str) -> Survey:
@@ -130,27 +133,24 @@ def _survey(here: Service, name: str) -> Survey:
 
 
 def _account(name: str, survey: Survey) -> BroughtAlong:
-    return BroughtAlong(
-        resource=name,
-        files=[_brought(file) for file in survey.files],
-        refused=[NotTrustable(path=path, why=why) for path, why in survey.refused],
-    )
+    account: dict[str, JsonValue] = {
+        "resource": name,
+        "files": [_brought(file) for file in survey.files],
+        "refused": [{"path": path, "why": why} for path, why in survey.refused],
+    }
+    return account_as(BroughtAlong, account)
 
 
-def _brought(file: BroughtFile) -> Brought:
+def _brought(file: BroughtFile) -> dict[str, JsonValue]:
     from cleveragents.infrastructure.trust.preview import preview
 
-    return Brought(
-        path=file.path,
-        digest=file.digest,
-        size=len(file.content),
-        trusted=file.trusted,
-        preview=_masked(preview(file)),
-    )
-
-
-def _masked(lines: Sequence[str]) -> list[str]:
-    return [redact_text(line) for line in lines]
+    return {
+        "path": file.path,
+        "digest": file.digest,
+        "size": len(file.content),
+        "trusted": file.trusted,
+        "preview": [redact_text(line) for line in preview(file)],
+    }
 
 
 def _key(trust: Trust) -> str:
