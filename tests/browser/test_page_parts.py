@@ -78,8 +78,9 @@ def test_what_arrives_late_twice_or_never_is_handed_on_once_and_in_order(page: P
 
 DRAWN = """async ({modules, text}) => {
   const { html, render } = await import(`${modules}/ui.js`);
+  const { Prose } = await import(`${modules}/components.js`);
   const place = document.createElement("div");
-  render(html`<p title=${text}>${text}<b>${[html`<i>${text}</i>`]}</b></p>`, place);
+  render(html`<p title=${text}>${text}<b>${[html`<i>${text}</i>`]}</b><${Prose} text=${text} /></p>`, place);
   const [paragraph] = place.children;
   return [paragraph.title, paragraph.textContent];
 }"""
@@ -99,10 +100,10 @@ REVIEWED = """async ({modules, text}) => {
 
 def test_what_would_turn_the_direction_of_a_text_is_seen_instead(page: Page) -> None:
     """Whoever reads a diff, or a command, before they say yes to it, reads what there is."""
-    text = "a\u202eb\u2066c\x1bd\u05e9\te\nf"
+    text = "a\u202eb\u2066c\x1bd\u05e9\te\nf\u200bg\U000e0041h\xadi"
     title, shown = page.evaluate(DRAWN, {"modules": MODULES, "text": text})
     assert title == text
-    assert shown == "a\\u202eb\\u2066c\\x1bd\u05e9\te\nf" * 2
+    assert shown == "a\\u202eb\\u2066c\\x1bd\u05e9\te\nf\\u200bg\\U000e0041h\\xadi" * 3
     line = page.evaluate(REVIEWED, {"modules": MODULES, "text": "user\u202e"})
     assert line == "+user\\u202e"
 

@@ -121,7 +121,7 @@ export function Loaded({ load, what, children }) {
 
 /** Text of the server's: what stands between backticks is code. */
 export function Prose({ text }) {
-  return (text ?? "").split("`").map((piece, at) => (at % 2 ? html`<code key=${at}>${piece}</code>` : piece));
+  return (text ?? "").split("`").map((piece, at) => (at % 2 ? html`<code key=${at}>${piece}</code>` : html`${piece}`));
 }
 
 /** A page's heading with what can be done beside it. */

@@ -1,8 +1,8 @@
 // Characters that nobody sees, and that make something else of what is seen, spelt out as `agents` does on a terminal.
 
-// Controls but tab and line breaks; what sets the direction of text, or overrides it.
-const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/;
-const EACH = new RegExp(UNSEEN.source, "g");
+// Controls but tab and line breaks; what sets the direction of text, or has no width.
+const UNSEEN = /(?![\t\n\r])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u;
+const EACH = new RegExp(UNSEEN.source, "gu");
 
 /** The text with those as `\\u202e` or `\\x1b`. */
 export function spelt(text) {
@@ -10,6 +10,7 @@ export function spelt(text) {
 }
 
 function name(character) {
-  const code = character.charCodeAt(0);
-  return code < 256 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
+  const code = character.codePointAt(0);
+  const [letter, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+  return `\\${letter}${code.toString(16).padStart(digits, "0")}`;
 }
