@@ -337,6 +337,8 @@ def _pytest(session: nox.Session, version: str, suites: list[str], *, coverage: 
     measured = coverage and version == PRIMARY
     if measured:  # what a run before this one left, of other sources perhaps, would count
         shutil.rmtree(COUNTED, ignore_errors=True)
+        if COUNTED.is_file():  # of the tool before this one
+            COUNTED.unlink()
     # Three on two cores: some of them always wait for a process.
     command = _suite(python, version, suites, coverage=measured, workers=3)
     session.run(*command, *session.posargs, env=_environment(), external=True)
