@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -24,6 +25,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, bindparam, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
+from cleveragents.domain.acting import acting_as
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.errors import (
     Closed,
@@ -302,6 +304,35 @@ def test_writers_that_wait_share_one_commit_and_fail_alone(database_url: str) ->
         assert isinstance(answers[3], DatabaseFailed)
         assert changeset_ids(database) == ["c0", "c1", "c2"]
         assert sorted(heard) == ["event-0", "event-1", "event-2"]
+
+
+@sqlite_only
+def test_what_somebody_else_writes_for_one_is_said_to_be_ones_own(database: Database) -> None:
+    def unit(number: int) -> Callable[[Connection], None]:
+        return lambda connection: append_to_outbox(connection, event(number))
+
+    def joined(connection: Connection, numbers: Sequence[int]) -> Sequence[int]:
+        append_many_to_outbox(connection, map(event, numbers))
+        return numbers
+
+    def alone_and_joined(name: str | None, number: int) -> list[Callable[[], object]]:
+        def alone() -> None:
+            with acting_as(name):
+                database.write(unit(number))
+
+        def together() -> None:
+            with acting_as(name):
+                database.write_joined(joined, number + 10)
+
+        return [alone, together]
+
+    names = ["ada", None, "bob"]
+    run_behind_gate(database, [work for n, name in enumerate(names) for work in alone_and_joined(name, n)])
+    columns = select(outbox.c.event_id, outbox.c.payload)
+    with database.read() as connection:
+        told = {name: json.loads(facts).get("by") for name, facts in connection.execute(columns)}
+    expected = {f"event-{n + more}": name for n, name in enumerate(names) for more in (0, 10)}
+    assert told == expected
 
 
 @sqlite_only

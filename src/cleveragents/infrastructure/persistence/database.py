@@ -15,6 +15,7 @@ from sqlalchemy import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
+from cleveragents.domain.acting import acting
 from cleveragents.domain.event import DomainEvent
 from cleveragents.errors import Closed, DatabaseUnusable
 from cleveragents.infrastructure.persistence.database_errors import location_of
@@ -71,7 +72,7 @@ class Database:
         raises undoes it and is raised here. `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or
         `OutcomeUnknown`.
         """
-        value: T = self._commit(Write(_call, unit, joins=False))
+        value: T = self._commit(Write(_call, unit, joins=False, by=acting()))
         return value
 
     def write_joined(self, apply: Callable[[Connection, Sequence[Item]], Sequence[T]], item: Item) -> T:
@@ -80,7 +81,7 @@ class Database:
 
         If it raises, it is called again for each item alone, so an error reaches only whose it is.
         """
-        value: T = self._commit(Write(apply, item, joins=True))
+        value: T = self._commit(Write(apply, item, joins=True, by=acting()))
         return value
 
     def add_commit_listener(self, listener: CommitListener) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+from cleveragents.domain.acting import acting_as
 from cleveragents.domain.event import DomainEvent
 from cleveragents.infrastructure.persistence.outbox import take_appended
 
@@ -21,12 +22,14 @@ T = TypeVar("T")
 class Write:
     """Something to be written: `apply(connection, items)` gives one value per item, in order.
 
-    One that `joins` may find itself in one `apply` with others of the same function.
+    One that `joins` may find itself in one `apply` with others of the same function. What it leaves in the
+    outbox is said to be done `by` whoever wrote it, whichever thread runs it.
     """
 
     apply: Callable[[Connection, Sequence[Any]], Sequence[Any]]
     item: Any
     joins: bool
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def run_batch(connection: Connection, writes: Sequence[Write], savepoint: Savepo
 def _groups(writes: Sequence[Write]) -> list[list[int]]:
     groups: dict[object, list[int]] = {}
     for number, write in enumerate(writes):
-        groups.setdefault(write.apply if write.joins else number, []).append(number)
+        groups.setdefault((write.apply, write.by) if write.joins else number, []).append(number)
     return list(groups.values())
 
 
@@ -118,7 +121,8 @@ def _attempt(connection: Connection, group: Sequence[Write], savepoint: Savepoin
 
 def _run_group(connection: Connection, group: Sequence[Write]) -> list[Answer]:
     take_appended(connection)  # what a failed unit left behind is not ours to tell
-    values = group[0].apply(connection, [write.item for write in group])
+    with acting_as(group[0].by):  # who leads runs what others wrote, too
+        values = group[0].apply(connection, [write.item for write in group])
     events = tuple(take_appended(connection))
     if len(values) != len(group):
         raise ValueError(f"{group[0].apply!r} gave {len(values)} values for {len(group)} items")
