@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select, text
 
 from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.domain.user import Role, TokenKind
-from cleveragents.errors import AlreadyThere, InvalidName, NotAuthenticated, StillUsed, UnknownUser
+from cleveragents.errors import (
+    AlreadyThere,
+    InvalidName,
+    NotAuthenticated,
+    RequestRefused,
+    StillUsed,
+    UnknownUser,
+)
 from cleveragents.infrastructure.identifiers import UlidSource
-from cleveragents.infrastructure.persistence.database import Database
+from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.service_tables import tokens
 from cleveragents.infrastructure.persistence.sql_user_store import SqlUserStore
 from cleveragents.infrastructure.persistence.tables import METADATA, outbox
@@ -22,6 +31,10 @@ from tests.races.hammer import hammer
 NOW = datetime(2026, 11, 15, 12, 0, 0, 123456, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
 PROGRAM, BROWSER = TokenKind.PROGRAM, TokenKind.BROWSER
+
+postgresql_only = pytest.mark.parametrize(
+    "database_url", [pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
+)
 
 
 @pytest.fixture
@@ -146,6 +159,101 @@ def test_a_token_is_revoked_with_the_one_that_it_was_made_with(
     assert (ada.id, {"name": "ada", "access": login.id}) in revoked
     with pytest.raises(NotAuthenticated):
         store.issue("ada", PROGRAM, "", now=NOW, made_with=first.id)
+
+
+class Meanwhile:
+    """Something that somebody else does in the middle of what a test does: it has come to its end, or waits
+    for a row that is held, before the test's own goes on."""
+
+    def __init__(self, database: Database, work: Callable[[], object]) -> None:
+        self._database = database
+        self._thread = threading.Thread(target=work)
+        self._begun = False
+
+    def __call__(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
+        self._thread.start()
+        while self._thread.is_alive() and not self._is_waiting():
+            self._thread.join(0.001)
+
+    def end(self) -> None:
+        self._thread.join(60)
+        assert self._begun
+        assert not self._thread.is_alive()
+
+    def _is_waiting(self) -> bool:
+        query = text(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        with self._database.read() as connection:
+            return bool(connection.execute(query).scalar_one())
+
+    def reach(self, name: str) -> None:
+        if name == "store.write.before_commit":
+            self()
+
+
+@postgresql_only
+def test_of_two_tokens_in_a_line_that_are_revoked_alone_at_once_none_breaks_the_line(
+    store: SqlUserStore, database: Database, database_url: str
+) -> None:
+    """What is below would else be of a token that is gone, and outlive those above."""
+    first, second, third, last = line_of(store, 4)
+    meanwhile = Meanwhile(database, lambda: store.revoke(third, now=LATER, alone=True))
+    with open_database(database_url, faults=meanwhile) as other:
+        SqlUserStore(other, UlidSource()).revoke(second, now=LATER, alone=True)
+        meanwhile.end()
+    assert [(token.id, token.made_with) for token in store.tokens_of("ada")] == [(first, None), (last, first)]
+
+
+@postgresql_only
+def test_who_takes_a_token_out_of_the_line_meanwhile_gets_nobody_past_the_stolen_one(
+    store: SqlUserStore, database: Database, database_url: str
+) -> None:
+    stolen, between, last = line_of(store, 3)
+    with open_database(database_url) as other, open_database(database_url) as watched:
+        thief = SqlUserStore(other, UlidSource())
+        meanwhile = Meanwhile(
+            watched, lambda: thief.revoke(between, now=LATER, alone=True, asked_with=stolen)
+        )
+
+        def looked(connection: object, cursor: object, statement: str, *_: object) -> None:
+            if "made_with" in statement:
+                meanwhile()
+
+        event.listen(database._backend._engine, "after_cursor_execute", looked)
+        with pytest.raises(RequestRefused):
+            store.revoke(stolen, now=LATER, alone=True, asked_with=last)
+        meanwhile.end()
+    assert [(token.id, token.made_with) for token in store.tokens_of("ada")] == [
+        (stolen, None),
+        (last, stolen),
+    ]
+
+
+def test_who_revokes_a_token_alone_with_one_that_is_gone_by_then_is_known_no_more(
+    store: SqlUserStore,
+) -> None:
+    """From whom that one was, nobody could tell any more."""
+    stolen, asked_with = line_of(store, 2)
+    kept, _ = store.issue("ada", PROGRAM, "", now=NOW, made_with=stolen)
+    store.revoke(asked_with, now=LATER)
+    with pytest.raises(NotAuthenticated):
+        store.revoke(stolen, now=LATER, alone=True, asked_with=asked_with)
+    assert [token.id for token in store.tokens_of("ada")] == [stolen, kept.id]
+
+
+def line_of(store: SqlUserStore, length: int) -> list[str]:
+    """Tokens, each made with the one before."""
+    store.add("ada", Role.ADMIN, now=NOW)
+    made: list[str] = []
+    for _ in range(length):
+        token, _ = store.issue("ada", PROGRAM, "", now=NOW, made_with=made[-1] if made else None)
+        made.append(token.id)
+    return made
 
 
 def test_what_somebody_made_for_others_goes_with_them(store: SqlUserStore, database: Database) -> None:

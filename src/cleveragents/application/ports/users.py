@@ -65,5 +65,6 @@ class UserStore(Protocol):
     ) -> Sequence[str]:
         """Worthless from the next request on, with all that were made with it, and with those; `alone`, they
         stay, as made with what it was made with. Returns which are, itself first. `UnknownUser` if there is
-        none; `RequestRefused` if it is to be `alone`, and that is `asked_with` it or one below it."""
+        none; `RequestRefused` if it is to be `alone`, and that is `asked_with` it or one below it,
+        `NotAuthenticated` if with one that is none any more."""
         ...

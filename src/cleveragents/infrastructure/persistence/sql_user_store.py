@@ -13,7 +13,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
@@ -209,7 +209,8 @@ def _delete(connection: Connection, which: ColumnElement[bool]) -> Sequence[Any]
 
 def _hand_on(connection: Connection, token_id: str) -> None:
     """Those that were made with the token count as made with what it was made with itself."""
-    found = connection.execute(select(tokens.c.made_with).where(tokens.c.id == token_id)).first()
+    # Held: it may be about to be handed on, too, and what it was made with gone.
+    found = connection.execute(_made_with(token_id)).first()
     if found is not None:
         theirs = update(tokens).where(tokens.c.made_with == token_id)
         connection.execute(theirs.values(made_with=found.made_with))
@@ -217,7 +218,9 @@ def _hand_on(connection: Connection, token_id: str) -> None:
 
 def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str | None) -> None:
     """`RequestRefused` for who has that token, or one that was made with it: whoever stole it has those, too,
-    and must not make them outlive it."""
+    and must not make them outlive it. Each is held: nobody takes one out of the line meanwhile.
+    `NotAuthenticated` for who has one that is gone: it cannot be told what that was made with."""
+    _ensure_still_there(connection, asked_with)
     above = asked_with
     while above is not None:
         if above == token_id:  # guard: what a thief made goes with what was stolen
@@ -225,7 +228,13 @@ def _ensure_not_its_own(connection: Connection, token_id: str, asked_with: str |
             raise RequestRefused(
                 f"you asked with that very token, or one that was made with it; {others}", "alone"
             )
-        above = connection.execute(select(tokens.c.made_with).where(tokens.c.id == above)).scalar()
+        row = connection.execute(_made_with(above)).first()
+        above = None if row is None else row.made_with
+
+
+def _made_with(token_id: str) -> Select[tuple[str | None]]:
+    """What that one was made with, which stays so until this is committed."""
+    return select(tokens.c.made_with).where(tokens.c.id == token_id).with_for_update()
 
 
 def _ensure_still_there(connection: Connection, token_id: str | None) -> None:
