@@ -43,16 +43,20 @@ function LogFilters({ filter }) {
 function Tail({ filter }) {
   const [fresh, setFresh] = useState([]);
   const [held, setHeld] = useState(false);
+  // Asked as an event comes: what is drawn catches up a moment later, and what came between would wait for ever.
+  const holding = useRef(false);
   const waiting = useRef([]);
   const load = useLoad((signal) => get("/events", { ...filter, limit: PAGE }, { signal }), []);
   useEvents((event) => event.type === "reset" || passes(event, filter), (event) => {
     if (event.type === "reset") load.reload();
-    else if (held) waiting.current.push(event);
+    else if (holding.current) waiting.current.push(event);
     else setFresh((before) => [...before, event].slice(-KEPT));
-  }, [held]);
+  });
   const hold = () => {
-    if (held) setFresh((before) => [...before, ...waiting.current.splice(0)].slice(-KEPT));
-    setHeld(!held);
+    holding.current = !holding.current;
+    const missed = holding.current ? [] : waiting.current.splice(0);
+    setFresh((before) => [...before, ...missed].slice(-KEPT));
+    setHeld(holding.current);
   };
   return html`<${Loaded} load=${load} what="Reading the log">
     ${(page) => {
