@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from cleveragents.domain.user import Role
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.comparing import (
+    ComparisonBounds,
     differing_files,
     ensure_comparable,
     outcome_of,
@@ -85,7 +86,7 @@ def compare_plans(
     plans = [found_plan(parts, name) for name in (plan_id, other)]
     one, then = outcome_of(parts, plans[0], before), outcome_of(parts, plans[1], other_before)
     if form == "patch":
-        ensure_comparable(one, then)
+        ensure_comparable(one, then, ComparisonBounds(files=_MOST_FILES))
         masked = not who.role.may(Role.OPERATOR)  # guard: who may not apply it needs no secret of it
         patch = diff_between(one, then, options=_OPTIONS if masked else ("--binary", *_OPTIONS))
         return Response(masked_patch(patch) if masked else patch, media_type=_PATCH)
