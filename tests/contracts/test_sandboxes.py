@@ -447,7 +447,7 @@ EDITS = st.one_of(
     st.tuples(st.just("delete"), NAMES, st.just("")),
     st.tuples(st.just("rename"), NAMES, NAMES),
     st.tuples(st.just("chmod"), NAMES, st.sampled_from(["644", "755"])),
-    st.tuples(st.just("symlink"), NAMES, st.sampled_from(["a", "/nowhere", "d"])),
+    st.tuples(st.just("symlink"), NAMES, st.sampled_from(["a", "/no/where", "d"])),
 )
 
 

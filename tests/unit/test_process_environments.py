@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -92,27 +93,37 @@ def test_a_long_one_is_told_whole(tmp_path: Path) -> None:
     assert environment_of(PID, str(tmp_path)) == b"\0" + whole + b"\0"
 
 
+@contextmanager
+def sleeping(**environment: str) -> Iterator[int]:
+    """The process of one that sleeps as long as the block runs. It may still be in the midst of its exec."""
+    with subprocess.Popen(["sleep", "1000"], env=environment) as child:
+        try:
+            yield child.pid
+        finally:
+            child.kill()
+
+
+def told_at_last(pid: int) -> bytes:
+    return next(told for told in iter(lambda: environment_of(pid), b"") if told is not None)
+
+
 def test_that_of_a_real_process_is_as_it_was_given() -> None:
-    with subprocess.Popen(["sleep", "1000"], env={"A": "1"}) as given:
-        with subprocess.Popen(["sleep", "1000"], env={}) as none:
-            assert environment_of(given.pid) == b"\0A=1\0\0"
-            assert (environment_of(none.pid) or b"?").strip(b"\0") == b""
-            none.kill()
-        given.kill()
+    with sleeping(A="1") as given, sleeping() as none:
+        assert told_at_last(given) == b"\0A=1\0\0"
+        assert told_at_last(none).strip(b"\0") == b""
 
 
 @pytest.mark.parametrize("known", [[False] * 30, [True, *[False] * 30]], ids=["at first", "when read again"])
 def test_who_is_in_the_middle_of_an_exec_is_looked_at_until_it_is_through(known: list[bool]) -> None:
-    with subprocess.Popen(["sleep", "1000"], env={"A": "1"}) as child:
+    with sleeping(A="1") as child:
         answers = iter(known)
 
         def tell(pid: int) -> bytes | None:
-            if pid == child.pid and not next(answers, True):
+            if pid == child and not next(answers, True):
                 return None
             return environment_of(pid)
 
-        assert list(marked("A", "1", environment_of=tell)) == [child.pid]
-        child.kill()
+        assert list(marked("A", "1", environment_of=tell)) == [child]
 
 
 def test_nobody_is_waited_for_who_has_no_environment() -> None:
