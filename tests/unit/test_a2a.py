@@ -365,6 +365,8 @@ def test_what_is_said_before_anything_is_asked_answers_nothing(
     monkeypatch.setattr(a2a_answers, "found_plan", lambda parts, plan_id: before)
     with pytest.raises(PlanError, match="no actor of it asks a question"):
         a2a_answers.answered(server.bench.container, said_to(asks.id, "red"), "red")
+    with pytest.raises(InvalidParamsError, match=r"metadata.question"):
+        a2a_answers.answered(server.bench.container, said_to(asks.id, "red", question=math.inf), "red")
     assert server.parts.plans.get(asks.id) == asks
 
 

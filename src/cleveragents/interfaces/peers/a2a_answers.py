@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from a2a.utils.errors import InvalidParamsError
-from google.protobuf.json_format import MessageToDict
 
 from cleveragents.domain.event import EventType
 from cleveragents.domain.plan import Plan, PlanState
@@ -57,8 +56,8 @@ def answered(container: Container, params: SendMessageRequest, text: str) -> Pla
 def _named(params: SendMessageRequest) -> str | None:
     for metadata in (params.message.metadata, params.metadata):
         if QUESTION in metadata.fields:
-            name = MessageToDict(metadata.fields[QUESTION])
-            if not isinstance(name, str) or not name:
+            name = metadata.fields[QUESTION].string_value  # empty if it is something else
+            if not name:
                 raise InvalidParamsError(message=f"metadata.{QUESTION}: Input should be a valid string")
             return name
     return None
