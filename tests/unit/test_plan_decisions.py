@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from datetime import timedelta
 import pytest
 
 from cleveragents.application.ports.plans import NewPlan, PlanFacts
+from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.application.services.plan_checks import CheckGround
 from cleveragents.application.services.plan_history import bring_to
@@ -542,14 +544,31 @@ def test_who_looked_at_a_plan_before_it_was_settled_takes_nothing_back_any_more(
     assert plans.now(plan).state is PlanState.ERRORED
 
 
-def test_an_interrupted_apply_whose_sandbox_is_gone_is_told_all_the_same(plans: PlanBench) -> None:
+@pytest.mark.parametrize("what", ["gone", "damaged", "out of reach"])
+def test_an_interrupted_apply_whose_sandbox_cannot_be_used_is_told_all_the_same(
+    plans: PlanBench, what: str
+) -> None:
+    """It would be neither applied again nor cancelled nor deleted by anybody."""
     plan = plans.done(write("x.txt", "1\n"))
     (plans.repository / "b.txt").write_text("the user's\n")
     with pytest.raises(StoreBusy):
         replace(plans.parts.apply, checks=lambda resource: DyingChecks()).apply(plan, CancellationToken())
-    plans.parts.sandboxes.remove(plan.id)
-    plans.parts.apply.settle()
+    applying = plans.parts.apply
+    if what == "gone":
+        plans.parts.sandboxes.remove(plan.id)
+    elif what == "damaged":
+        (plans.sandbox(plan).repository.directory / "HEAD").unlink()
+    else:
+        applying = replace(applying, sandboxes=Unreadable())
+    applying.settle()
     assert plans.now(plan).state is PlanState.ERRORED
+
+
+class Unreadable:
+    """Sandboxes on a disk that gives read errors."""
+
+    def open(self, plan_id: str) -> Sandbox:
+        raise OSError(errno.EIO, "Input/output error")
 
 
 def test_settling_leaves_what_somebody_edited_in_the_sandbox(plans: PlanBench) -> None:

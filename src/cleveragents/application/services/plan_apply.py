@@ -45,6 +45,7 @@ from cleveragents.errors import (
     CheckFailed,
     CleverAgentsError,
     DatabaseUnreachable,
+    GitFailed,
     OutcomeUnknown,
     PlanError,
     PolicyDenied,
@@ -52,6 +53,7 @@ from cleveragents.errors import (
     RemoteMoved,
     RemoteUnreachable,
     SandboxMissing,
+    SandboxRefused,
     StaleFence,
     StalePlan,
     StoreBusy,
@@ -67,6 +69,7 @@ _HOME = "home"
 # One of those who push to a branch at once gets through in each round.
 _ROUNDS = 20
 _HELD_SECONDS = 0.5
+_NO_SANDBOX = (SandboxMissing, SandboxRefused, GitFailed, RemoteUnreachable, OSError)
 _NO_STORE = (StoreBusy, StoreFull, DatabaseUnreachable, OutcomeUnknown)
 _TOLD = {
     CheckVerdict.FAILED: "failed",
@@ -277,7 +280,7 @@ class PlanApply:
         under_way = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         # Where another machine was at it, that was in a sandbox of its own.
         if _MERGED_TREE in under_way and under_way.get(_HOME, self.home) == self.home:
-            with suppress(SandboxMissing):
+            with suppress(*_NO_SANDBOX):  # else nobody could ever apply, cancel or delete it
                 # Before the plan says so: whoever dies in between is followed by another.
                 self._take_back_merged(plan, str(under_way[_MERGED_TREE]))
         return self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
