@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cleveragents.infrastructure.commands import guard
 from cleveragents.infrastructure.commands.bubblewrap import shared_probe
-from cleveragents.infrastructure.commands.guard_process import _kill_groups
+from cleveragents.infrastructure.commands.guard_process import COMMAND_MARKER, GuardProcess, _kill_groups
 from tests.command_trees import alive, end_by_hand, tree_script, wait_none_alive
 from tests.measured import counted
 
@@ -285,3 +286,33 @@ def test_the_dead_that_a_hanging_guard_has_not_buried_tell_who_goes_on_in_their_
     finally:
         hangs.kill()
         hangs.communicate()
+
+
+def test_who_has_the_number_of_a_guard_that_was_killed_is_left_alone(tmp_path: Path, token: int) -> None:
+    program = {
+        "executable": shutil.which("sleep"),
+        "argv": ["sleep", "1000"],
+        "arguments": None,
+        "environment": {},
+        "markers": {COMMAND_MARKER: f"m{token}"},
+        "directory": str(tmp_path),
+        "timeout_seconds": 60.0,
+        "grace_seconds": 0.2,
+        "private": None,
+    }
+    words = ["sh", "-c", f"setsid sleep 1000.{token} & echo $!; wait"]
+    stranger = subprocess.Popen(words, stdout=subprocess.PIPE)
+    try:
+        assert stranger.stdout is not None
+        child = psutil.Process(int(stranger.stdout.readline()))
+        with GuardProcess(program, b"") as killed:
+            killed._process.kill()
+            killed._process.wait()
+            killed._process.pid = stranger.pid  # as if somebody had it since
+        assert child.is_running()
+        assert child.status() != psutil.STATUS_ZOMBIE
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        end_by_hand(token)
+        stranger.communicate()

@@ -121,12 +121,18 @@ class GuardProcess:
         from cleveragents.infrastructure.jobs.process_tree import Tree, descendants, end_tree, marked
 
         def find() -> Tree:
-            self._process.poll()  # a dead child of ours must not look alive
-            return {**marked(COMMAND_MARKER, self._marker), **descendants(self._process.pid)}
+            # A dead child of ours must not look alive; once it is buried, its pid may be anybody's.
+            guard = self._living()
+            below = {} if guard is None else descendants(guard)
+            return {**marked(COMMAND_MARKER, self._marker), **below}
 
-        _kill_groups(self._marker, spare=self._process.pid)
+        _kill_groups(self._marker, spare=self._living())
         end_tree(find, grace_seconds=0)
         return self._process.wait(_STUCK_SECONDS)
+
+    def _living(self) -> int | None:
+        """The guard's pid, which is nobody else's as long as we have not buried it."""
+        return self._process.pid if self._process.poll() is None else None
 
     def _hear(self, chunk: bytes) -> None:
         self._said += chunk
@@ -141,7 +147,7 @@ class GuardProcess:
                 view = view[self._control.write(view) or 0 :]
 
 
-def _kill_groups(marker: str, spare: int) -> None:
+def _kill_groups(marker: str, spare: int | None) -> None:
     """Kills the process groups of all who carry the marker, and of the guard's children: a group dies at
     once, and nobody forks out of it.
 
@@ -155,7 +161,7 @@ def _kill_groups(marker: str, spare: int) -> None:
 
     sign = os.fsencode(f"\0{COMMAND_MARKER}={marker}\0")
     for _ in range(_MOST_LOOKS):
-        found = _kill_groups_below(spare)
+        found = spare is not None and _kill_groups_below(spare)
         for pid in sorted(set(psutil.pids()) - {spare}, reverse=True):
             with suppress(psutil.Error, OSError):
                 if sign in (environment_of(pid) or b""):
