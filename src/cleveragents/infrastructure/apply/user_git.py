@@ -91,7 +91,10 @@ class UserGit:
         return set(os.fsdecode(said).split("\0")[:-1])
 
     def value_of(self, ref: str) -> str:
-        """The commit that the ref names; empty if there is none."""
+        """The commit that the ref names; empty if there is none. `GitFailed`."""
+        if not os.path.lexists(self.git_directory / "HEAD"):  # guard: git says of it what it says of no ref
+            problem = f"{self.git_directory} is no repository, or out of reach at the moment"
+            raise GitFailed("rev-parse", problem)
         return self.text("rev-parse", "-q", "--verify", f"{ref}^{{commit}}", succeeds=(0, 1, 128))
 
     def has_moved(self, ref: str, commit: str, mark: str) -> bool:
