@@ -68,8 +68,9 @@ class Database:
     def write(self, unit: Callable[[Connection], T]) -> T:
         """Runs `unit` in a writing transaction and returns its value once that is committed.
 
-        A unit may be run again after a conflict, so it touches nothing but the connection; whatever it
-        raises undoes it and is raised here. `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or
+        A unit may be run again, after a conflict or when one that shares its commit fails, so it touches
+        nothing but the connection; whatever it raises undoes it and is raised here. What it leaves in the
+        outbox is said to be done by whoever calls this. `StoreBusy`, `StoreFull`, `DatabaseUnreachable`, or
         `OutcomeUnknown`.
         """
         value: T = self._commit(Write(_call, unit, joins=False, by=acting()))
@@ -77,7 +78,7 @@ class Database:
 
     def write_joined(self, apply: Callable[[Connection, Sequence[Item]], Sequence[T]], item: Item) -> T:
         """Like `write`, for many small writes of one kind: the items of concurrent callers that passed an
-        equal `apply` may be given to it together, in one call that returns one value for each.
+        equal `apply` in one name may be given to it together, in one call that returns one value for each.
 
         If it raises, it is called again for each item alone, so an error reaches only whose it is.
         """
