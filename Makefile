@@ -1,5 +1,5 @@
 # Two commands for a newcomer: `make demo` and `make test`. Both need Python >= 3.11, git and make, make their
-# own virtual environment in .venv, install exactly what requirements/*.lock says, and touch nothing else.
+# own virtual environment in .venv, install exactly what requirements/*.lock says, and touch nothing else but uv's cache.
 
 PYTHON ?= python3
 VENV   := .venv
