@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import stat
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cleveragents.infrastructure.backup import back_up
 from tests.cli_bench import COMMAND, Agents, command_line, paint_shop, use_home
 
 
@@ -78,10 +80,48 @@ def test_a_log_that_grows_while_it_is_copied_is_whole(place: Path, agents: Agent
 
 
 def _copied(place: Path, name: str) -> None:
-    from cleveragents.infrastructure.backup import back_up
-
     state = place / "state"
     back_up(state, f"sqlite:///{state / 'state.db'}", place / name, lambda line: None)
+
+
+def test_a_directory_that_goes_while_it_is_copied_is_left_out(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandboxes = place / "state" / "sandboxes"
+    for name in ("one", "other"):
+        (sandboxes / name).mkdir(parents=True)
+        (sandboxes / name / "file").touch()
+    copy, copied = shutil.copy2, list[str]()
+
+    def copy_and_remove(source: str, target: str, *, follow_symlinks: bool = True) -> str:
+        ended = copy(source, target, follow_symlinks=follow_symlinks)
+        copied.append(Path(source).parent.name)
+        for name in ("one", "other"):  # its own, whose listing is being copied, and one that was listed
+            shutil.rmtree(sandboxes / name)
+        return str(ended)
+
+    monkeypatch.setattr(shutil, "copy2", copy_and_remove)
+    ended = back_up(place / "state", "postgresql://elsewhere", place / "copy", lambda line: None)
+    assert len(copied) == 1
+    assert (place / "copy" / "sandboxes" / copied[0] / "file").exists()
+    assert ended.sandboxes == 1
+
+
+def test_what_is_there_and_cannot_be_copied_is_no_backup(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "state" / "sandboxes" / "one").mkdir(parents=True)
+    (place / "state" / "sandboxes" / "one" / "file").touch()
+
+    def full(source: str, target: str, *, follow_symlinks: bool = True) -> str:
+        if Path(source).name == "file":
+            raise OSError(errno.ENOSPC, "No space left on device", target)
+        return target
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(shutil.Error, match="No space left"):
+        back_up(place / "state", "postgresql://elsewhere", place / "copy", lambda line: None)
+    assert not (place / "copy").exists()
 
 
 def test_nothing_is_replaced_and_what_an_earlier_one_left_is_no_backup(place: Path, agents: Agents) -> None:

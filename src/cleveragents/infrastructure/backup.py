@@ -72,9 +72,16 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def _copy_tree(source: Path, target: Path) -> None:
-    """What is there; a file that goes while it is copied is left out, as it would be a moment later."""
-    if source.is_dir():
+    """What is there; what goes while it is copied is left out, as it would be a moment later."""
+    if not source.is_dir():
+        return
+    try:
         shutil.copytree(source, target, symlinks=True, copy_function=_copied, ignore=_without_gone)
+    except shutil.Error as error:
+        # It has copied all it could, and tells of the rest by name; a directory that went is in there too.
+        missed = [one for one in error.args[0] if os.path.lexists(one[0])]
+        if missed:
+            raise shutil.Error(missed) from error
 
 
 def _copied(source: str, target: str) -> str:
