@@ -100,7 +100,8 @@ class Executing:
         return self._objections(ground, stage, rethinks)
 
     def _objections(self, ground: ActorGround, stage: Stage, rethinks: bool) -> str:
-        actor, diff = ground.casting.review, stage.diff()
+        actor = ground.casting.review
+        diff = "" if actor is None else stage.diff()
         if actor is None or not diff:
             return ""
         self.say(f"{actor.rpartition('/')[2]} reads the changes")

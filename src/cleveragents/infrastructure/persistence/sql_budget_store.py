@@ -49,7 +49,9 @@ class SqlBudgetStore:
             append_to_outbox(connection, told)
             return _view(_opened(connection, root_id, limits))
 
-        return self._database.write(unit)
+        with self._database.read() as connection:
+            row = self._sql.look(connection, root_id)
+        return self._database.write(unit) if row is None else _view(row)
 
     def view(self, root_id: str) -> BudgetView:
         with self._database.read() as connection:
@@ -131,6 +133,9 @@ class SqlBudgetStore:
             _forfeited(connection, _view(row), left, now)
             return _sum(left)
 
+        with self._database.read() as connection:
+            if connection.execute(_reserved(plan_id)).first() is None:  # as of nearly every run
+                return Spend()
         return self._database.write(unit)
 
     def raise_limits(self, root_id: str, limits: Limits, *, now: datetime) -> BudgetView:
