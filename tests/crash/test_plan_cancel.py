@@ -126,7 +126,7 @@ def test_a_plan_that_nobody_has_begun_is_cancelled_and_never_begun(workers: Work
 def test_a_plan_whose_worker_was_killed_is_cancelled_from_here(workers: Workers) -> None:
     """langwatch/langwatch#3195 and bytedance/deer-flow#1087: it would count as running for good."""
     bench = workers.bench
-    script = workers.script()
+    script = f"echo x > half.txt\n{workers.script()}"
     plan = bench.plan(command(script))
     child = workers.at_work(plan, script)
     child.kill()
@@ -135,7 +135,10 @@ def test_a_plan_whose_worker_was_killed_is_cancelled_from_here(workers: Workers)
     assert over.state is PlanState.CANCELLED
     assert wait_none_alive(workers.token, timeout=PATIENCE_SECONDS) == []
     assert bench.container.jobs.get(str(over.job_id)).state is JobState.CANCELLED
-    assert bench.sandbox(plan).root.is_dir()
+    [call] = bench.calls(plan)
+    assert (call.state.value, call.error) == ("failed", "cancelled: its worker is gone")
+    assert list(bench.parts.history.differences(plan.id)) == ["half.txt"]
+    bench.ensure_consistent(plan)
     assert bench.cancel(plan, "again") == over
 
 

@@ -241,7 +241,13 @@ class PlanParts:
 
         changesets = self.remotes.changesets()
         return PlanRewriting(
-            self.plans, self.calls, changesets, self.sandboxes, self.history, self._container.clock
+            self.plans,
+            self.calls,
+            changesets,
+            self.sandboxes,
+            self.history,
+            self._container.clock,
+            self.sandboxes.is_copy,
         )
 
     @property

@@ -10,10 +10,13 @@ from enum import Enum
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.policy import Capability
 
-__all__ = ["AGENT_TOOL", "TOOLS_OF_PLANS", "CallState", "ToolCall", "ToolSpec"]
+__all__ = ["ACP", "AGENT_TOOL", "TOOLS_OF_PLANS", "CallState", "ToolCall", "ToolSpec"]
 
 TOOLS_OF_PLANS = ("decide", "get_context_budget", "query_history", "request_context")
 """What actors of every plan have besides the tools that are registered."""
+
+ACP = "acp"
+"""The tool that calls name which an agent made by itself."""
 
 AGENT_TOOL = "agent"
 """Runs other agents, for nodes of actors alone: no list of tools has it."""

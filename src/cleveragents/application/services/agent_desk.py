@@ -34,13 +34,10 @@ from cleveragents.application.services.tool_execution import CallRequest, ToolEx
 from cleveragents.domain.json_value import JsonValue, thaw
 from cleveragents.domain.progress import ProgressKind
 from cleveragents.domain.redaction import redact_text
-from cleveragents.domain.tool import CallState, ToolCall
+from cleveragents.domain.tool import ACP, CallState, ToolCall
 from cleveragents.errors import CallDenied, OutsideSandbox, PolicyDenied, ToolRefused
 
 __all__ = ["ACP", "AgentDesk", "has_leave"]
-
-ACP = "acp"
-"""The tool that calls name which an agent made by itself."""
 
 _SHOWN = 200
 

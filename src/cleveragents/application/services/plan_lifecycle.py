@@ -166,6 +166,7 @@ class PlanLifecycle:
         """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended;
         `PlanError` for a part that is merged."""
         with self.rewriting.unmerged(plan):  # guard: what is rejected is in no result
+            self.rewriting.end_calls(plan, "its plan was rejected")
             rejected = self.plans.move(plan, (Phase.APPLY, PlanState.REJECTED), now=self.clock.now())
         self.cancel_children(rejected, "the plan that it is a part of was rejected")
         self.wake(rejected)
@@ -224,6 +225,7 @@ class PlanLifecycle:
             if plan.state in (state, PlanState.CANCELLED) or (plan.state.running and self.is_worked_on(plan)):
                 return plan
         with self.rewriting.unmerged(plan):  # guard: a result that is merged is not cancelled
+            self._end_calls(plan, state, error)
             return self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
 
     def queue(
@@ -253,6 +255,8 @@ class PlanLifecycle:
         job = self.queueing.job_of(plan)
         if not is_to_be_run(plan):
             self._let_go(job)
+            # Whoever cancelled it may have found somebody at work in its sandbox.
+            self._end_calls(plan, plan.state, plan.error or "")
             return plan
         if job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
             return self.plans.get(plan.id)
@@ -262,6 +266,7 @@ class PlanLifecycle:
         try:
             if not plan.state.running and not cancelled:  # it was between its two phases
                 plan = self.plans.move(plan, (Phase.EXECUTE, PlanState.QUEUED), now=self.clock.now())
+            self._end_calls(plan, state, error)
             moved = self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
         except StalePlan:
             return self.plans.get(plan.id)  # it has moved since, and not by us
@@ -350,6 +355,13 @@ class PlanLifecycle:
         with suppress(JobAlreadyEnded):
             job = self.jobs.request_cancel(job.id, "its plan is done with it", now=self.clock.now())
             self._end_of_dead_owner(job)
+
+    def _end_calls(self, plan: Plan, state: PlanState, error: str) -> None:
+        """Before a plan is cancelled for an owner that is dead, so that whoever dies in between has moved
+        nothing: then it is cancelled by the next, and what its calls had done is recorded all the same. One
+        that is only stopped makes them again."""
+        if state is PlanState.CANCELLED:
+            self.rewriting.end_calls(plan, error.removeprefix("cancelled: "))
 
     def _is_at_work(self, job: Job) -> bool:
         """Whether its owner lives; one that is not known to be dead does."""

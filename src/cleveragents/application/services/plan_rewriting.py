@@ -1,12 +1,13 @@
 """What a person does to a plan's sandbox between runs: back to a checkpoint, or their own edits taken in.
 
 Both are recorded like a tool call, with a changeset of their own: nothing is erased, and what the sandbox
-holds is always what the records add up to. One that was interrupted is finished by whoever comes next.
+holds is always what the records add up to. One that was interrupted is finished by whoever comes next. So are
+the calls of a run that died and that nobody is to go on with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -22,13 +23,22 @@ from cleveragents.application.services.plan_history import (
     checkpoint_of,
 )
 from cleveragents.application.services.sub_plan_words import merged_already
-from cleveragents.domain.file_state import FileState, entries_between
+from cleveragents.domain.file_state import Difference, FileState, entries_between
 from cleveragents.domain.json_value import FrozenObject, JsonValue
+from cleveragents.domain.merge_conflict import tree_left_by
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.sub_plan import is_merged
-from cleveragents.domain.tool import CallState, ToolCall
-from cleveragents.errors import PlanError, SandboxMissing, StalePlan
+from cleveragents.domain.tool import ACP, CallState, ToolCall
+from cleveragents.errors import (
+    GitFailed,
+    PlanError,
+    SandboxBusy,
+    SandboxMissing,
+    SandboxRefused,
+    StalePlan,
+)
 
 __all__ = ["REREAD", "PlanRewriting"]
 
@@ -36,6 +46,7 @@ REREAD = "reread"
 """The tool of the calls that took in what a person had edited by hand."""
 
 _BUSY_SECONDS = 30.0
+_OPEN = (CallState.STARTED, CallState.ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,7 @@ class PlanRewriting:
     sandboxes: Sandboxes
     history: PlanHistory
     clock: Clock
+    is_elsewhere: Callable[[str], bool] = lambda plan_id: False
 
     def rollback(self, plan: Plan, checkpoint: int, *, discard: bool = False) -> ToolCall:
         """The sandbox as it was before the call of that number; that call and later ones count as not made,
@@ -148,6 +160,75 @@ class PlanRewriting:
         for call in self.history.calls(plan_id):
             if call.tool in (ROLLBACK, REREAD) and call.state is CallState.STARTED:
                 self._finish(call, sandbox)
+
+    def end_calls(self, plan: Plan, reason: str) -> None:
+        """Ends the calls that were under way when whoever ran the plan died: nobody is to go on with them.
+        What they had done is recorded, as the run itself would have done after a cancel.
+
+        Killed in between, it is to be called again; twice is harmless. A call is left open while somebody
+        works in the sandbox, or went on with the plan, and where only another machine can look into it.
+        """
+        if not self._open(plan.id):
+            return
+        elsewhere = self.is_elsewhere(plan.id)
+        if elsewhere and remote_of(plan.resource) is None:
+            return
+        lost = "its sandbox is another machine's" if elsewhere else "its sandbox was removed"
+        with suppress(SandboxBusy):
+            try:
+                sandbox = None if elsewhere else self.sandboxes.open(plan.id)
+                with ExitStack() as held:
+                    if sandbox is not None:
+                        held.enter_context(sandbox.writing())
+                    self._end_calls(plan, reason, sandbox, lost)
+            except SandboxMissing:
+                self._end_calls(plan, reason, None, lost)
+
+    def _end_calls(self, plan: Plan, reason: str, sandbox: Sandbox | None, lost: str) -> None:
+        if self.plans.get(plan.id).version != plan.version:  # guard: somebody went on with it
+            return
+        if sandbox is not None:
+            self.settle(plan.id, sandbox)
+        # The latest first: what a call did that was made within another one is not that one's.
+        for call in reversed(self._open(plan.id)):
+            now = self.clock.now()
+            if call.state is CallState.STARTED:
+                call = self.calls.move(call, CallState.ENDING, now=now, error=f"cancelled: {reason}")
+            try:
+                if sandbox is not None:
+                    self._file(call, sandbox)
+                    continue
+                unknown = lost
+            except (SandboxRefused, GitFailed) as refusal:
+                unknown = str(refusal)
+            said = f"{call.error or 'interrupted'}; what it changed is not recorded: {unknown}"
+            self._close(call, said)
+
+    def _open(self, plan_id: str) -> Sequence[ToolCall]:
+        return [call for call in self.history.calls(plan_id) if call.state in _OPEN]
+
+    def _file(self, call: ToolCall, sandbox: Sandbox) -> None:
+        """Records what a call that is *ending* left in the sandbox, and ends it."""
+        tree = tree_left_by(call)
+        if call.changeset_id is None and call.tool != ACP:
+            found: Mapping[str, Difference] = {}  # it only read
+        elif tree is None:
+            found = self.history.unrecorded(call.plan_id, sandbox)
+        else:
+            found = self.history.leading_to(call.plan_id, sandbox, tree)
+        entries = entries_between(found, tool_call_id=call.call_id)
+        if entries and call.changeset_id is None:
+            changeset = self.changesets.start(call.plan_id)
+            call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
+        if entries:
+            self.changesets.record_all(str(call.changeset_id), entries, key=call.call_id)
+        self._close(call, call.error)
+
+    def _close(self, call: ToolCall, error: str | None) -> None:
+        if call.changeset_id is not None:
+            self.changesets.close(call.changeset_id)
+        state = CallState.ENDED if error is None else CallState.FAILED
+        self.calls.move(call, state, now=self.clock.now(), error=error)
 
     @contextmanager
     def _idle(self, plan: Plan) -> Iterator[Sandbox]:
