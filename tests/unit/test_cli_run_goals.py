@@ -253,19 +253,33 @@ def test_the_end_of_the_process_leaves_them_to_be_resumed(
         assert agents("plan", "cancel", plan["id"]).code == 0
 
 
-def test_a_second_interrupt_ends_at_once_and_says_how_to_go_on(agents: Agents, repository: Path) -> None:
-    words = [("begun", int(signal.SIGINT)), ("interrupted: stopping", int(signal.SIGINT))]
+def test_further_interrupts_kill_at_once_and_lose_nothing(
+    agents: Agents, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often: the second kills the processes, those after it change nothing."""
+    often = ("^  begun", "interrupted: stopping", "interrupted again", "cancelled")
+    words = [(word, int(signal.SIGINT)) for word in often]
     marker = f"never-{os.getpid()}"
-    ran = answered(repository, words, *COMMAND, "sh", "-c", f"trap '' TERM; echo begun; sleep 1000 {marker}")
+    script = f"trap '' TERM INT; echo half > half.txt; echo begun; sleep 1000 {marker} & sleep 1000 {marker}"
+    places = tmp_path / "places"
+    places.mkdir()
+    monkeypatch.setenv("TMPDIR", str(places))
+    settings = ("--set", "sandbox.isolation=off", "--set", "worker.cancel_grace_seconds=60")
+    ran = answered(repository, words, *settings, *COMMAND, "sh", "-c", script)
     plan_id = ran.stderr.split()[1].rstrip(":")
     assert ran.returncode == 130, ran.stderr
-    assert f"plan {plan_id} was ended at once and may still count as running" in ran.stderr
-    assert f"`agents plan cancel {plan_id}`" in ran.stderr
-    assert ran.stdout == ""
+    assert "error: cancelled: interrupted by the user" in ran.stderr
+    assert "Traceback" not in ran.stderr
     assert subprocess.run(["pgrep", "-f", marker], capture_output=True, check=False).stdout == b""
-    cancelled = agents("plan", "cancel", plan_id)
-    assert cancelled.code == 0, cancelled.err
-    assert "cancelled" in cancelled.out
+    assert list(places.iterdir()) == []
+    told = json.loads(agents("plan", "show", plan_id, "--format", "json").out)
+    assert told["state"] == "cancelled"
+    assert [(call["state"], call["error"]) for call in told["calls"]] == [
+        ("failed", "cancelled: interrupted by the user")
+    ]
+    assert agents("plan", "diff", plan_id, "--name-only").out == "half.txt\n"
+    again = agents("plan", "cancel", plan_id)
+    assert "was cancelled already (interrupted by the user); nothing was changed" in again.err
 
 
 def test_a_second_interrupt_ends_the_processes_of_every_part_at_once(
@@ -288,9 +302,7 @@ def test_a_second_interrupt_ends_the_processes_of_every_part_at_once(
     ran = answered(repository, words, *settings, "run", "-f", str(file), "--parallel", "2")
     plan_id = ran.stderr.split()[1].rstrip(":")
     assert ran.returncode == 130, ran.stderr
-    assert f"plan {plan_id} was ended at once and may still count as running" in ran.stderr
     assert not any(lives(int(mark.read_text())) for mark in marks)
-    assert agents("plan", "cancel", plan_id).code == 0
     parts = json.loads(agents("plan", "show", plan_id, "--format", "json").out)["sub_plans"]
     assert [part["state"] for part in parts] == ["cancelled"] * 2
 

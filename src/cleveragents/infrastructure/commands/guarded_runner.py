@@ -202,7 +202,7 @@ class GuardedCommandRunner:
                 cause = "order" if ordered else None if guard.lost else "timeout"
                 report = {"code": guard.end_by_marker(), "cause": cause, "refused": None}
             tail.append(guard.rest())
-            if guard.report is None:
+            if guard.report is None and not ordered:
                 tail.append(_LOST)
         return report
 

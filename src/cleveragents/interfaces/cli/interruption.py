@@ -1,13 +1,20 @@
-"""What Ctrl-C does to plans that run here: once stops them in order, twice ends this process at once."""
+"""What Ctrl-C does to plans that run here: once stops them in order, twice kills their processes at once.
+
+Both ways end in the same records: what a call had done is filed, the call says that it was cancelled, and
+only then is the plan. Killed processes leave little to wait for; where something hangs all the same, this
+process is gone after a few seconds, and says so. Whoever cancels the plan then does what is left.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Protocol
 
 from cleveragents.application.services.plan_family import below
 from cleveragents.domain.sub_plan import waits_for_sub_plans
@@ -19,12 +26,15 @@ if TYPE_CHECKING:
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.domain.plan import Plan
 
-__all__ = ["STOPPING", "Shown", "give_back", "stop_plans"]
+__all__ = ["STOPPING", "Haste", "Interrupts", "Shown", "give_back", "stop_plans"]
 
 STOPPING = "interrupted: stopping"
 """So begins what is said when plans are told to stop."""
 
 _END_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+_KILL_AGAIN_SECONDS = 0.5
+_PATIENCE_SECONDS = 5.0
 _REASON = "interrupted by the user"
 _INTERRUPTED = 130
 
@@ -37,20 +47,124 @@ class Shown(Protocol):
     def close(self) -> None: ...
 
 
-def stop_plans(container: Container, plans: Sequence[Plan], worker: AsyncWorker | None, view: Shown) -> None:
+class Interrupts:
+    """Ctrl-C while plans run here. The first raises `KeyboardInterrupt`, as ever; those after it are only
+    noted, so that what stops the plans is not interrupted itself, however often somebody hits the keys.
+
+    Thread safety: the main thread makes and leaves it, for signals are its own; any may read `again`.
+    """
+
+    def __init__(self) -> None:
+        self.again = False
+        self._stopping = False
+        self._former: object = None
+
+    def __enter__(self) -> Interrupts:
+        # guard: who was started with Ctrl-C ignored, or listens to it in a way of its own, goes on so
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler and _is_main_thread():
+            self._former = signal.signal(signal.SIGINT, self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What was stopped is told and closed yet; `invoke` takes the handler away.
+        if self._former is not None and not self._stopping:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def stopping(self) -> None:
+        """From now on none raises anything."""
+        self._stopping = True
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self._stopping:  # guard: whoever stops the plans comes to an end
+            self.again = True
+            return
+        self._stopping = True
+        raise KeyboardInterrupt
+
+
+def stop_plans(
+    container: Container, plans: Sequence[Plan], worker: AsyncWorker | None, view: Shown, heard: Interrupts
+) -> None:
     """Cancels them, whether or not their jobs were begun; returns when nothing of them runs any more.
 
-    Another Ctrl-C meanwhile ends their processes and this one, without a return.
+    Another Ctrl-C meanwhile kills their processes; where they do not end then either, this one ends without a
+    return.
     """
-    try:
-        what = "the plan" if len(plans) == 1 else counted(len(plans), "plan")
-        view.say(f"{STOPPING} {what} … (Ctrl-C once more ends it at once)")
-        for plan in plans:
-            _cancel(container, plan, worker)
-        if worker is not None:
+    heard.stopping()
+    what = "the plan" if len(plans) == 1 else counted(len(plans), "plan")
+    view.say(f"{STOPPING} {what} … (Ctrl-C once more ends it at once)")
+    for plan in plans:
+        _cancel(container, plan, worker)
+    if worker is not None:
+        with Haste(heard, view, plans, lambda: _kill(container, plans)):
             worker.run_until_idle(_END_SECONDS)
-    except KeyboardInterrupt:
-        _end_at_once(container, plans, view)
+
+
+class Haste:
+    """Has the processes of plans killed once Ctrl-C is hit again, as long as the block lasts; if it lasts on
+    after that, ends this process.
+
+    Thread safety:
+        Owner: the main thread, which waits for the plans in the block; `_thread` is the one that kills.
+        Lock: none. `_over` is set by the owner; all else is read only, or the thread's own.
+        Guarantee: no kill begins after the block was left, and this process ends within `patience_seconds` of
+            the second Ctrl-C and of what it takes to kill.
+    Cancel safety: the block may be left in any way, at any time.
+    """
+
+    def __init__(
+        self,
+        heard: Interrupts,
+        view: Shown,
+        plans: Sequence[Plan],
+        kill: Callable[[], None],
+        *,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
+        self._heard = heard
+        self._view = view
+        self._plans = plans
+        self._kill = kill
+        self._patience_seconds = patience_seconds
+        self._leave = leave
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="haste", daemon=True)
+
+    def __enter__(self) -> Haste:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(self._patience_seconds)
+
+    def _watch(self) -> None:
+        while not self._heard.again:
+            if self._over.wait(_LOOK_SECONDS):
+                return
+        self._view.say("interrupted again: killing what still runs, and recording what it did …")
+        left = self._patience_seconds
+        while not self._over.is_set():
+            self._kill()  # again and again, for one may just have been started
+            self._over.wait(min(left, _KILL_AGAIN_SECONDS))
+            left -= _KILL_AGAIN_SECONDS
+            if left <= 0 and not self._over.is_set():
+                self._give_up()
+                return
+
+    def _give_up(self) -> None:
+        self._view.close()
+        for plan in self._plans:
+            progress(f"plan {plan.id} was ended at once and may still count as running")
+        named = self._plans[0].id if len(self._plans) == 1 else "PLAN"
+        progress(f"`agents plan cancel {named}` settles it, `agents doctor` finds whatever else is left")
+        sys.stdout.flush()
+        self._leave(_INTERRUPTED)  # nothing is closed: that would be the orderly way, which takes its time
 
 
 def give_back(worker: AsyncWorker | None) -> None:
@@ -75,20 +189,12 @@ def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> Non
                 worker.cancel(str(one.job_id), _REASON)
 
 
-def _end_at_once(container: Container, plans: Sequence[Plan], view: Shown) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third one need not wait for this either
-    view.close()
+def _kill(container: Container, plans: Sequence[Plan]) -> None:
     parts = container.plan_parts
     for plan in plans:
         with suppress(CleverAgentsError):
             for one in (parts.plans.get(plan.id), *below(parts, plan)):
                 _end_processes(container, one)
-    for plan in plans:
-        progress(f"plan {plan.id} was ended at once and may still count as running")
-    named = plans[0].id if len(plans) == 1 else "PLAN"
-    progress(f"`agents plan cancel {named}` settles it, `agents doctor` finds whatever else is left")
-    sys.stdout.flush()
-    os._exit(_INTERRUPTED)  # nothing is closed: that would be the orderly way, which takes its time
 
 
 def _end_processes(container: Container, plan: Plan) -> None:
@@ -97,3 +203,7 @@ def _end_processes(container: Container, plan: Plan) -> None:
     with suppress(CleverAgentsError):
         job = container.jobs.get(str(plan.job_id))
         container.processes.end(marker_of(job.id, job.fence), grace_seconds=0)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

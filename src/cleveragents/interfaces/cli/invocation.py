@@ -17,6 +17,7 @@ __all__ = ["invoke"]
 def invoke(arguments: list[str]) -> int:
     """Runs a command line; returns its exit code. `OSError` when the output cannot be written."""
     signal.signal(signal.SIGTERM, _on_terminate)
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         if "_AGENTS_COMPLETE" in os.environ:
             return _complete(os.environ["_AGENTS_COMPLETE"])
@@ -41,6 +42,8 @@ def invoke(arguments: list[str]) -> int:
         raise SystemExit(_reported(error)) from error
     except Exception as error:
         raise SystemExit(_reported(error)) from error
+    finally:
+        signal.signal(signal.SIGINT, on_interrupt)  # plans that are stopped do not hear a third one
     return 0
 
 

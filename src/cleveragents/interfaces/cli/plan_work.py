@@ -27,7 +27,7 @@ from cleveragents.errors import (
 )
 from cleveragents.interfaces.cli.applied_by_another import applied_by_another, once_applied_elsewhere
 from cleveragents.interfaces.cli.board import Board, PlainBoard, board_for
-from cleveragents.interfaces.cli.interruption import give_back, stop_plans
+from cleveragents.interfaces.cli.interruption import Interrupts, give_back, stop_plans
 from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import told_changes
@@ -88,7 +88,7 @@ def work_on(
     parallel: int | None = None,
 ) -> Plan:
     """The plan, once no job of it or of the tree that it belongs to is left. Ctrl-C cancels the tree, and its
-    processes are gone when this returns; twice, and this process is gone as well.
+    processes are gone when this returns; twice kills them, and what they did is recorded all the same.
 
     What was said when the call that is now `answered` was asked for is not said again.
     """
@@ -101,27 +101,28 @@ def work_on(
         return _worked_on_elsewhere(container, plan, output)
     worker: AsyncWorker | None = None
     board: Board = PlainBoard([root], alone=True)
-    try:
-        board = board_for(container, [root], output, alone=True)
-        view = board.view_of(plan)
-        if answered is None and plan.parent_id is None:
-            view.say(f"plan {plan.id}: {goal_of(plan)}")
-        handlers = {kind_of_plan(root.id): handler_of(container, board, answered)}
-        at_once = parallel or asked_parallel(root) or container.settings.plan.max_parallel
-        worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
-        worker.start()
-        run_to_rest(container, [root], worker)
-        # guard: it would compete for what is queued after the next answer, and tell of that here
-        worker.close()
-    except KeyboardInterrupt:
-        stop_plans(container, [root], worker, board)
-    except SystemExit:
-        give_back(worker)
-        board.close()
-        progress(f"stopped; `agents plan resume {root.id}` goes on with it")
-        raise
-    finally:
-        board.close()
+    with Interrupts() as heard:
+        try:
+            board = board_for(container, [root], output, alone=True)
+            view = board.view_of(plan)
+            if answered is None and plan.parent_id is None:
+                view.say(f"plan {plan.id}: {goal_of(plan)}")
+            handlers = {kind_of_plan(root.id): handler_of(container, board, answered)}
+            at_once = parallel or asked_parallel(root) or container.settings.plan.max_parallel
+            worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
+            worker.start()
+            run_to_rest(container, [root], worker)
+            # guard: it would compete for what is queued after the next answer, and tell of that here
+            worker.close()
+        except KeyboardInterrupt:
+            stop_plans(container, [root], worker, board, heard)
+        except SystemExit:
+            give_back(worker)
+            board.close()
+            progress(f"stopped; `agents plan resume {root.id}` goes on with it")
+            raise
+        finally:
+            board.close()
     return parts.lifecycle.reconciled(parts.plans.get(plan.id))
 
 

@@ -13,7 +13,7 @@ from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
 from cleveragents.interfaces.cli.board import Board, board_for
-from cleveragents.interfaces.cli.interruption import give_back, stop_plans
+from cleveragents.interfaces.cli.interruption import Interrupts, give_back, stop_plans
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.plan_outcome import (
     INTERRUPTED,
@@ -72,25 +72,26 @@ def _work_on_all(container: Container, plans: Sequence[Plan], board: Board, para
     from cleveragents.application.services.plan_jobs import kind_of_plan
 
     worker: AsyncWorker | None = None
-    try:
-        for plan in plans:
-            board.view_of(plan).say(f"plan {plan.id}: {goal_of(plan)}")
-        handler = handler_of(container, board)
-        handlers = {kind_of_plan(plan.id): handler for plan in plans}
-        worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=parallel)
-        worker.start()
-        run_to_rest(container, plans, worker)
-    except KeyboardInterrupt:
-        stop_plans(container, plans, worker, board)
-        return True
-    except SystemExit:
-        give_back(worker)
-        board.close()
-        for plan in plans:
-            progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
-        raise
-    finally:
-        board.close()
+    with Interrupts() as heard:
+        try:
+            for plan in plans:
+                board.view_of(plan).say(f"plan {plan.id}: {goal_of(plan)}")
+            handler = handler_of(container, board)
+            handlers = {kind_of_plan(plan.id): handler for plan in plans}
+            worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=parallel)
+            worker.start()
+            run_to_rest(container, plans, worker)
+        except KeyboardInterrupt:
+            stop_plans(container, plans, worker, board, heard)
+            return True
+        except SystemExit:
+            give_back(worker)
+            board.close()
+            for plan in plans:
+                progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
+            raise
+        finally:
+            board.close()
     return False
 
 
