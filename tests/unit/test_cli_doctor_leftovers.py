@@ -26,7 +26,7 @@ from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import JobState, NewJob, Outcome
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.errors import PlanError, SandboxMissing
-from cleveragents.infrastructure.commands.private_directory import make_directory
+from cleveragents.infrastructure.commands.private_directory import PREFIX, make_directory, owner_lives
 from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
 from cleveragents.infrastructure.persistence import tables
 from cleveragents.infrastructure.sandbox.setup_cache import SetupCache
@@ -643,6 +643,12 @@ def temporary(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+def unnamed() -> Path:
+    """One that does not say who made it."""
+    made = make_directory()
+    return made.rename(made.with_name(f"{PREFIX}{made.name.rpartition('-')[2]}"))
+
+
 def swept(place: Path, hours: float) -> list[tuple[Verdict, str]]:
     now = time.time() + hours * HOUR
     rows = findings_of("temporary files", lambda: temporary_directories(place, now), mend=True)
@@ -650,16 +656,35 @@ def swept(place: Path, hours: float) -> list[tuple[Verdict, str]]:
 
 
 def test_temporary_directories_of_killed_processes_are_removed_in_time(temporary: Path) -> None:
-    die_in(make_directory)
-    [left] = temporary.glob("cleveragents-command-*")
+    die_in(unnamed)
+    [left] = temporary.iterdir()
     assert swept(temporary, hours=23) == [(OK, CLEAN)]
     assert swept(temporary, hours=25) == [(MENDED, f"removed {left}: nobody uses it")]
     assert list(temporary.iterdir()) == []
 
 
+def test_the_directory_of_a_command_is_removed_at_once_when_its_maker_is_dead(temporary: Path) -> None:
+    ours = make_directory()
+    die_in(make_directory)
+    [left] = set(temporary.iterdir()) - {ours}
+    assert swept(temporary, hours=0) == [(MENDED, f"removed {left}: nobody uses it")]
+    assert swept(temporary, hours=1000) == [(OK, CLEAN)], "whoever lives keeps theirs, however long"
+    assert list(temporary.iterdir()) == [ours]
+
+
+def test_the_directory_of_a_command_of_another_machine_is_judged_by_its_age(temporary: Path) -> None:
+    die_in(make_directory)
+    [left] = temporary.iterdir()
+    pid, ticks, _ = left.name.removeprefix(PREFIX).split(".")
+    elsewhere = left.rename(temporary / f"{PREFIX}{pid}.{ticks}.00000000-x")
+    assert owner_lives(elsewhere) is None
+    assert swept(temporary, hours=23) == [(OK, CLEAN)]
+    assert swept(temporary, hours=25) == [(MENDED, f"removed {elsewhere}: nobody uses it")]
+
+
 def test_a_temporary_directory_that_is_used_or_young_or_no_directory_of_ours_stays(temporary: Path) -> None:
     """openai/codex#24703: a clean-up removed what another, living agent was working on."""
-    lived_in, stood_in = make_directory(), make_directory()
+    lived_in, stood_in = unnamed(), unnamed()
     demo = temporary / "cleveragents-demo-1"
     demo.mkdir()
     (temporary / "elsewhere").mkdir()
@@ -681,7 +706,7 @@ def test_a_temporary_directory_that_is_used_or_young_or_no_directory_of_ours_sta
 
 
 def test_a_temporary_directory_in_which_a_file_is_young_stays(temporary: Path) -> None:
-    place = make_directory()
+    place = unnamed()
     made = place.stat().st_ctime
     while time.time() < made + 0.05:
         pass  # file systems tell time in steps
@@ -692,7 +717,7 @@ def test_a_temporary_directory_in_which_a_file_is_young_stays(temporary: Path) -
 
 
 def test_a_directory_that_is_taken_into_use_meanwhile_stays(temporary: Path) -> None:
-    place = make_directory()
+    place = unnamed()
     [left] = temporary_directories(temporary, time.time() + 25 * HOUR)
     user = subprocess.Popen(["sleep", "600"], cwd=place)
     try:

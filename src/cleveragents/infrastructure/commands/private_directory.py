@@ -1,21 +1,50 @@
-"""The directory that stands for a command's home and temporary files where nothing hides the real ones."""
+"""The directory that stands for a command's home and temporary files where nothing hides the real ones.
+
+Its name says who made it: a process of this machine that is dead cannot miss it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
+import zlib
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["make_directory", "remove_directory"]
+if TYPE_CHECKING:
+    from cleveragents.domain.job import WorkerIdentity
+
+__all__ = ["PREFIX", "make_directory", "owner_lives", "remove_directory"]
+
+PREFIX = "cleveragents-command-"
+"""So begin the names of all of them."""
+
+_OWNED = re.compile(re.escape(PREFIX) + r"(?P<pid>\d+)\.(?P<ticks>\d+)\.(?P<host>[0-9a-f]{8})-")
 
 
 def make_directory() -> Path:
     """A new one, with `home` and `tmp` in it, readable by its owner only."""
-    directory = Path(tempfile.mkdtemp(prefix="cleveragents-command-"))
+    me = _me()
+    owner = f"{me.pid}.{me.started_ticks}.{_short(me.host)}"
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{owner}-"))
     (directory / "home").mkdir(mode=0o700)
     (directory / "tmp").mkdir(mode=0o700)
     return directory
+
+
+def owner_lives(directory: Path) -> bool | None:
+    """Whether the process that made it runs; None where its name does not say who that is, or where that is
+    another machine's, or this one's from before it was started, to say."""
+    from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+
+    named, me = _OWNED.match(directory.name), _me()
+    if named is None or named["host"] != _short(me.host):
+        return None
+    owner = replace(me, pid=int(named["pid"]), started_ticks=int(named["ticks"]))
+    return PsutilProcessSupervisor().is_alive(owner)
 
 
 def remove_directory(directory: str) -> None:
@@ -26,3 +55,14 @@ def remove_directory(directory: str) -> None:
             if not path.is_symlink():
                 path.chmod(0o700)
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def _me() -> WorkerIdentity:
+    # Imported here, because the guard removes directories and makes none.
+    from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
+
+    return PsutilProcessSupervisor().identity("")
+
+
+def _short(host: str) -> str:
+    return f"{zlib.crc32(host.encode()):08x}"

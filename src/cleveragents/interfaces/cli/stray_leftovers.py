@@ -1,11 +1,13 @@
 """What crashes left outside of plans: processes of jobs, drafts of the setup cache, temporary directories.
 
-A file says nothing of who uses it. So a directory goes only when nothing in it was touched for long, no
-living process has anything to do with it, and it is this user's own.
+A file says nothing of who uses it. So a directory goes only when no living process has anything to do with
+it, it is this user's own, and whoever made it is dead or, where it does not say who that is, nothing in it
+was touched for long.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from cleveragents.domain.job import JobState
 from cleveragents.errors import UnknownJob
+from cleveragents.infrastructure.commands.private_directory import PREFIX, owner_lives
 from cleveragents.infrastructure.jobs.markers import MARKER_VARIABLE
 from cleveragents.interfaces.cli.leftovers import KeptBack, Leftover
 
@@ -28,8 +31,8 @@ _HOUR = 3600.0
 _DRAFTS = ("draft-*", "thrown-*")
 # A demo that failed leaves its directory to be looked at.
 _TEMPORARY = {
-    # That of a command which is isolated is known to nobody by its name, so only its age tells.
-    "cleveragents-command-*": 24 * _HOUR,
+    # That of a command which is isolated is known to nobody by its name, so only its maker or its age tells.
+    f"{PREFIX}*": 24 * _HOUR,
     "cleveragents-merge-*": _HOUR,
     "cleveragents-demo-*": 24 * _HOUR,
 }
@@ -89,7 +92,11 @@ def setup_drafts(directory: Path, now: float) -> Sequence[Leftover]:
 
 def temporary_directories(parent: Path, now: float) -> Sequence[Leftover]:
     """Directories of ours that nobody uses."""
-    limits = {path: limit for pattern, limit in _TEMPORARY.items() for path in sorted(parent.glob(pattern))}
+    limits = {
+        path: limit if (lives := owner_lives(path)) is None else math.inf if lives else -math.inf
+        for pattern, limit in _TEMPORARY.items()
+        for path in sorted(parent.glob(pattern))
+    }
     old = [path for path, limit in limits.items() if _is_abandoned(path, limit, now)]
     used = _in_use(old)
     return [_removable(path, "nobody uses it") for path in old if path not in used]
