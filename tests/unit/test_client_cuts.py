@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
 
 import click
 import pytest
@@ -17,6 +17,7 @@ from cleveragents.errors import NotAuthenticated, ServerUnreachable
 from cleveragents.interfaces.cli.client.following import Follower
 from cleveragents.interfaces.cli.client.logins import keep_token, logins_file
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, told_at_the_end
+from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
 from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.output import Output
@@ -150,6 +151,47 @@ def _leave_at_once(patient: ServerClient) -> None:
     with pytest.raises(click.exceptions.Exit) as left, told_at_the_end(deciding, "PLAN"):
         raise click.exceptions.Exit(130)
     assert left.value.exit_code == 130
+
+
+class Impatient(ServerClient):
+    """Whoever uses it hits Ctrl-C: before a plan's cancel is sent, or once that is answered."""
+
+    waits = False
+    _answered = False
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        if path.endswith("/cancel") and not self.waits:
+            raise KeyboardInterrupt
+        answer = super().post(path, body)
+        self._answered = path.endswith("/cancel")
+        return answer
+
+    def pages(self, path: str, *, at_most: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
+        if self._answered:
+            raise KeyboardInterrupt
+        return super().pages(path, at_most=at_most, **query)
+
+
+def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_it(
+    bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = {"resource": "shop", "action": "builtin/command", "arguments": {"argv": ["sleep", "99"]}}
+    plan = client.post("/plans", {**body, "profile": "full-auto"})
+    with Impatient(bench.url, bench.token("operator")) as impatient:
+        for waits in (False, True):
+            impatient.waits = waits
+            following = PlansFollower(impatient, [plan], Output("plain"), after=moment_now(client, plan))
+            with pytest.raises(click.exceptions.Exit) as left:
+                following.stopped("agents")
+            assert left.value.exit_code == 130
+            said = capsys.readouterr().err.splitlines()[-1]
+            heard = f"the server is stopping plan {plan['id']}, which is not waited for"
+            perhaps = f"the server may not have heard that plan {plan['id']} is to be stopped"
+            assert said.startswith(heard if waits else perhaps)
+            assert f"`agents plan {'show' if waits else 'cancel'} {plan['id']}`" in said
+    following = PlansFollower(client, [plan], Output("plain"), after=moment_now(client, plan))
+    assert [one["state"] for one in following.to_rest()] == ["cancelled"]
+    following.close()
 
 
 def test_who_is_not_known_follows_nothing_and_the_token_is_in_no_message(bench: Served) -> None:

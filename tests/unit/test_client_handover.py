@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,26 @@ def test_what_is_not_the_servers_runs_here(
         ended = agents("run", "--review", *more, *REPLACE)
     assert ended.code == 0, ended.err
     assert queue_of(server, plan_in(ended.err)) is None
+
+
+def test_who_interrupts_again_at_once_is_told_that_the_server_may_not_have_heard(
+    server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["plan ", "interrupted: stopping"]
+
+    class Impatient(StringIO):
+        def write(self, text: str) -> int:
+            written = sys.__stderr__.write(text) if sys.__stderr__ is not None else 0
+            if words and text.startswith(words[0]):
+                words.pop(0)
+                raise KeyboardInterrupt
+            return written
+
+    with announced(server.bench.state, URL, "now"), monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", Impatient())
+        ended = agents("run", "--review", *REPLACE)
+    assert ended.code == 130
+    plan_id = plan_in(ended.err)
+    perhaps = f"the server may not have heard that plan {plan_id} is to be stopped"
+    assert f"{perhaps}; `agents plan cancel {plan_id}` makes sure of it" in ended.err
+    agents("plan", "cancel", plan_id)

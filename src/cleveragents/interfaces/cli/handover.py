@@ -21,7 +21,7 @@ from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.board import board_of
-from cleveragents.interfaces.cli.interruption import STOPPING
+from cleveragents.interfaces.cli.interruption import STOPPING, left_to_server
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.pieces_view import PiecesView
 from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED
@@ -118,15 +118,17 @@ def watched(container: Container, plan: Plan, output: Output | None, *, begun: b
 
 def _stopped(container: Container, watching: _Watching, plan: Plan) -> Plan:
     parts = container.plan_parts
+    told = False
     try:
         watching.say(f"{STOPPING} the plan … (Ctrl-C again {_LEAVES})")
         now = found_plan(parts, plan.id)
         if is_to_be_run(now) or now.state.running:
             parts.lifecycle.cancel(now, "interrupted by the user")
+        told = True
         return watching.to_rest()
     except KeyboardInterrupt:
         watching.close()
-        progress(f"the server goes on with it; `agents plan show {plan.id}` says where it stands")
+        progress(left_to_server(plan.id, "agents", told=told))
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 

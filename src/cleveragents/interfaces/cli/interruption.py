@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.domain.plan import Plan
 
-__all__ = ["STOPPING", "Haste", "Interrupts", "Shown", "give_back", "stop_plans"]
+__all__ = ["STOPPING", "Haste", "Interrupts", "Shown", "give_back", "left_to_server", "stop_plans"]
 
 STOPPING = "interrupted: stopping"
 """So begins what is said when plans are told to stop."""
@@ -171,6 +171,16 @@ def give_back(worker: AsyncWorker | None) -> None:
     """Stops what the worker runs, for another to go on with; what its jobs use is closed afterwards."""
     if worker is not None:
         worker.close()  # an actor whose runner is closed under it may fail, and its plan with it
+
+
+def left_to_server(plan_id: str, prefix: str, *, told: bool) -> str:
+    """What is true of a plan that a server runs when nobody waits any more for it to be stopped there; `told`
+    if the server has heard that it is to be."""
+    if told:
+        show = f"`{prefix} plan show {plan_id}`"
+        return f"the server is stopping plan {plan_id}, which is not waited for; {show} says where it stands"
+    cancel = f"`{prefix} plan cancel {plan_id}`"
+    return f"the server may not have heard that plan {plan_id} is to be stopped; {cancel} makes sure of it"
 
 
 def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> None:

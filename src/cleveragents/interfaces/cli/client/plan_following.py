@@ -14,7 +14,7 @@ from cleveragents.interfaces.cli.board import board_of
 from cleveragents.interfaces.cli.client.accounts import Account, is_running, waited_for
 from cleveragents.interfaces.cli.client.following import Follower, Frame
 from cleveragents.interfaces.cli.client.served_plans import ServedMeter, plan_of
-from cleveragents.interfaces.cli.interruption import STOPPING
+from cleveragents.interfaces.cli.interruption import STOPPING, left_to_server
 from cleveragents.interfaces.cli.live_view import is_for_terminal
 from cleveragents.interfaces.cli.output import Output, counted, progress
 from cleveragents.interfaces.cli.pieces_view import PiecesView
@@ -164,18 +164,19 @@ class PlansFollower:
     def stopped(self, prefix: str) -> list[Account]:
         """The accounts, when the server has stopped all of the plans that run; Ctrl-C leaves that to it."""
         names = list(self._accounts)
+        told: set[str] = set()
         what = "the plan" if len(names) == 1 else counted(len(names), "plan")
         try:
             self._board.say(f"{STOPPING} {what} … (Ctrl-C again {_LEAVES})")
             for plan_id in names:
                 if is_running(self._looked(plan_id)) or waited_for(self._accounts[plan_id]) == _SUB_PLANS:
                     self._client.post(f"/plans/{plan_id}/cancel", {"reason": "interrupted by the user"})
+                told.add(plan_id)
             return self.to_rest()
         except KeyboardInterrupt:
             self.close()
             for plan_id in names:
-                show = f"{prefix} plan show {plan_id}"
-                progress(f"the server goes on with it; `{show}` says where it stands")
+                progress(left_to_server(plan_id, prefix, told=plan_id in told))
             raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _follow(self, account: Account, meter: ServedMeter) -> None:
