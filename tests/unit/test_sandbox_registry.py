@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from cleveragents.errors import GitFailed, QuotaExceeded, SandboxBusy, SandboxMi
 from cleveragents.infrastructure.persistence.database import Database, open_database
 from cleveragents.infrastructure.persistence.tables import outbox
 from cleveragents.infrastructure.sandbox.facts import SandboxPlace
-from cleveragents.infrastructure.sandbox.leftovers import Leftover, mend_leftovers
+from cleveragents.infrastructure.sandbox.leftovers import Leftover, find_leftovers, mend_leftovers
 from cleveragents.infrastructure.sandbox.locking import locked
 from cleveragents.infrastructure.sandbox.private_clone import PrivateClone
 from cleveragents.infrastructure.sandbox.registry import SandboxRegistry
@@ -246,14 +247,14 @@ def test_one_that_a_peer_made_meanwhile_is_not_made_again(
 
 
 class MovingRows:
-    """A registry in which a row appears between two looks."""
+    """A registry of which a look at the rows takes the time in which something happens."""
 
-    def __init__(self, directory: Path, row: SandboxRow) -> None:
+    def __init__(self, directory: Path, *looks: Callable[[], list[SandboxRow]]) -> None:
         self.directory = directory
-        self._looks = iter([[], [row]])
+        self._looks = iter(looks)
 
     def rows(self) -> list[SandboxRow]:
-        return next(self._looks)
+        return next(self._looks)()
 
     def taken_over(self) -> frozenset[str]:
         return frozenset()
@@ -266,8 +267,34 @@ def test_a_remnant_that_became_a_sandbox_while_we_looked_is_not_removed(tmp_path
     write(tmp_path / "sandboxes" / "plan-1", {"tree/a": "1\n", "lock": ""})
     now = later(hours=2).now()
     row = SandboxRow("plan-1", "private_clone", tmp_path, "making", tmp_path, 0, now)
-    assert mend_leftovers(MovingRows(tmp_path / "sandboxes", row), now) == []
+    rows = MovingRows(tmp_path / "sandboxes", list, lambda: [row])
+    assert mend_leftovers(rows, now) == []
     assert (tmp_path / "sandboxes/plan-1/tree/a").exists()
+
+
+@pytest.mark.parametrize("held", [{"lock": ""}, {"tree/a": "1\n"}, {"sandbox.json": "{}"}])
+def test_one_that_is_removed_while_we_look_is_no_leftover(tmp_path: Path, held: dict[str, str]) -> None:
+    gone = tmp_path / "sandboxes" / "plan-1"
+    write(gone, held)
+
+    def remove() -> list[SandboxRow]:
+        shutil.rmtree(gone)
+        return []
+
+    rows = MovingRows(tmp_path / "sandboxes", remove)
+    assert find_leftovers(rows, later(hours=2).now()) == []
+
+
+def test_a_remnant_that_another_took_away_is_not_told_as_ours(tmp_path: Path) -> None:
+    for name in ("plan-1", "plan-2"):
+        write(tmp_path / "sandboxes" / name, {"tree/a": "1\n"})
+
+    def remove() -> list[SandboxRow]:
+        shutil.rmtree(tmp_path / "sandboxes" / "plan-2")
+        return []
+
+    rows = MovingRows(tmp_path / "sandboxes", list, remove)
+    assert [left.plan_id for left in mend_leftovers(rows, later(hours=2).now())] == ["plan-1"]
 
 
 def test_fault_points_are_announced_in_order(database: Database, resource: Path, tmp_path: Path) -> None:

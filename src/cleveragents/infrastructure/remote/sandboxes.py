@@ -135,7 +135,7 @@ class RemoteSandboxes(SandboxRegistry):
         checkouts = mirrors.unused(used)
         if not dry_run:
             for path in copies:
-                with suppress(SandboxBusy):
+                with suppress(SandboxBusy, SandboxMissing):  # somebody looks at it, or was quicker
                     self.remove_copy(path)
             for path in checkouts:
                 mirrors.discard(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,7 +83,8 @@ def _without(root: Path, entries: Iterable[str], kept: set[str]) -> Iterator[str
     while waiting:
         entry = waiting.pop()
         if entry in holders:
-            with os.scandir(root / entry) as found:
+            # Who only looks does not hold it still: what was listed may be gone.
+            with suppress(FileNotFoundError), os.scandir(root / entry) as found:
                 waiting += [entry + child.name + _slash(child) for child in found]
         elif entry not in kept:
             yield entry

@@ -64,7 +64,8 @@ def find_leftovers(registry: _Registry, now: datetime, resources: Iterable[Path]
         if path.name in elsewhere or (path.name not in known and is_copy(path)):
             found += _copy(path)
         elif path.name not in known:
-            found += _directory(path, now)
+            with suppress(FileNotFoundError):  # its row, and then it itself, went while we looked
+                found += _directory(path, now)
     for resource in resources:
         found += _pins(resource, set(known))
     return found
@@ -81,7 +82,7 @@ def mend_leftovers(registry: _Registry, now: datetime) -> list[Leftover]:
                 registry.remove(left.plan_id)
             else:
                 _remove_directory(registry, Path(left.location))
-        except (SandboxBusy, SandboxMissing):
+        except (SandboxBusy, SandboxMissing, FileNotFoundError):
             # Somebody was quicker; it is no leftover any more.
             continue
         mended.append(left)
