@@ -157,6 +157,14 @@ def test_a_repository_that_says_its_files_are_elsewhere_is_refused(tmp_path: Pat
     assert find_resource(tmp_path / "linked" / inside) == (tmp_path / "linked", inside)
 
 
+def test_a_directory_whose_git_directory_is_none_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "below").mkdir()
+    with pytest.raises(SandboxRefused, match=r"git does not take its \.git for a repository; remove"):
+        find_resource(tmp_path)
+    assert find_resource(tmp_path / "below") == (tmp_path / "below", "")
+
+
 def test_settings_of_another_filesystem_hide_no_change(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a.txt": "a\n", "b.txt": "b\n", "run": "x\n", "link": "l\n"})
     git(resource, "config", "core.fileMode", "true")

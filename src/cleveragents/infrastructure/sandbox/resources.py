@@ -34,8 +34,11 @@ def find_resource(path: Path, *, seconds: float = _SECONDS) -> tuple[Path, str]:
             seconds_left=within(seconds),
         )
     except GitFailed as error:
-        if _NO_REPOSITORY in error.problem:
+        if _NO_REPOSITORY in error.problem and not os.path.lexists(directory / ".git"):
             return directory, ""
+        if _NO_REPOSITORY in error.problem:
+            reason = "git does not take its .git for a repository; remove that, or `git init` there"
+            raise SandboxRefused(str(path), reason) from error
         if "work tree" in error.problem:
             reason = "it is a bare repository, or lies inside a .git directory; use a clone with files"
             raise SandboxRefused(str(path), reason) from error
