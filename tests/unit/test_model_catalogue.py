@@ -100,7 +100,7 @@ def test_a_model_is_opened_once_with_its_name_and_key() -> None:
     ("name", "hint"),
     [
         ("gpt-4o-mini", "did you mean openai/gpt-4o-mini?"),
-        ("opnai/whatever", "did you mean openai/whatever?"),
+        ("opnai/whatever", "did you mean openai? the providers are"),
         ("openai", "say which model of openai, as in openai/gpt-4.1"),
         ("acme/", "say which model of acme, as in acme/NAME"),
         ("zzz", "a model is named provider/model; the providers are"),

@@ -118,7 +118,9 @@ def test_without_a_name_it_is_the_default(agents: Agents) -> None:
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [
-        ("opneai/x", 2, "did you mean openai/x?"),
+        ("opneai/gpt-4.1-mini", 2, "did you mean openai/gpt-4.1-mini?"),
+        ("opneai/x", 2, "there is no provider 'opneai'; did you mean openai? the providers are anthropic, "),
+        ("nope/foo", 2, "there is no provider 'nope'; the providers are anthropic, "),
         ("quux/x", 2, "there is no provider 'quux'; the providers are anthropic, "),
         ("openai/gpt-4o", 2, "set OPENAI_API_KEY"),
         ("openai/gpt-4.1-mni", 2, "did you mean openai/gpt-4.1-mini?"),

@@ -211,14 +211,15 @@ class ModelCatalogue:
             )
             return f"say which model of {provider}, as in {example}"
         bare = {other.partition("/")[2]: other for other in listed}
-        close = get_close_matches(provider, self.providers(), n=1)
-        if close and model:
+        close = get_close_matches(provider, self.providers(), n=1, cutoff=0.75)
+        if close and f"{close[0]}/{model}" in listed:
             return f"there is no provider {provider!r}; did you mean {close[0]}/{model}?"
         near = get_close_matches(name, [*listed, *bare], n=1, cutoff=0.75)
         if near:
             return f"did you mean {bare.get(near[0], near[0])}?"
         what = f"there is no provider {provider!r}" if model else "a model is named provider/model"
-        return f"{what}; the providers are {', '.join(self.providers())}"
+        meant = f"did you mean {close[0]}? " if close else ""  # a model of it that nobody knows is no advice
+        return f"{what}; {meant}the providers are {', '.join(self.providers())}"
 
     @cached_property
     def _prices(self) -> PriceList:
