@@ -25,7 +25,9 @@ from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.infrastructure.persistence.schema import HEAD
 from cleveragents.interfaces.cli import checks, main
 from cleveragents.interfaces.cli.commands import cli
+from cleveragents.interfaces.cli.failure import report_usage
 from cleveragents.interfaces.cli.output import ago, counted
+from cleveragents.interfaces.cli.session import _is_news
 from tests.contracts.databases import start_child
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -156,6 +158,15 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
             ["plan", "show"],
             "missing argument 'PLAN'\nusage: agents plan show [OPTIONS] PLAN; --help says more",
         ),
+        (
+            ["run", "--paralel", "3"],
+            "no such option '--paralel'; did you mean one of: '--parallel', '--profile'?\n",
+        ),
+        (["run", "x", "--max-usd", "abc"], "'--max-usd': 'abc' is no number above 0, and up to 1,000,000\n"),
+        (["run", "x", "--max-usd", "-1"], "'--max-usd': -1.0 is no number above 0, and up to 1,000,000\n"),
+        (["run", "x", "--max-tokens", "1.5"], "'--max-tokens': '1.5' is no whole number from 1 on\n"),
+        (["plan", "list", "--limit", "0"], "'--limit': 0 is no whole number from 1 to 10,000\n"),
+        (["serve", "--port", "x"], "'--port': 'x' is no whole number from 0 to 65,535\n"),
     ],
 )
 def test_a_mistyped_word_is_answered_with_the_nearest(agents: Agents, wrong: list[str], hint: str) -> None:
@@ -164,6 +175,35 @@ def test_a_mistyped_word_is_answered_with_the_nearest(agents: Agents, wrong: lis
     assert ended.err.startswith("error: ")
     assert hint in ended.err
     assert ended.out == ""
+
+
+def test_what_the_help_does_not_show_is_not_suggested(agents: Agents) -> None:
+    for near in ("--plam", "--plans", "--pat"):
+        ended = agents("run", "x", near, "y")
+        assert ended.code == 2
+        assert f"no such option '{near}'" in ended.err
+        assert "'--plan'" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (click.INT, "'x' is no whole number"),
+        (click.FLOAT, "'x' is no number"),
+        (click.FloatRange(max=2.5), "'x' is no number up to 2.5"),
+        (click.FloatRange(), "'x' is no number"),
+        (click.FloatRange(min=0, min_open=True), "'x' is no number above 0"),
+    ],
+)
+def test_a_number_that_is_none_is_told_in_our_words(
+    kind: click.ParamType[object], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    option = click.Option(["--much"], type=kind)
+    command = click.Command("agents", params=[option])
+    with pytest.raises(click.BadParameter) as wrong:
+        command.make_context("agents", ["--much", "x"])
+    assert report_usage(wrong.value) == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"error: invalid value for '--much': {words}"
 
 
 @pytest.mark.parametrize(
@@ -885,3 +925,12 @@ def test_tools_are_listed_and_described(agents: Agents) -> None:
     assert {"path", "old", "new"} <= set(shown["input"]["properties"])
     unknown = agents("tool", "show", "edti")
     assert (unknown.code, "edit" in unknown.err) == (2, True)
+
+
+def test_what_is_told_once_is_told_again_only_where_that_cannot_be_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "told"
+    assert [_is_news(kept, words) for words in ("one", "one", "two", "one", "two")] == [
+        *(True, False),
+        *(True, False, False),
+    ]
+    assert [_is_news(tmp_path / "nowhere" / "told", "one") for _ in range(2)] == [True, True]

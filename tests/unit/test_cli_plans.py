@@ -127,8 +127,10 @@ def test_a_commit_is_made_and_its_undoing_too(agents: Agents, repository: Path) 
 
 
 def test_a_terminal_is_asked(agents: Agents, repository: Path) -> None:
-    looked = agents(*REPLACE, typed="d\nn\n")
+    looked = agents(*REPLACE, typed="what\nd\nN\n")
     assert looked.code == 0
+    assert "'what' is none of the answers; say y, n, d or r\n" in looked.err
+    assert "Error" not in looked.err
     assert "+The color of it." in looked.out
     assert git(repository, "status", "--short") == ""
     assert "apply/rejected" in agents(*REPLACE, typed="r\n").out
@@ -169,8 +171,9 @@ def test_leave_that_is_neither_given_nor_refused_is_asked_for_later(
 
 
 def test_a_terminal_gives_leave(agents: Agents, repository: Path) -> None:
-    ran = agents(*REPLACE, "--profile", "manual", typed="y\ny\n")
+    ran = agents(*REPLACE, "--profile", "manual", typed="perhaps\nYes\ny\n")
     assert ran.code == 0
+    assert "'perhaps' is no answer; say y for yes, or n for no\n" in ran.err
     assert "needs leave for edit" in ran.err
     assert ran.err.count(ran.id + ":") == 1
     assert (repository / "README.md").read_text() == "The color of it.\n"
@@ -639,11 +642,23 @@ def test_a_plan_that_nobody_runs_is_cancelled_at_once(
     assert agents("plan", "diff", plan.id).err == "nothing was changed\n"
 
 
+def test_the_exit_codes_of_a_result_that_is_left_to_its_user_are_those_of_the_help(agents: Agents) -> None:
+    told = " ".join(agents("run", "--help").out.split())
+    assert "elsewhere the exit code is 3. With --review nobody is asked, and the exit code is 0." in told
+    assert agents(*REPLACE).code == 3
+    ran = agents(*REPLACE, "--review")
+    assert ran.code == 0
+    assert "3 for any result that is yours to decide" in " ".join(
+        agents("plan", "watch", "--help").out.split()
+    )
+    assert agents("plan", "watch", ran.id).code == 3
+
+
 def test_unapplied_changes_are_not_deleted_unasked(agents: Agents) -> None:
     ran = agents(*REPLACE, "--review")
     kept = agents("plan", "delete", ran.id)
     assert (kept.code, "never applied" in kept.err) == (3, True)
-    assert agents("plan", "delete", ran.id, typed="n\n").code == 130
+    assert agents("plan", "delete", ran.id, typed="\n").code == 130
     assert agents("plan", "delete", ran.id, typed="y\n").code == 0
     assert agents("plan", "show", ran.id).code == 2
     other = agents(*REPLACE, "--review")

@@ -247,6 +247,10 @@ class TestWithoutBubblewrap:
         assert [(r.output, r.isolated) for r in [*results, off]] == [("hello\n", False)] * 3
         assert [(log["event"], log["log_level"]) for log in logs] == [("command.not_isolated", "warning")]
         assert "not installed" in logs[0]["reason"]
+        assert logs[0]["told"].startswith(
+            "commands are not isolated on this machine: bubblewrap (bwrap) is not"
+        )
+        assert "install bubblewrap and allow user namespaces; `agents doctor` says" in logs[0]["told"]
 
     def test_where_isolation_is_required_nothing_runs(self, tmp_path: Path) -> None:
         with pytest.raises(ToolRefused, match="not installed; install bubblewrap"):

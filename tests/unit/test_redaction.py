@@ -239,6 +239,34 @@ def test_level_and_format_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "{" not in logged(monkeypatch, io.StringIO(), format="console").splitlines()[0]
 
 
+@pytest.mark.parametrize(
+    ("log_format", "read"),
+    [("auto", ["note: it is so\n", ""]), ("json", ['"event": "it.is"'] * 2)],
+    ids=["for people", "for programs"],
+)
+def test_what_comes_in_words_is_told_to_people_once_and_to_programs_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, log_format: str, read: list[str]
+) -> None:
+    news: list[str] = []
+
+    def is_news(sentence: str) -> bool:
+        news.append(sentence)
+        return len(news) == 1
+
+    lines: list[str] = []
+    for _ in range(2):
+        stream = io.StringIO()
+        monkeypatch.setattr("sys.stderr", stream)
+        configure_logging(msgspec.convert({"log": {"format": log_format}}, Settings), is_news=is_news)
+        try:
+            structlog.get_logger().warning("it.is", told="it is so")
+        finally:
+            structlog.reset_defaults()
+        lines.append(stream.getvalue())
+    assert all(words in line and "told" not in line for words, line in zip(read, lines, strict=True))
+    assert (lines[1] == "") == (read[1] == "")
+
+
 LOGS_LATER = """
 import sys
 import msgspec

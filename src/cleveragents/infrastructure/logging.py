@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from cleveragents.domain.redaction import redact, url_password
 
 if TYPE_CHECKING:
-    from structlog.typing import EventDict, Processor, WrappedLogger
+    from structlog.typing import EventDict, Processor, ProcessorReturnValue, WrappedLogger
 
     from cleveragents.infrastructure.configuration.settings import Settings
 
@@ -34,14 +34,18 @@ _LEVELS = {
 }
 
 
-def configure_logging(settings: Settings) -> None:
-    """From now on this process logs to stderr as the settings say."""
+def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | None = None) -> None:
+    """From now on this process logs to stderr as the settings say.
+
+    An event may have a sentence for people, `told`. Where logs are for people, because somebody says what
+    `is_news` to them, that is what they read, and nothing where it is none; others get the event.
+    """
     for finder in [found for found in sys.meta_path if isinstance(found, _ConfiguresOnImport)]:
         sys.meta_path.remove(finder)
     if "structlog" in sys.modules:
-        _configure(settings)
+        _configure(settings, is_news)
     else:
-        sys.meta_path.insert(0, _ConfiguresOnImport(lambda: _configure(settings)))
+        sys.meta_path.insert(0, _ConfiguresOnImport(lambda: _configure(settings, is_news)))
 
 
 class _ConfiguresOnImport(MetaPathFinder):
@@ -82,7 +86,7 @@ class _Configuring(Loader):
         self._configure()  # guard: the first word already goes through the redactor
 
 
-def _configure(settings: Settings) -> None:
+def _configure(settings: Settings, is_news: Callable[[str], bool] | None) -> None:
     import structlog
 
     password = url_password(settings.database.url)
@@ -94,7 +98,7 @@ def _configure(settings: Settings) -> None:
             structlog.processors.StackInfoRenderer(),
             structlog.processors.format_exc_info,
             redactor((password,) if password else ()),
-            _renderer(settings.log.format),
+            _in_words(_renderer(settings.log.format), is_news if settings.log.format == "auto" else None),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log.level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -110,6 +114,20 @@ def redactor(secrets: Collection[str]) -> Processor:
         return masked if isinstance(masked, dict) else event
 
     return mask
+
+
+def _in_words(renderer: Processor, is_news: Callable[[str], bool] | None) -> Processor:
+    import structlog
+
+    def render(logger: WrappedLogger, method: str, event: EventDict) -> ProcessorReturnValue:
+        told = event.pop("told", None)
+        if told is None or is_news is None:
+            return renderer(logger, method, event)
+        if not is_news(str(told)):
+            raise structlog.DropEvent
+        return f"note: {told}"
+
+    return render
 
 
 def _renderer(format_name: str) -> Processor:

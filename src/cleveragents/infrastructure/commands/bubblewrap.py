@@ -51,6 +51,8 @@ _MACHINE = (
 # Programs named there run outside. The directory may be one that is mounted, writable, when it is looked at.
 _FORMATS = "/proc/sys/fs/binfmt_misc"
 _PROBE_SECONDS = 10.0
+_MEANING = "they can read and write whatever you can"
+_ADVICE = "install bubblewrap and allow user namespaces; `agents doctor` says whether it works"
 _REMEDY = "install bubblewrap and allow user namespaces, or set isolation to 'auto' or 'off'"
 
 
@@ -64,6 +66,11 @@ class ProbeResult:
     @property
     def remedy(self) -> str:
         return f"{self.problem}; {_REMEDY}"
+
+    @property
+    def warning(self) -> str:
+        """For who runs commands all the same."""
+        return f"commands are not isolated on this machine: {self.problem}; {_MEANING}; {_ADVICE}"
 
 
 class BubblewrapProbe:

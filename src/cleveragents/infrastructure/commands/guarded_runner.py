@@ -123,7 +123,8 @@ class GuardedCommandRunner:
             if self._probe.first_time():
                 import structlog
 
-                structlog.get_logger(__name__).warning("command.not_isolated", reason=result.problem)
+                logger = structlog.get_logger(__name__)
+                logger.warning("command.not_isolated", reason=result.problem, told=result.warning)
         return result.program
 
     @contextmanager

@@ -133,8 +133,8 @@ def bubblewrap() -> Check:
     """Whether commands can be given a system of their own."""
     path = _installed("bwrap")
     if path is None:
-        remedy = "install bubblewrap: commands of agents are confined better with it"
-        return Check("bubblewrap", Verdict.WARN, "not found", remedy)
+        remedy = "install bubblewrap: without it commands of agents can read and write whatever you can"
+        return Check("bubblewrap", Verdict.WARN, "not found, so commands are not isolated", remedy)
     tried = subprocess.run(
         [path, "--ro-bind", "/", "/", "--unshare-pid", "true"],
         capture_output=True,
@@ -143,7 +143,7 @@ def bubblewrap() -> Check:
         check=False,
     )
     if tried.returncode != 0:
-        remedy = "allow unprivileged user namespaces; without them commands are confined less"
+        remedy = "allow unprivileged user namespaces; without them commands are not isolated"
         return Check("bubblewrap", Verdict.WARN, f"{path} fails: {tried.stderr.strip()[:200]}", remedy)
     return Check("bubblewrap", Verdict.OK, path)
 

@@ -13,6 +13,7 @@ import click
 
 from cleveragents.domain.json_value import freeze
 from cleveragents.errors import AuditElsewhere, AuditLogBroken
+from cleveragents.interfaces.cli.asking import confirmed
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.session import Session, pass_session
 from cleveragents.interfaces.desk.event_account import end_of_log, fields_of
@@ -139,7 +140,7 @@ def adopt(ctx: click.Context, session: Session, yes: bool) -> None:
 def _confirmed() -> bool:
     if not sys.stdin.isatty():
         return False
-    return click.confirm("Attest the log as it stands?", err=True)
+    return confirmed("Attest the log as it stands?")
 
 
 def _some(container: Container, after: int | None, limit: int, wanted: EventType | None) -> list[AuditRecord]:

@@ -20,21 +20,24 @@ from cleveragents import __version__
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
 
-__all__ = ["report", "report_usage"]
+__all__ = ["report", "report_usage", "say_error"]
 
 _LOG_BOUND = 1 << 20
+_NO_SUCH_NUMBER = re.compile(r" is not (a valid (integer|float)( range)?|in the range \S+)(?=\.?$)")
 
 
 def report(error: Exception) -> int:
     """Tells the user on stderr; returns the exit code."""
     if isinstance(error, CleverAgentsError):
-        _say(str(error))
+        say_error(str(error))
         return error.exit_code
     if isinstance(error, MemoryError):
-        _say("there is not enough memory")
+        say_error("there is not enough memory")
         return 75
     place = _keep_details(error)
-    _say(f"something went wrong that should not have ({type(error).__name__}); the details are in {place}")
+    say_error(
+        f"something went wrong that should not have ({type(error).__name__}); the details are in {place}"
+    )
     return 1
 
 
@@ -44,7 +47,12 @@ def report_usage(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()  # nothing was said, so all that can be said is shown
         return error.exit_code
-    _say(_in_our_words(error.format_message()))
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        error = click.NoSuchOption(error.option_name, possibilities=_shown_options(error.ctx), ctx=error.ctx)
+    said = error.format_message()
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        said = _NO_SUCH_NUMBER.sub(f" is no {_number_wanted(error.param.type)}", said)
+    say_error(_in_our_words(said))
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         usage = context.command.get_usage(context).partition(": ")[2]
@@ -54,12 +62,32 @@ def report_usage(error: click.ClickException) -> int:
 
 def _in_our_words(said: str) -> str:
     """The library's sentences begin with a capital and end with a full stop; ours do neither."""
-    text = re.sub(r"\. (?=Did you mean)", "; ", said).replace("; Did you mean", "; did you mean")
+    text = re.sub(r"\. \(?Did you mean([^?]*\?)\)?", r"; did you mean\1", said)
     first, rest = text[:1], text[1:]
     return (first.lower() if rest[:1].islower() else first) + rest.removesuffix(".")
 
 
-def _say(message: str) -> None:
+def _shown_options(context: click.Context) -> list[str]:
+    """What the help shows: nobody is led to what it does not."""
+    options = [one for one in context.command.get_params(context) if isinstance(one, click.Option)]
+    return [name for one in options if not one.hidden for name in (*one.opts, *one.secondary_opts)]
+
+
+def _number_wanted(kind: click.ParamType[object]) -> str:
+    """In words, which numbers an option takes."""
+    whole = "whole number" if isinstance(kind, click.types.IntParamType) else "number"
+    if not isinstance(kind, (click.IntRange, click.FloatRange)):
+        return whole
+    least, most = (None if end is None else f"{end:,.10g}" for end in (kind.min, kind.max))
+    if least is None:
+        return whole if most is None else f"{whole} up to {most}"
+    if kind.min_open:
+        return f"{whole} above {least}" if most is None else f"{whole} above {least}, and up to {most}"
+    return f"{whole} from {least} on" if most is None else f"{whole} from {least} to {most}"
+
+
+def say_error(message: str) -> None:
+    """Tells what is wrong, as whatever is wrong is told."""
     from cleveragents.interfaces.cli.narrow import in_lines
     from cleveragents.interfaces.cli.output import colour, printable
 

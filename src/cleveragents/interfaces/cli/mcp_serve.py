@@ -45,7 +45,7 @@ def serve(session: Session, workers: int | None, profile: str | None) -> None:
     if profile is not None:
         policy.profile(profile)
     root, _ = find_resource(Path.cwd())
-    container = session.container()
+    container = session.container(serves=True)
     server = server_for(Handover(container, "mcp", root, profile))
     at_once = container.settings.worker.concurrency if workers is None else workers
     with ExitStack() as stack:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleveragents.interfaces.cli.asking import ensure_confirmed
 from cleveragents.interfaces.cli.output import Output, format_option, progress
 from cleveragents.interfaces.cli.plan_account import told_plan
 from cleveragents.interfaces.cli.plan_view import diff_options, plan_argument, shown_diff
@@ -211,7 +212,7 @@ def rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, ou
         if not interactive():
             remedy = f"{edits.remedy}; --yes throws it away"
             raise NeedsHuman(plan.id, edits.what, remedy) from None
-        click.confirm(f"{edits.what}. Throw it away?", abort=True, err=True)
+        ensure_confirmed(f"{edits.what}. Throw it away?")
         call = parts.rewriting.rollback(plan, checkpoint, discard=True)
     progress(f"back at checkpoint {checkpoint}, recorded as call {call.number}: {summary_of(parts, plan)}")
     progress(f"`agents plan resume {plan.id}` makes the calls from {checkpoint} on again")

@@ -10,6 +10,7 @@ import click
 from cleveragents.application.services.plan_family import below
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.interfaces.cli.asking import ensure_confirmed
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress
 from cleveragents.interfaces.cli.plan_account import told_plan
 from cleveragents.interfaces.cli.plan_decisions import told_whole
@@ -98,7 +99,7 @@ def delete_plan(session: Session, plan_id: str, yes: bool) -> None:
         what = f"{loss}; deleting it loses that"
         if not interactive():
             raise NeedsHuman(plan.id, what, "say --yes to delete it")
-        click.confirm(f"plan {plan.id}: {what}. Delete it?", abort=True, err=True)
+        ensure_confirmed(f"plan {plan.id}: {what}. Delete it?")
     if yes:
         plan, half_done = parts.apply.give_up(plan)
         for resource in half_done:

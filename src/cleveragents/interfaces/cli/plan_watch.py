@@ -45,6 +45,7 @@ _LOOK_SECONDS = 0.3
 def watch_plan(session: Session, plan_id: str, output: Output) -> None:
     """Follow a plan that runs elsewhere, until it ends or needs somebody; the exit code is that of `run`.
 
+    It is 3 for any result that is yours to decide about, and 75 when nobody works on the plan.
     Ctrl-C ends the watching, not the plan.
 
     \b

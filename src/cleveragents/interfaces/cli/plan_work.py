@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -26,6 +26,7 @@ from cleveragents.errors import (
     StalePlan,
 )
 from cleveragents.interfaces.cli.applied_by_another import applied_by_another, once_applied_elsewhere
+from cleveragents.interfaces.cli.asking import asked_choice, confirmed
 from cleveragents.interfaces.cli.board import Board, PlainBoard, board_for
 from cleveragents.interfaces.cli.interruption import Interrupts, give_back, stop_plans
 from cleveragents.interfaces.cli.network_hint import tell_of_network
@@ -63,13 +64,8 @@ __all__ = [
 _FOREVER = 30 * 24 * 3600.0
 _NEEDS_HUMAN = 3
 _MOST_ASKED = 5
-APPLY_IT: dict[str, Any] = {
-    "text": "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it",
-    "type": click.Choice(["y", "n", "d", "r"], case_sensitive=False),
-    "show_choices": False,
-    "err": True,
-}
-"""The question, for `click.prompt`."""
+APPLY_IT = "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it", ("y", "n", "d", "r")
+"""The question, for `asked_choice`."""
 
 _Reply = TypeVar("_Reply")
 
@@ -291,7 +287,7 @@ def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRe
 
 def _asked(parts: PlanParts, plan: Plan, commit: CommitRequest | None) -> Plan:
     while True:
-        answer = _answer(parts, plan, partial(click.prompt, **APPLY_IT), commit)
+        answer = _answer(parts, plan, partial(asked_choice, *APPLY_IT), commit)
         if answer == "y":
             return apply_now(parts, plan, commit)
         if answer == "r":
@@ -315,7 +311,7 @@ def _answered(container: Container, plan: Plan, commit: CommitRequest | None, ou
     call = parts.lifecycle.asking(asking)
     _tell_who_asks(plan, asking, call)
     if interactive() and call is not None:
-        granted = _answer(parts, asking, partial(click.confirm, "Allow it?", err=True))
+        granted = _answer(parts, asking, partial(confirmed, "Allow it?"))
         if granted is None:
             raise click.exceptions.Exit(_NEEDS_HUMAN)
         work_on(container, parts.lifecycle.answer(asking, granted, call.number), output, answered=call)
@@ -370,5 +366,6 @@ def asked_for(waiting: Mapping[str, JsonValue]) -> str:
     """What the user answers to an actor's question."""
     choices = waiting.get("choices")
     several = [str(one) for one in choices] if isinstance(choices, Sequence) else []
-    kind = click.Choice(several) if several else click.STRING
-    return str(click.prompt("Your answer", type=kind, err=True))
+    if several:
+        return asked_choice(f"Your answer ({', '.join(several)})", several)
+    return str(click.prompt("Your answer", type=click.STRING, err=True))

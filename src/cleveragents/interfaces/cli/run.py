@@ -81,7 +81,8 @@ def run(
     """Reach a goal, or run an action, as a plan: sandboxed, reviewed, applied or not.
 
     Your files are not touched until you say so. What the plan changed is shown as a diff; on a terminal you
-    are asked whether to apply it, elsewhere the exit code is 3 and `agents plan apply` does it later.
+    are asked whether to apply it, elsewhere the exit code is 3. With --review nobody is asked, and the exit
+    code is 0. `agents plan apply` does it later.
 
     \b
     Example:

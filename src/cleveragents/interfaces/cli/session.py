@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.configuration.loading import Configuration
 
 __all__ = ["Session", "pass_session"]
+
+_TOLD = "told"
 
 
 class Session:
@@ -31,14 +34,26 @@ class Session:
             self._configuration = load_configuration(os.environ, _current_directory(), self._overrides)
         return self._configuration
 
-    def container(self) -> Container:
-        """The parts, built on first use and closed when the command ends, however it ends."""
+    def container(self, *, serves: bool = False) -> Container:
+        """The parts, built on first use and closed when the command ends, however it ends. The log of a
+        command that `serves` others is for who looks after it; that of any other is for its user."""
         from cleveragents.application.container import Container
         from cleveragents.infrastructure.logging import configure_logging
 
         settings = self.configuration().settings
-        configure_logging(settings)
+        told = Path(settings.state.directory, _TOLD)
+        configure_logging(settings, is_news=None if serves else lambda told_now: _is_news(told, told_now))
         return click.get_current_context().with_resource(Container(settings))
+
+
+def _is_news(told: Path, sentence: str) -> bool:
+    """Whether it was not said before, to whoever uses this state; from now on it was."""
+    with suppress(OSError, UnicodeDecodeError):  # where it cannot be kept it is said each time
+        before = told.read_text(encoding="utf-8") if told.exists() else ""
+        if f"{sentence}\n" in before:
+            return False
+        told.write_text(f"{before}{sentence}\n", encoding="utf-8")
+    return True
 
 
 def _current_directory() -> Path:

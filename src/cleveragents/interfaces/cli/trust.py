@@ -11,6 +11,7 @@ import click
 
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.redaction import redact_text
+from cleveragents.interfaces.cli.asking import confirmed
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress, timestamp
 from cleveragents.interfaces.cli.session import Session, pass_session
 
@@ -143,7 +144,7 @@ def _confirmed(root: Path, count: int) -> bool:
 
     if not sys.stdin.isatty():
         raise NotTrusted(f"what {root} brings along ({counted(count, 'file')})", f"--yes {root}")
-    return click.confirm(f"Trust {counted(count, 'file')}, as they are now?", default=False, err=True)
+    return confirmed(f"Trust {counted(count, 'file')}, as they are now?")
 
 
 def _row(file: BroughtFile) -> dict[str, JsonValue]:

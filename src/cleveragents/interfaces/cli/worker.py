@@ -63,7 +63,7 @@ def worker(
     Example:
       agents worker --concurrency 4 --name build-1
     """
-    container = session.container()
+    container = session.container(serves=True)
     parts = wait_until_reachable(container)
     known_as = name or f"{socket.gethostname()}-{os.getpid()}"
     at_once = concurrency or container.settings.worker.concurrency

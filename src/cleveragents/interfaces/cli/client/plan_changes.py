@@ -12,6 +12,7 @@ import click
 from cleveragents.domain.path_spelling import named_by
 from cleveragents.errors import NeedsHuman, UnknownPlan
 from cleveragents.interfaces.cli import plan_changes, plan_conflicts
+from cleveragents.interfaces.cli.asking import ensure_confirmed
 from cleveragents.interfaces.cli.client.accounts import Account, told_account
 from cleveragents.interfaces.cli.client.problems import ServerSaid, not_there
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
@@ -197,7 +198,7 @@ def _rollback_plan(session: Session, plan_id: str, checkpoint: int, yes: bool, o
             raise
         if not interactive():
             raise NeedsHuman(plan_id, said.message, "--yes throws it away") from None
-        click.confirm(f"{said.message}. Throw it away?", abort=True, err=True)
+        ensure_confirmed(f"{said.message}. Throw it away?")
         account = client.post(path, {**body, "discard": True})
     progress(f"back at checkpoint {checkpoint}: {changes_in_words(account['changes'])}")
     progress(f"`{prefix} plan resume {account['id']}` makes the calls from {checkpoint} on again")

@@ -19,6 +19,7 @@ from cleveragents.errors import (
     PlanFailed,
     ServerUnreachable,
 )
+from cleveragents.interfaces.cli.asking import asked_choice, confirmed
 from cleveragents.interfaces.cli.client.accounts import (
     Account,
     error_of,
@@ -222,7 +223,7 @@ def _is_allowed(deciding: Deciding, account: Account) -> bool:
 def _asked(deciding: Deciding, account: Account) -> Account:
     client, plan_id = deciding.client, account["id"]
     while True:
-        answer = _answer(deciding, account, partial(click.prompt, **APPLY_IT))
+        answer = _answer(deciding, account, partial(asked_choice, *APPLY_IT))
         if answer == "y":
             return apply_now(deciding, account)
         if answer == "r":
@@ -283,7 +284,7 @@ def _reply(deciding: Deciding, asking: Account) -> tuple[str, dict[str, Any]] | 
     """What to do and with what; None where the user does not want to say it now, or cannot here."""
     call = _asking_call(asking)
     if call is not None:
-        granted = _answer(deciding, asking, partial(click.confirm, "Allow it?", err=True))
+        granted = _answer(deciding, asking, partial(confirmed, "Allow it?"))
         if granted is None:
             return None
         return ("approve" if granted else "deny"), {"call": call["number"]}

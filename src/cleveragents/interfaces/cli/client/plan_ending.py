@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import click
-
 from cleveragents.errors import NeedsHuman
 from cleveragents.interfaces.cli import plan_ending as local
+from cleveragents.interfaces.cli.asking import ensure_confirmed
 from cleveragents.interfaces.cli.client.accounts import Account, is_running, told_account
 from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
 from cleveragents.interfaces.cli.client.problems import ServerSaid
@@ -62,7 +61,7 @@ def _delete_plan(session: Session, plan_id: str, yes: bool) -> None:
             raise
         if not interactive():
             raise NeedsHuman(account["id"], said.message, "say --yes to delete it") from None
-        click.confirm(f"{said.message}. Delete it?", abort=True, err=True)
+        ensure_confirmed(f"{said.message}. Delete it?")
         client.delete(path, force="true")
     progress(f"plan {account['id']} is deleted")
 

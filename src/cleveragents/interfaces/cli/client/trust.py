@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleveragents.interfaces.cli import trust as local
+from cleveragents.interfaces.cli.asking import confirmed
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of, said_server
 from cleveragents.interfaces.cli.client.twins import client_command
 from cleveragents.interfaces.cli.output import Output, counted, printable, progress
@@ -95,7 +96,7 @@ def _confirmed(session: Session, resource: str, count: int) -> bool:
         said = f"what {resource} brings along ({counted(count, 'file')}) is not trusted"
         remedy = f"read it, then say `{prefix_of(session)} trust --resource {resource} --yes`"
         raise _NotRead(f"{said}; {remedy}")
-    return click.confirm(f"Trust {counted(count, 'file')}, as they are now?", default=False, err=True)
+    return confirmed(f"Trust {counted(count, 'file')}, as they are now?")
 
 
 def _row(file: dict[str, Any]) -> dict[str, Any]:
