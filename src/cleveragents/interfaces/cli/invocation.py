@@ -43,7 +43,9 @@ def invoke(arguments: list[str]) -> int:
     except Exception as error:
         raise SystemExit(_reported(error)) from error
     finally:
-        signal.signal(signal.SIGINT, on_interrupt)  # plans that are stopped do not hear a third one
+        # Plans that were stopped did not hear a third one. None is a handler that is no Python's.
+        if on_interrupt is not None:
+            signal.signal(signal.SIGINT, on_interrupt)
     return 0
 
 
