@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Callable
 from itertools import pairwise
+from types import FrameType
 
 import click
 
 from cleveragents.interfaces.cli.commands import cli
 
 __all__ = ["invoke"]
+
+_Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 def invoke(arguments: list[str]) -> int:
@@ -43,10 +47,14 @@ def invoke(arguments: list[str]) -> int:
     except Exception as error:
         raise SystemExit(_reported(error)) from error
     finally:
-        # Plans that were stopped did not hear a third one. None is a handler that is no Python's.
-        if on_interrupt is not None:
-            signal.signal(signal.SIGINT, on_interrupt)
+        _restore(on_interrupt)
     return 0
+
+
+def _restore(on_interrupt: _Handler) -> None:
+    """Plans that were stopped here did not hear a third Ctrl-C; whoever comes next does."""
+    if on_interrupt is not None:  # that would be a handler which Python does not know
+        signal.signal(signal.SIGINT, on_interrupt)
 
 
 def _say_where_it_belongs(option: str, arguments: list[str]) -> None:
