@@ -149,3 +149,13 @@ def test_the_same_part_every_time(container: Container) -> None:
     assert container.jobs is container.jobs
     assert container.bus is container.bus
     assert container.changesets is container.changesets
+
+
+def test_who_began_under_a_name_goes_on_under_it(settings: Settings, tmp_path: Path) -> None:
+    """Else one process would own its plans under two names."""
+    with Container(settings) as began:
+        name = began.home
+        (tmp_path / "home").unlink()
+        assert began.home == name
+        with Container(settings) as next_one:
+            assert next_one.home != name

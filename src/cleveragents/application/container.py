@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -228,9 +229,10 @@ class Container:
     def state_directory(self) -> Path:
         return Path(self.settings.state.directory)
 
-    @property
+    @cached_property
     def home(self) -> str:
-        """The name of the state directory, by which others who share the database know it."""
+        """The name of the state directory, by which others who share the database know it. Read once:
+        whatever becomes of its files, who began under a name goes on under it."""
         from cleveragents.infrastructure.home import home_id
 
         return home_id(self.state_directory)
