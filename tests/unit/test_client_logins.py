@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from cleveragents.interfaces.cli.client.logins import (
 )
 from cleveragents.interfaces.cli.client.places import same_remote
 from cleveragents.interfaces.cli.client.plan_changes import patch_of_files
+from cleveragents.interfaces.cli.client.server_client import ServerClient
 from tests.cli_bench import Agents, command_line, use_home
 from tests.races.hammer import hammer
 
@@ -124,3 +127,18 @@ def test_a_patch_is_cut_down_to_files() -> None:
     assert patch_of_files(first + second, ["\u00e4"]) == second
     odd = b"diff --git a/o\xff b/o\xff\n+3\n"
     assert patch_of_files(first + odd, ["o\ufffd"]) == odd
+
+
+def test_whom_the_world_trusts_is_read_only_where_tls_may_be_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than most of what is asked. Beyond this machine a proxy may be met over TLS."""
+    read: list[str] = []
+    really = ssl.create_default_context
+
+    def reading(*given: Any, **named: Any) -> ssl.SSLContext:
+        read.append(url)
+        return really(*given, **named)
+
+    monkeypatch.setattr(ssl, "create_default_context", reading)
+    for url in ("http://127.0.0.1:1", "http://localhost:1", "https://localhost:1", "http://team.example"):
+        ServerClient(url, None).close()
+    assert sorted(set(read)) == ["http://team.example", "https://localhost:1"]

@@ -21,6 +21,8 @@ from cleveragents.interfaces.cli.client.problems import BUSY, ServerSaid, proble
 from cleveragents.interfaces.cli.output import progress
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 __all__ = ["ServerClient"]
@@ -61,12 +63,15 @@ class ServerClient:
         self._patience = patience_seconds
         self._answered = False
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        place = urlsplit(url)
+        local = place.hostname in _LOCAL_HOSTS
         # A redirect is not followed: the token is for this server and for no other.
         self._http = httpx.Client(
             base_url=f"{url}/api",
             headers=headers,
             timeout=httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS),
-            trust_env=urlsplit(url).hostname not in _LOCAL_HOSTS,
+            trust_env=not local,
+            verify=_trusting_nobody() if local and place.scheme == "http" else True,
         )
 
     def get(self, path: str, **query: Any) -> Any:
@@ -219,6 +224,13 @@ def _ensure_api(response: httpx.Response, url: str) -> httpx.Response:
     if response.is_redirect or kind.startswith("text/html"):
         raise ServerUnreachable(url, "something else than the API of CleverAgents answers there")
     return response
+
+
+def _trusting_nobody() -> ssl.SSLContext:
+    """For who never meets TLS: to read whom the world trusts takes longer than most questions."""
+    import ssl
+
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:
