@@ -2,7 +2,8 @@
 
 `counted` is a command that counts, too: for a program that is a process of its own and nothing else.
 It puts a probe into every line when a module of ours is imported; other people's code runs as it always does.
-A tracer is told of every line of everything, which took nearly twice the time.
+A tracer is told of every line of everything, which took nearly twice the time. To make code with probes in it
+takes longer than all else that an import does: `tests.probed_code` keeps it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import pytest
 from slipcover import FileMatcher, ImportManager, Slipcover
 from slipcover.config import read_config
 from slipcover.importer import wrap_spec_from_file_location
+
+from tests.probed_code import make_ready, take_what_is_ready
 
 __all__ = ["counted", "pytest_load_initial_conftests", "pytest_sessionfinish"]
 
@@ -42,6 +45,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is not None or not early_config.known_args_namespace.numprocesses:
         _count([str(_PROGRAM)] if worker in (None, _FIRST) else None)
+    if worker is not None:
+        own, of = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        make_ready(sorted(_PROGRAM.rglob("*.py"))[own::of])
 
 
 def pytest_sessionfinish() -> None:
@@ -53,6 +59,7 @@ def _count(unseen: list[str] | None) -> None:
     assert not any(name.split(".")[0] == "cleveragents" for name in sys.modules)
     excluded = read_config(_ROOT / "pyproject.toml")["exclude-also"]
     counting = Slipcover(branch=True, d_miss_threshold=_NEVER, source=unseen, exclude_also=excluded)
+    take_what_is_ready()
     matcher = FileMatcher(sources=[_PROGRAM])
     ImportManager(counting, matcher).__enter__()
     wrap_spec_from_file_location(counting, matcher)  # migrations are loaded by their paths

@@ -1,0 +1,111 @@
+"""Code of modules with SlipCover's probes in it, kept beside what the interpreter compiled of them.
+
+To parse a module, mark its branches and put a probe before every line took as long as all that is imported
+besides, in every process that counts. Only the probes themselves belong to a process. So the code is kept
+with a mark in the place of each, and who imports the module puts probes there.
+
+What is kept says which source it was made of, and by which SlipCover; where that is not so any more, it is
+made anew. From Python 3.12 on there are no probes in the code, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import marshal
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.machinery import SourceFileLoader
+from importlib.util import cache_from_source
+from pathlib import Path
+from types import CodeType, ModuleType, SimpleNamespace
+from typing import Any
+
+import slipcover.slipcover
+from slipcover import Slipcover
+from slipcover.branch import preinstrument
+from slipcover.importer import SlipcoverLoader
+from slipcover.version import __version__
+
+__all__ = ["make_ready", "take_what_is_ready"]
+
+_NEEDED = sys.version_info < (3, 12)
+_SIGNAL = "\0probe"
+_Made = tuple[CodeType, list[int], list[tuple[int, int]]]
+
+
+def take_what_is_ready() -> None:
+    """From now on, modules that SlipCover counts are imported from what is kept."""
+    if _NEEDED:
+        SlipcoverLoader.exec_module = _exec_module
+
+
+def make_ready(sources: Sequence[Path]) -> None:
+    """Makes what is not kept yet of these: several processes that share them out do so once."""
+    if _NEEDED:
+        for source in sources:
+            _made(source)
+
+
+def _exec_module(loader: SlipcoverLoader, module: ModuleType) -> None:
+    assert isinstance(loader.orig_loader, SourceFileLoader)
+    counting: Slipcover = loader.sci
+    code, lines, branches = _made(loader.origin)
+    with counting.lock:
+        counting.code_lines[code.co_filename].update(lines)
+        counting.code_branches[code.co_filename].update(branches)
+    exec(_with_probes(counting, code), module.__dict__)
+
+
+def _with_probes(counting: Slipcover, code: CodeType) -> CodeType:
+    """The same code with probes of this process where the marks are."""
+    probe = slipcover.slipcover.probe
+    constants: list[Any] = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            constants.append(_with_probes(counting, constant))
+        elif constant == _SIGNAL:
+            constants.append(probe.signal)
+        elif type(constant) is tuple and constant[:1] == (_SIGNAL,):
+            place = constant[1]
+            constants.append(probe.new(counting, code.co_filename, place, counting.d_miss_threshold))
+        else:
+            constants.append(constant)
+    return code.replace(co_consts=tuple(constants))
+
+
+def _made(source: Path) -> _Made:
+    """Read, or made and kept."""
+    found = source.stat()
+    told = [str(source), found.st_mtime_ns, found.st_size, __version__]
+    kept = Path(cache_from_source(source, optimization="probed"))
+    with suppress(OSError, ValueError, EOFError, TypeError):
+        was, *ready = marshal.loads(kept.read_bytes())
+        if was == told:
+            code, lines, branches = ready
+            return code, lines, branches
+    made = _make(source)
+    if sys.dont_write_bytecode:
+        return made
+    draft = kept.with_name(f"{kept.name}.{os.getpid()}")
+    with suppress(OSError):  # where nothing can be kept, each makes its own
+        kept.parent.mkdir(exist_ok=True)
+        draft.write_bytes(marshal.dumps((told, *made)))
+        draft.replace(kept)
+    return made
+
+
+def _make(source: Path) -> _Made:
+    code = compile(preinstrument(ast.parse(source.read_bytes())), str(source), "exec")
+    maker = Slipcover(branch=True)
+    real = slipcover.slipcover.probe
+    slipcover.slipcover.probe = SimpleNamespace(
+        signal=_SIGNAL, new=lambda _counting, _file, place, _threshold: (_SIGNAL, place)
+    )
+    try:
+        marked = maker.instrument(code)
+    finally:
+        slipcover.slipcover.probe = real
+    name = marked.co_filename
+    return marked, sorted(maker.code_lines[name]), sorted(maker.code_branches[name])
