@@ -17,6 +17,7 @@ from typing import Self
 
 from cleveragents.domain.project import ResourceKind
 from tests.cli_bench import paint_shop
+from tests.forked import Forked
 from tests.server_bench import server_bench
 
 __all__ = ["Cutting", "Served", "interrupt", "served"]
@@ -77,8 +78,8 @@ class Served:
         self, *arguments: str, on_server: bool = False, output: int = subprocess.PIPE
     ) -> subprocess.Popen[str]:
         """A command under way, in the repository."""
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", "cleveragents", *arguments],
+        return Forked(
+            [sys.executable, "-m", "cleveragents", *arguments],
             cwd=self.repository,
             env=self.environment(on_server=on_server),
             stdin=subprocess.DEVNULL,

@@ -214,6 +214,15 @@ def plain_faults() -> None:
     structlog.configure(processors=[structlog.dev.set_exc_info, shown])
 
 
+@pytest.fixture(scope="session")
+def commands_are_forked() -> Iterator[None]:
+    """What is `Forked` comes from a process that has imported what commands import, the server's included."""
+    from tests.forked import COMMANDS, nursery
+
+    with nursery([COMMANDS, "cleveragents.interfaces.server.serve", "tests.contracts.store_child"]):
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Threads, children and descriptors are back at the baseline when a module's tests are over."""

@@ -3,7 +3,8 @@
 To begin a process takes a few milliseconds; to import a database, a bus and a graph, most of a second, and
 suites that kill processes start hundreds. So one process, the nursery, imports all of it and forks for
 each `Forked`, which is a `subprocess.Popen` and in every respect a child of who made it. What runs in it is
-`python -m MODULE` from its first line on, with descriptors, environment and directory of its own.
+`python -m MODULE` from its first line on, with descriptors, environment and directory of its own, and with a
+session of its own where that is asked for.
 
 Without a nursery (nobody entered `nursery`, or the system has no `clone3`) each is started as any program is.
 """
@@ -81,6 +82,7 @@ class Forked(subprocess.Popen[Any]):
             "words": words[2:],
             "directory": str(asked["cwd"] or Path.cwd()),
             "environment": dict(os.environ if asked["env"] is None else asked["env"]),
+            "alone": bool(asked["start_new_session"]),
         }
         kept = [end if end != -1 else own for own, end in enumerate(ends)]
         try:
@@ -148,6 +150,8 @@ def _serve(asked: socket.socket) -> list[str]:
             os.environ.clear()
             os.environ.update(order["environment"])
             os.chdir(order["directory"])
+            if order["alone"]:
+                os.setsid()
             words: list[str] = order["words"]
             return words
         _close(ends)

@@ -50,6 +50,7 @@ from tests.contracts.databases import changeset_ids, keep, locked, start_child
 from tests.postgres import PostgresServer
 from tests.races.hammer import hammer
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
 postgresql_only = pytest.mark.parametrize(
     "database_url", [pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
 )

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import ran
 from tests.plan_bench import new_repository
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
 FILES = {".gitignore": "gen.py\ncache-*/\n", "README.md": "Read me.\n"}
 PLAN = "echo 'x = 1' > gen.py; echo 'import gen' > main.py; mkdir cache-1; touch cache-1/x"
 
@@ -25,15 +27,9 @@ class User:
         self._environment = kept | {"HOME": str(home), "CLEVERAGENTS_STATE_DIRECTORY": str(home / "state")}
 
     def agents(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "cleveragents", *words],
-            cwd=self.root,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        command = [sys.executable, "-m", "cleveragents", *words]
+        ended = ran(command, cwd=self.root, env=self._environment, timeout=120)
+        return subprocess.CompletedProcess(command, *ended)
 
     def run(self, check: str, *options: str) -> subprocess.CompletedProcess[str]:
         action = ("--action", "builtin/command", "--check", check, *options)

@@ -16,10 +16,12 @@ from cleveragents.application.container import Container
 from cleveragents.domain.job import JobState
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.infrastructure.configuration.loading import load_configuration
+from tests.forked import Forked, ran
 from tests.plan_bench import new_repository
 from tests.ready_database import ready_database
 from tests.unit.test_worker_parts import plan_of, wait_until
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
 SECONDS = 60.0
 
 
@@ -49,9 +51,7 @@ class Home:
 
     def worker(self, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "cleveragents", "worker", "--name", "one", *words]
-        process = subprocess.Popen(
-            command, cwd=self.root, env=self.environment, stderr=subprocess.PIPE, text=True
-        )
+        process = Forked(command, cwd=self.root, env=self.environment, stderr=subprocess.PIPE, text=True)
         self.started.append(process)
         return process
 
@@ -146,14 +146,6 @@ def test_what_a_killed_worker_had_is_taken_up_by_the_next(home: Home) -> None:
 def test_a_command_neither_runs_a_plan_of_the_workers_nor_waits_for_it(home: Home) -> None:
     plan = home.plan("true")
     command = [sys.executable, "-m", "cleveragents", "plan", "resume", plan.id]
-    ran = subprocess.run(
-        command,
-        cwd=home.root,
-        env=home.environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert (ran.returncode, home.now(plan)) == (0, plan)
-    assert f"`agents plan watch {plan.id}` follows it" in ran.stderr
+    code, _, said = ran(command, cwd=home.root, env=home.environment, timeout=SECONDS)
+    assert (code, home.now(plan)) == (0, plan)
+    assert f"`agents plan watch {plan.id}` follows it" in said

@@ -16,6 +16,7 @@ from tests.client_bench import Served, interrupt, served
 from tests.remotes import new_remote
 from tests.server_plan_bench import until
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
 REPLACE = ("--action", "builtin/replace", "--arg", "pattern=colour", "--arg", "replacement=color")
 SLOW = ("sh", "-c", "echo begun; sleep 99")
 Ask = Callable[..., Ended]

@@ -23,6 +23,7 @@ from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.output import Output
 from tests.client_bench import Cutting, Served, served
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
 REPLACE = {"pattern": "colour", "replacement": "color"}
 
 

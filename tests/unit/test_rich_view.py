@@ -9,7 +9,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import threading
@@ -35,7 +34,9 @@ from cleveragents.interfaces.cli.plan_outcome import joint_exit_code, short_ids
 from cleveragents.interfaces.cli.rich_board import RichBoard
 from cleveragents.interfaces.cli.rich_view import RichView, elapsed, styled
 from tests.cli_bench import COMMAND, paint_shop, use_home
+from tests.forked import Forked
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123"
 
@@ -540,7 +541,7 @@ class Terminal:
     def __init__(self, arguments: list[str], directory: Path) -> None:
         self._main, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.process = subprocess.Popen(
+        self.process = Forked(
             [sys.executable, "-m", "cleveragents", *arguments],
             cwd=directory,
             stdin=other,
