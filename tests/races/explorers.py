@@ -30,6 +30,8 @@ from typing import Any, Generic, TypeVar
 
 import frontrun
 
+from tests.races.quicker import quicker_frontrun, quicker_interleave
+
 __all__ = ["Exploration", "Scenario", "assert_caught", "assert_holds", "explore"]
 
 State = TypeVar("State")
@@ -106,10 +108,10 @@ def assert_caught(scenario: Scenario[Any], *, effort: int = 400) -> None:
 
 
 def _by_frontrun(scenario: Scenario[Any], effort: int) -> Iterator[Exploration]:
-    with _cooperative_locks():
+    with _cooperative_locks(), quicker_frontrun():
         found = _dpor(scenario, effort)
     yield found
-    with _cooperative_locks():
+    with _cooperative_locks(), quicker_frontrun():
         found = _random(scenario, max(20, effort // 2))
     yield found
 
@@ -209,14 +211,15 @@ def _interleave(scenario: Scenario[Any], strategy: str, granularity: str, iterat
             seen.outcomes.add(outcome)
             assert scenario.allowed(outcome), f"outcome {outcome!r}"
 
-    result = interleave_test.explore(
-        model,
-        iterations=iterations,
-        seed=7,
-        strategy=strategy,
-        granularity=granularity,
-        raise_on_failure=False,
-    )
+    with quicker_interleave():
+        result = interleave_test.explore(
+            model,
+            iterations=iterations,
+            seed=7,
+            strategy=strategy,
+            granularity=granularity,
+            raise_on_failure=False,
+        )
     seen.schedules = result.schedules_run
     if result.failure is not None:
         seen.violation = str(result.failure)

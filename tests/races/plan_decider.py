@@ -7,6 +7,8 @@ came to: the plan's state, or the name of the error.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import logging
 import os
@@ -23,6 +25,7 @@ from cleveragents.application.services.job_handlers import JobHandler
 from cleveragents.application.services.plan_run import kind_of_plan
 from cleveragents.domain.plan import Plan
 from cleveragents.errors import CleverAgentsError
+from tests.forked import COMMANDS
 from tests.plan_bench import PlanBench, plan_bench
 
 
@@ -107,6 +110,9 @@ def _all_of(descriptor: int) -> str:
 
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    importlib.import_module(COMMANDS)  # once, and not in each of the processes
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
         order = json.loads(line)
         sys.stdout.write(json.dumps(_decided(Path(order["home"]), order["deeds"])) + "\n")
