@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,21 @@ def test_a_private_directory_goes_whatever_is_in_it(tmp_path: Path) -> None:
     remove_directory(str(directory))
     assert not directory.exists()
     assert outside.stat().st_mode & 0o777 == 0o500, "a link was followed"
+
+
+def test_a_private_directory_goes_while_a_dying_process_tidies_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = make_directory()
+    walk = os.walk
+
+    def walk_and_tidy(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
+        for place, below, names in walk(top):
+            (directory / "tmp").rmdir()  # it was listed just now
+            yield place, below, names
+            return
+
+    monkeypatch.setattr(os, "walk", walk_and_tidy)
+    remove_directory(str(directory))
+    assert not directory.exists()
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(0, 500))

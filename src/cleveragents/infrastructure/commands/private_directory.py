@@ -10,6 +10,7 @@ import re
 import shutil
 import tempfile
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,7 +54,8 @@ def remove_directory(directory: str) -> None:
         for name in below:
             path = Path(place, name)
             if not path.is_symlink():
-                path.chmod(0o700)
+                with suppress(OSError):  # a process that is being killed may have taken it away
+                    path.chmod(0o700)
     shutil.rmtree(directory, ignore_errors=True)
 
 
