@@ -18,13 +18,18 @@ __all__ = ["git_program", "search_path"]
 
 def search_path() -> str:
     """The user's PATH, without entries that depend on where one is."""
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())  # guard: see above
+    return _absolute(os.environ.get("PATH", os.defpath))
 
 
 def git_program() -> str:
     """Its absolute path. `ToolRefused` if there is none."""
     return _found_on(search_path())
+
+
+@functools.lru_cache(maxsize=4)  # asked for before each git that is started
+def _absolute(path: str) -> str:
+    entries = path.split(os.pathsep)
+    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())  # guard: see above
 
 
 @functools.lru_cache(maxsize=4)
