@@ -8,6 +8,7 @@ import pytest
 
 from cleveragents.domain.plan import Plan, PlanState
 from cleveragents.errors import NeedsHuman
+from cleveragents.interfaces.desk.changes import changes_of
 from tests.plan_bench import PlanBench, command, write
 
 
@@ -118,3 +119,21 @@ def test_a_deletion_asks_when_the_repository_is_away_and_nobody_can_tell(plans: 
     loss = plans.parts.cleanup.loss_of(plan)
     away.rename(plans.repository)
     assert "cannot be told" in str(loss)
+
+
+def test_who_looks_again_at_the_same_changes_starts_nothing_and_new_ones_are_seen(
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plans.done(write("x.txt", "1\n"))
+    first = changes_of(plans.parts, plan)
+    assert [(row["path"], row["added"]) for row in first] == [("x.txt", 1)]
+    with monkeypatch.context() as without_git:
+        without_git.setenv("PATH", "")
+        assert changes_of(plans.parts, plan) == first
+    edit_by_hand(plans, plan)
+    plans.parts.rewriting.reread(plan)
+    assert [(row["path"], row["change"]) for row in changes_of(plans.parts, plan)] == [
+        ("b.txt", "changed"),
+        ("mine.txt", "created"),
+        ("x.txt", "created"),
+    ]

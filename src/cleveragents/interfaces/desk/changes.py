@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.json_value import JsonValue
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 Row = dict[str, JsonValue]
+Lines = tuple[int | None, int | None]
 
 _LOOKS = 3
 
@@ -77,16 +80,32 @@ def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], list[Row]
 def _rows(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> list[Row]:
     if not states:
         return []
-    base = sandbox.base_states(states)
-    text = sandbox.diff(sandbox.tree(states), options=("--numstat", "--no-renames", "-z"))
-    lines = _counted_lines(text)
+    base, lines = _compared(_Look(str(sandbox.root), sandbox.base, tuple(sorted(states.items())), sandbox))
     counted = {path: lines.get(path, (None, None)) for path in states}
     return [_row(path, base[path], states[path], counted[path]) for path in sorted(states)]
 
 
-def _row(
-    path: str, before: FileState | None, after: FileState | None, lines: tuple[int | None, int | None]
-) -> Row:
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """At what a sandbox would bring: the same as another if both are at the same states of the same files."""
+
+    place: str
+    base: str
+    states: tuple[tuple[str, FileState | None], ...]
+    sandbox: Sandbox = field(compare=False)
+
+
+@lru_cache(maxsize=16)
+def _compared(look: _Look) -> tuple[Mapping[str, FileState | None], Mapping[str, Lines]]:
+    """What the files were, and how many lines differ. Who follows a plan asks again and again, and each time
+    would start four processes."""
+    states = dict(look.states)
+    base = look.sandbox.base_states(states)
+    text = look.sandbox.diff(look.sandbox.tree(states), options=("--numstat", "--no-renames", "-z"))
+    return base, _counted_lines(text)
+
+
+def _row(path: str, before: FileState | None, after: FileState | None, lines: Lines) -> Row:
     return {
         "path": path,
         "change": _change(before, after),
@@ -147,9 +166,9 @@ def changes_in_words(changes: Sequence[Row]) -> str:
     return ", ".join(told)
 
 
-def _counted_lines(numstat: bytes) -> dict[str, tuple[int | None, int | None]]:
+def _counted_lines(numstat: bytes) -> dict[str, Lines]:
     """Of git's `--numstat -z`; a binary file has dashes for numbers."""
-    found: dict[str, tuple[int | None, int | None]] = {}
+    found: dict[str, Lines] = {}
     for record in numstat.decode("utf-8", "surrogateescape").split("\0"):
         if record:
             added, removed, path = record.split("\t", 2)
