@@ -143,8 +143,10 @@ def test_what_follows_a_secrets_name_is_masked_and_only_once(
         ),
     ],
 )
+@pytest.mark.timeout(20)
 def test_a_huge_text_is_masked_in_one_go(piece: str) -> None:
-    assert redact_text(piece * (1_000_000 // len(piece)))
+    """Who looked through the rest of it at every place would take minutes."""
+    assert redact_text(piece * (400_000 // len(piece)))
 
 
 CAMELS = ("accessToken", "refreshToken", "apiKey", "AWSSecretAccessKey", "userPassword", "db_pwd")
