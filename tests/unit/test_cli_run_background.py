@@ -20,8 +20,10 @@ import pytest
 
 from cleveragents.interfaces.cli.background import is_in_background, log_of, remove_log
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
+from tests.forked import ran
 from tests.processes import lives
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
 Start = Callable[..., Any]
 
 
@@ -53,9 +55,9 @@ def start(repository: Path) -> Iterator[Start]:
 
     def started(*arguments: str) -> Any:
         words = [sys.executable, "-m", "cleveragents", *arguments]
-        ended = subprocess.run(words, cwd=repository, capture_output=True, text=True, timeout=60, check=False)
-        assert ended.returncode == 0, ended.stderr
-        told = json.loads(ended.stdout)
+        code, out, err = ran(words, cwd=repository, timeout=60)
+        assert code == 0, err
+        told = json.loads(out)
         pids.extend(row["process"] for row in (told if isinstance(told, list) else [told]))
         return told
 

@@ -18,9 +18,11 @@ from cleveragents.domain.budget import Spend
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.cli.plan_meter import PlanMeter, spending_words
 from cleveragents.interfaces.desk.spending import spent_in_words
+from tests import forked
 from tests.cli_bench import COMMAND, Agents, command_line, git, paint_shop, use_home
 from tests.processes import lives
 
+pytestmark = pytest.mark.usefixtures("commands_are_forked")
 STRATEGY = {
     "summary": "One step does it.",
     "decisions": [{"question": "Where?", "choice": "README.md", "rationale": "it is the only place"}],
@@ -154,7 +156,7 @@ def test_review_leaves_all_and_that_is_what_was_wanted(repository: Path) -> None
 
 def piped(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cleveragents", *arguments]
-    return subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, timeout=120)
+    return subprocess.CompletedProcess(command, *forked.ran(command, text, cwd=directory, timeout=120))
 
 
 # ── What is wrong with the request ────────────────────────────────────────────────────────────────
@@ -197,37 +199,13 @@ def test_a_list_that_cannot_be_right_is_refused_before_a_plan_is_made(
 
 # ── Interrupted ───────────────────────────────────────────────────────────────────────────────────
 
-DRIVER = """
-import os, re, signal, sys
-from cleveragents.interfaces.cli import main
-
-class Answering:
-    '''Answers certain words with a signal, each once, when they were written.'''
-    def __init__(self, rest, words):
-        self.rest, self.words = rest, words
-    def write(self, text):
-        written = self.rest.write(text)
-        self.rest.flush()
-        if self.words and re.search(self.words[0][0], text):
-            os.kill(os.getpid(), self.words.pop(0)[1])
-        return written
-    def __getattr__(self, name):
-        return getattr(self.rest, name)
-
-words = {words!r}
-sys.stdout, sys.stderr = Answering(sys.stdout, words), Answering(sys.stderr, words)
-sys.argv = ["agents", *{arguments!r}]
-main.run()
-"""
-
 
 def answered(
     directory: Path, words: list[tuple[str, int]], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     """A command that gets signals when it says certain words."""
-    driver = DRIVER.format(words=words, arguments=[*arguments])
-    command = [sys.executable, "-c", driver]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", "tests.answering", json.dumps(words), *arguments]
+    return subprocess.CompletedProcess(command, *forked.ran(command, cwd=directory, timeout=120))
 
 
 def test_an_interrupt_cancels_all_of_them(agents: Agents, repository: Path, tmp_path: Path) -> None:

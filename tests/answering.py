@@ -1,0 +1,42 @@
+"""`agents` that answers certain words with a signal, each once, when it has written them.
+
+`python -m tests.answering WORDS ARGUMENT…`, where WORDS is a JSON list of regular expressions, each with the
+number of its signal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from typing import Any, TextIO
+
+from cleveragents.interfaces.cli import main
+
+__all__ = ["Answering"]
+
+
+class Answering:
+    """A stream, and words of which those that come first are the next to be answered."""
+
+    def __init__(self, rest: TextIO, words: list[tuple[str, int]]) -> None:
+        self._rest = rest
+        self._words = words
+
+    def write(self, text: str) -> int:
+        written = self._rest.write(text)
+        self._rest.flush()
+        if self._words and re.search(self._words[0][0], text):
+            os.kill(os.getpid(), self._words.pop(0)[1])
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rest, name)
+
+
+if __name__ == "__main__":
+    words: list[tuple[str, int]] = json.loads(sys.argv[1])
+    sys.stdout, sys.stderr = Answering(sys.stdout, words), Answering(sys.stderr, words)
+    sys.argv = ["agents", *sys.argv[2:]]
+    main.run()
