@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio.constants
+import linecache
 import os
 from typing import Any
 
 from tests.leaks import take_baseline
 
 os.environ["PYTHONASYNCIODEBUG"] = "1"
+# Of the stack that it keeps with every callback, one call tells whose it is.
+asyncio.constants.DEBUG_STACK_DEPTH = 1
+linecache.checkcache = lambda filename=None: None
 
 
 def before_feature(context: Any, feature: Any) -> None:

@@ -12,6 +12,7 @@ Without a nursery (nobody entered `nursery`, or the system has no `clone3`) each
 from __future__ import annotations
 
 import array
+import asyncio.constants
 import atexit
 import ctypes
 import errno
@@ -19,6 +20,7 @@ import gc
 import importlib
 import inspect
 import json
+import linecache
 import os
 import runpy
 import socket
@@ -187,6 +189,10 @@ def _run(words: list[str]) -> None:
 
 
 def main(descriptor: str, *modules: str) -> None:
+    # As in tests/conftest.py: in debug mode asyncio kept ten calls of the stack with every callback, and
+    # looked for each of them whether the source has changed since.
+    asyncio.constants.DEBUG_STACK_DEPTH = 1
+    linecache.checkcache = lambda filename=None: None
     for module in modules:
         importlib.import_module(module)
     gc.collect()

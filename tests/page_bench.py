@@ -30,6 +30,7 @@ from playwright.sync_api import (
 
 from cleveragents.interfaces.demo.goals import laid_script
 from cleveragents.interfaces.demo.sample import SampleRepository
+from tests.forked import Forked, ran
 
 __all__ = ["CHROMIUM", "PageBench", "Visit", "page_bench", "until"]
 
@@ -155,9 +156,7 @@ class PageBench:
         options = ("--port", str(self.port), "--workers", str(self.workers), "--drain-seconds", "10")
         command = [*_AGENTS, "serve", *options]
         with log.open("w") as said:
-            self.process = subprocess.Popen(
-                command, env=self.environment, cwd=self.directory, stdout=said, stderr=said
-            )
+            self.process = Forked(command, env=self.environment, cwd=self.directory, stdout=said, stderr=said)
         started = self.process
         until("the server", lambda: "listening on " in log.read_text() or started.poll() is not None)
         assert started.poll() is None, log.read_text()
@@ -218,7 +217,8 @@ def page_bench(directory: Path, *, workers: int = 2) -> Iterator[PageBench]:
     environment = {**os.environ, "HOME": str(directory), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
     place = ["resource", "add", "paint-shop", "--project", "paint", "--path", str(sample.root)]
     for words in (["project", "add", "paint"], place):
-        subprocess.run([*_AGENTS, *words], env=environment, check=True, capture_output=True, cwd=directory)
+        code, _, said = ran([*_AGENTS, *words], env=environment, cwd=directory, timeout=PATIENCE_MS / 1000)
+        assert code == 0, said
     expect.set_options(timeout=PATIENCE_MS)
     with ExitStack() as stack:
         driver = stack.enter_context(sync_playwright())

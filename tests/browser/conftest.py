@@ -24,6 +24,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def servers_are_forked(commands_are_forked: None) -> None:
+    """What a server imports is imported once for all of them."""
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageBench]:
     with page_bench(tmp_path_factory.mktemp("page")) as made:
