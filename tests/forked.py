@@ -32,7 +32,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COMMANDS", "Forked", "keep_nursery", "nursery", "ran"]
+__all__ = ["COMMANDS", "Forked", "is_nursery", "keep_nursery", "nursery", "ran"]
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = "tests.everything_imported"
@@ -42,17 +42,19 @@ _CLONE_PARENT = 0x8000
 _LARGEST = 1 << 20
 _libc = ctypes.PyDLL(None, use_errno=True)
 _asked: socket.socket | None = None
+_nursery = 0
 
 
 @contextmanager
 def nursery(modules: Sequence[str]) -> Iterator[None]:
     """As long as the block runs, what is `Forked` comes from a process that has imported these modules."""
-    global _asked
+    global _asked, _nursery
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     command = [sys.executable, "-m", "tests.forked", str(there.fileno()), *modules]
     with here, subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[there.fileno()]) as process:
         there.close()
+        _nursery = process.pid
         _asked = here if here.recv(_LARGEST) == b"ready" else None
         try:
             yield
@@ -60,6 +62,11 @@ def nursery(modules: Sequence[str]) -> Iterator[None]:
             _asked = None
             here.close()
             process.wait(240)
+
+
+def is_nursery(pid: int) -> bool:
+    """Whether that child of ours is nobody's but all tests'."""
+    return pid == _nursery
 
 
 def keep_nursery(modules: Sequence[str]) -> None:

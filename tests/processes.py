@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.forked import is_nursery
+
 __all__ = ["PidPipe", "children", "lives", "wait_gone"]
 
 
@@ -38,9 +40,11 @@ class PidPipe:
 
 
 def children(*, recursive: bool = False) -> list[psutil.Process]:
-    """Processes of ours, but for a database server that other tests of this process may have started."""
+    """Processes of ours, but for a database server and a nursery that other tests of this process may have
+    started."""
     found = psutil.Process().children(recursive=recursive)
-    return [child for child in found if child.is_running() and child.name() != "postgres"]
+    ours = [child for child in found if not is_nursery(child.pid)]
+    return [child for child in ours if child.is_running() and child.name() != "postgres"]
 
 
 def lives(pid: int) -> bool:
