@@ -42,6 +42,11 @@ _CLONE_PARENT = 0x8000
 _LARGEST = 1 << 20
 _libc = ctypes.PyDLL(None, use_errno=True)
 _asked: socket.socket | None = None
+_asking = threading.Lock()  # the next number that the nursery tells is the answer to the last order
+# What a `Popen` can be asked for and a fork does not do, with what stands there where nobody asks.
+_UNHEARD: dict[str, object] = {"pass_fds": (), "close_fds": True, "shell": False, "restore_signals": True}
+_UNHEARD |= dict.fromkeys(("executable", "preexec_fn", "gid", "gids", "uid", "umask", "process_group"))
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _nursery = 0
 
 
@@ -78,11 +83,17 @@ def keep_nursery(modules: Sequence[str]) -> None:
 
 
 class Forked(subprocess.Popen[Any]):
-    """`[python, "-m", module, argument…]`, begun by a fork where there is a nursery."""
+    """`[python, "-m", module, argument…]`, begun by a fork where there is a nursery. `ValueError` for what a
+    `Popen` can be asked for and a fork does not do."""
 
     def _execute_child(self, *given: Any) -> None:
         asked = inspect.signature(subprocess.Popen._execute_child).bind(self, *given).arguments
         words = list(asked["args"])
+        if words[:2] == [sys.executable, "-m"]:
+            # With or without a nursery: what passes here passes everywhere.
+            unheard = [name for name, usual in _UNHEARD.items() if asked[name] not in (usual, None, -1)]
+            if unheard:
+                raise ValueError(f"a fork would not have: {', '.join(unheard)}")
         if _asked is None or words[:2] != [sys.executable, "-m"]:
             super()._execute_child(*given)
             return
@@ -95,15 +106,15 @@ class Forked(subprocess.Popen[Any]):
         }
         kept = [end if end != -1 else own for own, end in enumerate(ends)]
         try:
-            socket.send_fds(_asked, [json.dumps(order).encode()], kept)
-            pid = int(_asked.recv(_LARGEST))
+            with _asking:
+                socket.send_fds(_asked, [json.dumps(order).encode()], kept)
+                pid = int(_asked.recv(_LARGEST))
             if pid <= 0:  # a signal to a number below one is a signal to many, or to all
                 raise OSError(-pid, os.strerror(-pid))
             self.pid = pid
             self._child_created = True
         finally:
-            pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-            self._close_pipe_fds(*[asked[name] for name in pipes])
+            self._close_pipe_fds(*[asked[name] for name in _PIPES])
 
 
 def ran(command: Sequence[str], said: str = "", *, timeout: float, **options: Any) -> tuple[int, str, str]:

@@ -14,6 +14,7 @@ import ast
 import marshal
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
@@ -32,6 +33,8 @@ __all__ = ["make_ready", "take_what_is_ready"]
 
 _NEEDED = sys.version_info < (3, 12)
 _SIGNAL = "\0probe"
+_PROBE: Any = getattr(slipcover.slipcover, "probe", None)
+_making = threading.Lock()  # to make code replaces what all of SlipCover has for a probe
 _Made = tuple[CodeType, list[int], list[tuple[int, int]]]
 
 
@@ -60,16 +63,15 @@ def _exec_module(loader: SlipcoverLoader, module: ModuleType) -> None:
 
 def _with_probes(counting: Slipcover, code: CodeType) -> CodeType:
     """The same code with probes of this process where the marks are."""
-    probe = slipcover.slipcover.probe
     constants: list[Any] = []
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             constants.append(_with_probes(counting, constant))
         elif constant == _SIGNAL:
-            constants.append(probe.signal)
+            constants.append(_PROBE.signal)
         elif type(constant) is tuple and constant[:1] == (_SIGNAL,):
             place = constant[1]
-            constants.append(probe.new(counting, code.co_filename, place, counting.d_miss_threshold))
+            constants.append(_PROBE.new(counting, code.co_filename, place, counting.d_miss_threshold))
         else:
             constants.append(constant)
     return code.replace(co_consts=tuple(constants))
@@ -88,7 +90,7 @@ def _made(source: Path) -> _Made:
     made = _make(source)
     if sys.dont_write_bytecode:
         return made
-    draft = kept.with_name(f"{kept.name}.{os.getpid()}")
+    draft = kept.with_name(f"{kept.name}.{os.getpid()}.{threading.get_ident()}")
     with suppress(OSError):  # where nothing can be kept, each makes its own
         kept.parent.mkdir(exist_ok=True)
         draft.write_bytes(marshal.dumps((told, *made)))
@@ -99,13 +101,12 @@ def _made(source: Path) -> _Made:
 def _make(source: Path) -> _Made:
     code = compile(preinstrument(ast.parse(source.read_bytes())), str(source), "exec")
     maker = Slipcover(branch=True)
-    real = slipcover.slipcover.probe
-    slipcover.slipcover.probe = SimpleNamespace(
-        signal=_SIGNAL, new=lambda _counting, _file, place, _threshold: (_SIGNAL, place)
-    )
-    try:
-        marked = maker.instrument(code)
-    finally:
-        slipcover.slipcover.probe = real
+    marks = SimpleNamespace(signal=_SIGNAL, new=lambda _counting, _file, place, _threshold: (_SIGNAL, place))
+    with _making:
+        slipcover.slipcover.probe = marks
+        try:
+            marked = maker.instrument(code)
+        finally:
+            slipcover.slipcover.probe = _PROBE
     name = marked.co_filename
     return marked, sorted(maker.code_lines[name]), sorted(maker.code_branches[name])

@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -62,3 +64,70 @@ def test_a_fork_that_the_system_refuses_is_an_error_and_no_process(monkeypatch: 
         nursery.send(b"-11")
         with pytest.raises(BlockingIOError):
             Forked([sys.executable, "-m", "json.tool"], stdin=subprocess.PIPE)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"pass_fds": (2,)},
+        {"preexec_fn": print},
+        {"umask": 0},
+        {"close_fds": False},
+        {"executable": "/bin/sh"},
+    ],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_what_a_fork_would_not_do_is_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(asked))):
+        Forked([sys.executable, "-m", "json.tool"], stdin=subprocess.PIPE, **asked)
+
+
+def test_two_that_are_begun_at_once_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second is begun when the first is ordered and not answered: it waits, or has its order sent."""
+    went_on = threading.Event()
+    orders: list[str] = []
+    begun: dict[str, int] = {}
+
+    class Nursery:
+        """Answers orders in turn, with a number that says which it was."""
+
+        def sendmsg(self, data: list[bytes], *_: object) -> None:
+            word = json.loads(data[0])["words"][0]
+            orders.append(word)
+            if word == "first":
+                second.start()
+                assert went_on.wait(60)
+                if len(orders) > 1:  # whoever did not wait is answered first
+                    orders.reverse()
+                    second.join(60)
+            else:
+                went_on.set()
+
+        def recv(self, _: int) -> bytes:
+            return b"41" if orders.pop(0) == "first" else b"42"
+
+    class Lock:
+        """Tells when somebody has to wait for it."""
+
+        def __init__(self) -> None:
+            self._inner = threading.Lock()
+
+        def __enter__(self) -> None:
+            if not self._inner.acquire(blocking=False):
+                went_on.set()
+                self._inner.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._inner.release()
+
+    def begin(word: str) -> None:
+        process = Forked([sys.executable, "-m", word])
+        begun[word] = process.pid
+        process.returncode = 0  # there is none
+
+    second = threading.Thread(target=begin, args=("second",))
+    monkeypatch.setattr(forked, "_asked", Nursery())
+    monkeypatch.setattr(forked, "_asking", Lock(), raising=False)
+    begin("first")
+    second.join(60)
+    assert begun == {"first": 41, "second": 42}

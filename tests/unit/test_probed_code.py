@@ -1,0 +1,66 @@
+"""Code with probes in it is made by whoever imports a module first: any thread, and several at once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import CodeType
+
+import pytest
+import slipcover.slipcover
+from slipcover import Slipcover
+
+from tests import probed_code
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="there are no probes in the code")
+def test_two_who_make_code_at_once_leave_slipcover_its_probes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second begins while the first is at work, and ends after it, unless it has to wait."""
+    real = slipcover.slipcover.probe
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    went_on, left = threading.Event(), threading.Event()
+    made: dict[Path, CodeType] = {}
+
+    def make(source: Path) -> None:
+        source.write_text("x = 1\n")
+        made[source] = probed_code._make(source)[0]
+
+    other = threading.Thread(target=make, args=(second,))
+
+    class Maker(Slipcover):
+        def instrument(self, code: CodeType, parent: CodeType | None = None) -> CodeType:
+            if code.co_filename == str(first):
+                other.start()
+                assert went_on.wait(60)
+            else:
+                went_on.set()
+                assert left.wait(60)
+            done: CodeType = super().instrument(code, parent)
+            return done
+
+    class Lock:
+        """Tells when somebody has to wait for it."""
+
+        def __init__(self) -> None:
+            self._inner = threading.Lock()
+
+        def __enter__(self) -> None:
+            if not self._inner.acquire(blocking=False):
+                went_on.set()
+                self._inner.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._inner.release()
+
+    monkeypatch.setattr(probed_code, "Slipcover", Maker)
+    monkeypatch.setattr(probed_code, "_making", Lock(), raising=False)
+    monkeypatch.setattr(slipcover.slipcover, "probe", real)  # as it is; and so again, whatever becomes of it
+    make(first)
+    left.set()
+    other.join(60)
+    assert slipcover.slipcover.probe is real
+    assert all(probed_code._SIGNAL in code.co_consts for code in made.values())
+    assert len(made) == 2
