@@ -25,7 +25,7 @@ _VARYING = (
     (re.compile(r"[\d,]+ tokens"), "TOKENS"),
 )
 # Told where a machine has no bubblewrap; the pages are of one that has it.
-_NOT_ISOLATED = re.compile(r"^note: commands are not isolated on this machine: .*\n", re.MULTILINE)
+_NOT_ISOLATED = re.compile(r"^\{.*\"event\": \"command\.not_isolated\".*\n", re.MULTILINE)
 _SECONDS = 120
 # In debug mode, what takes a busy machine long is told in the midst of what a reader sees.
 _NOT_A_READERS = ("CLEVERAGENTS_", "XDG_", "NO_COLOR", "PYTHONASYNCIODEBUG")

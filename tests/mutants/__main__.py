@@ -474,6 +474,7 @@ TESTS: dict[str, list[str]] = {
     "interfaces/cli/client/selection.py": [f"{UNIT}client_commands.py"],
     "interfaces/cli/client/server_client.py": [f"{UNIT}client_cuts.py", f"{UNIT}client_commands.py"],
     "interfaces/cli/client/twins.py": [f"{UNIT}client_commands.py"],
+    "interfaces/cli/foreground.py": [f"{UNIT}cli_plans.py", f"{UNIT}cli_plans_told.py"],
     "interfaces/cli/interruption.py": [f"{UNIT}cli_interrupt.py"],
     "interfaces/cli/index_progress.py": [f"{UNIT}index_progress.py"],
     "interfaces/cli/footer.py": [f"{UNIT}rich_view.py"],

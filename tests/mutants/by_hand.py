@@ -25,6 +25,8 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         "except (RemoteUnreachable, SandboxRefused) as away:",
         "except ZeroDivisionError as away:",
     ),
+    ("infrastructure/logging.py", "was told to nobody"): (" and sys.stderr.isatty()", ""),
+    ("interfaces/cli/interruption.py", "hears no Ctrl-C"): ("_begun(view.say, f", "_begun(str); view.say(f"),
     ("interfaces/peers/mcp_server.py", "misspelt is no limit"): ('"forbid"', '"ignore"'),
     ("application/services/apply_obstacles.py", "it quotes files"): (
         "redact_text(error.details)",

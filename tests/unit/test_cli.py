@@ -21,13 +21,14 @@ from cleveragents import __version__
 from cleveragents.application.container import Container
 from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.domain.job import Job, JobState, NewJob, Outcome
+from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.infrastructure.persistence.schema import HEAD
 from cleveragents.interfaces.cli import checks, main
 from cleveragents.interfaces.cli.commands import cli
 from cleveragents.interfaces.cli.failure import report_usage
 from cleveragents.interfaces.cli.output import ago, counted
-from cleveragents.interfaces.cli.session import _is_news
+from cleveragents.interfaces.cli.session import _forget, _is_news
 from tests.contracts.databases import start_child
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -934,3 +935,16 @@ def test_what_is_told_once_is_told_again_only_where_that_cannot_be_kept(tmp_path
         *(True, False, False),
     ]
     assert [_is_news(tmp_path / "nowhere" / "told", "one") for _ in range(2)] == [True, True]
+
+
+def test_what_was_told_once_is_forgotten_when_commands_are_isolated_again(tmp_path: Path) -> None:
+    kept, works, does_not = tmp_path / "told", BubblewrapProbe("true"), BubblewrapProbe("false")
+    assert _is_news(kept, "one")
+    does_not.result()
+    for probe in (works, does_not):  # the one does not know it yet
+        _forget(kept, probe)
+    assert not _is_news(kept, "one")
+    works.result()
+    for _ in range(2):
+        _forget(kept, works)
+    assert _is_news(kept, "one")

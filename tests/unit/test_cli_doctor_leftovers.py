@@ -5,6 +5,7 @@ Each leftover is made by what makes it in life: a process that is killed, a row 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -680,6 +682,25 @@ def test_the_directory_of_a_command_of_another_machine_is_judged_by_its_age(temp
     assert owner_lives(elsewhere) is None
     assert swept(temporary, hours=23) == [(OK, CLEAN)]
     assert swept(temporary, hours=25) == [(MENDED, f"removed {elsewhere}: nobody uses it")]
+
+
+def test_the_directory_of_a_command_whose_maker_is_hidden_from_us_is_judged_by_its_age(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another user's is where /proc is mounted with hidepid=1."""
+    die_in(make_directory)
+    [left] = temporary.iterdir()
+    maker = left.name.removeprefix(PREFIX).partition(".")[0]
+    read_text = Path.read_text
+
+    def read(path: Path, *how: Any, **more: Any) -> str:
+        if str(path).startswith(f"/proc/{maker}/"):
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        return read_text(path, *how, **more)
+
+    monkeypatch.setattr(Path, "read_text", read)
+    assert owner_lives(left) is None
+    assert swept(temporary, hours=23) == [(OK, CLEAN)]
 
 
 def test_a_temporary_directory_that_is_used_or_young_or_no_directory_of_ours_stays(temporary: Path) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
 
+import click
 import pytest
 
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.interfaces.cli.interruption import Haste, Interrupts
+from cleveragents.errors import StoreBusy
+from cleveragents.interfaces.cli.interruption import Haste, Interrupts, stop_plans
+from cleveragents.interfaces.cli.plan_work import decide, work_on
+from tests.plan_bench import PlanBench, command, plan_bench, write
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -58,15 +65,37 @@ def raises() -> bool:
     return False
 
 
-def test_the_first_raises_and_those_after_it_are_only_noted() -> None:
+class Dropped:
+    """What is interrupted while it is collected: Python prints that, and drops it."""
+
+    def __del__(self) -> None:
+        hit()
+
+
+def test_each_raises_until_the_plans_are_stopped() -> None:
+    with Interrupts() as heard:
+        assert [raises() for _ in range(3)] == [True] * 3
+        assert not heard.again
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_that_is_lost_in_a_finalizer_does_not_void_those_after_it() -> None:
+    with Interrupts():
+        Dropped()
+        assert raises()
+
+
+def test_while_they_are_stopped_the_next_is_noted_and_the_one_after_it_gives_way_to_the_system() -> None:
     with Interrupts() as heard:
         with pytest.raises(KeyboardInterrupt):
             hit()
-        assert not heard.again
-        assert not any(raises() for _ in range(2))
+        heard.stopping = True
+        assert not raises()
         assert heard.again
-    assert not raises(), "what was stopped is still being told"
-    assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) != signal.SIG_DFL
+        assert not raises()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL, "a fourth one ends the process"
+    assert raises(), "what is asked afterwards hears it"
 
 
 def test_who_was_not_interrupted_leaves_it_as_it_was() -> None:
@@ -113,6 +142,52 @@ def test_hit_again_all_is_killed_and_the_end_is_waited_for() -> None:
     assert left == []
 
 
+@pytest.mark.parametrize("error", [ValueError("odd"), StoreBusy(1.0)])
+def test_whatever_goes_wrong_with_a_kill_it_is_tried_again(error: Exception) -> None:
+    heard, killed, tries = Interrupts(), threading.Event(), list[int]()
+
+    def kill() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise error
+        killed.set()
+
+    with Haste(heard, Shown(), [plan("P")], kill, leave=lambda code: None):
+        heard.again = True
+        assert killed.wait(60)
+
+
+class Stuck(Shown):
+    """A board whose reader has stopped reading."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = threading.Event()
+
+    def say(self, message: str) -> None:
+        self.read.wait(60)
+
+    def close(self) -> None:
+        self.read.wait(60)
+
+
+@pytest.mark.parametrize("hangs", ["view", "kill"])
+def test_what_hangs_does_not_keep_the_process_from_ending(hangs: str) -> None:
+    heard, view, killed, gone = Interrupts(), Stuck(), threading.Event(), threading.Event()
+
+    def kill() -> None:
+        killed.set()
+        if hangs == "kill":
+            view.read.wait(60)
+
+    shown = view if hangs == "view" else Shown()
+    with Haste(heard, shown, [plan("P")], kill, patience_seconds=0.01, leave=lambda code: gone.set()):
+        heard.again = True
+        assert gone.wait(60)
+        assert killed.is_set(), "what is said comes after it"
+        view.read.set()
+
+
 @pytest.mark.parametrize(("ids", "named"), [(["P"], "P"), (["P", "Q"], "PLAN")])
 def test_what_hangs_even_then_is_left_and_that_is_said(
     capsys: pytest.CaptureFixture[str], ids: list[str], named: str
@@ -130,4 +205,53 @@ def test_what_hangs_even_then_is_left_and_that_is_said(
     said = capsys.readouterr().err
     assert (codes, view.closed) == ([130], True)
     assert all(f"plan {one} was ended at once and may still count as running" in said for one in ids)
-    assert f"`agents plan cancel {named}` settles it" in said
+    assert f"`agents plan cancel {named}` settles it and records what it did" in said
+
+
+# ── Plans ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> Iterator[PlanBench]:
+    with plan_bench(tmp_path) as bench:
+        yield bench
+
+
+def test_a_plan_is_cancelled_before_that_is_said_and_who_says_it_may_hang(plans: PlanBench) -> None:
+    stopped, states, threads = plans.plan(command("true")), list[PlanState](), list[threading.Thread]()
+
+    class Watching(Shown):
+        def say(self, message: str) -> None:
+            states.append(plans.now(stopped).state)
+            threads.append(threading.current_thread())
+
+    view = Watching()
+    stop_plans(plans.container, [stopped], None, view, Interrupts())
+    assert (states, view.closed) == ([PlanState.CANCELLED], True)
+    assert threads != [threading.main_thread()], "who hangs hears no Ctrl-C"
+
+
+class Hitting(StringIO):
+    """A stderr: whoever reads there which plan is run hits Ctrl-C."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if text.startswith("plan "):
+            hit()
+        return written
+
+
+def test_a_plan_that_was_done_already_is_left_as_it_is_and_nobody_is_asked(
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, stderr = plans.done(write("z.txt", "z\n")), Hitting()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        decide(plans.container, work_on(plans.container, done), yes=True, commit=None)
+    said = stderr.getvalue()
+    assert ended.value.exit_code == 130
+    assert f"interrupted; plan {done.id} is left as it is: execute/complete" in said
+    assert f"agents plan apply {done.id}" in said
+    assert "stopping" not in said
+    assert not (plans.repository / "z.txt").exists()
+    assert raises(), "what comes next hears it"

@@ -14,7 +14,9 @@ from io import StringIO
 from pathlib import Path
 from typing import TextIO
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from cleveragents.application.container import Container
 from cleveragents.application.ports.plans import NewPlan
@@ -22,6 +24,7 @@ from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.cli.live_output import LiveOutput
 from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.plan_work import asked_for
 from tests.cli_bench import COMMAND, REPLACE, Agents, command_line, git, paint_shop, use_home
 
 
@@ -124,6 +127,22 @@ def test_a_commit_is_made_and_its_undoing_too(agents: Agents, repository: Path) 
     assert agents("plan", "undo", ran.id, "--commit", "Back").code == 0
     assert git(repository, "log", "-1", "--format=%s") == "Back\n"
     assert git(repository, "status", "--short") == ""
+
+
+@pytest.mark.parametrize(
+    ("choices", "typed", "answer"),
+    [
+        (["tabs", "tabs"], "tabs\n", "tabs"),
+        (["tabs ", "spaces"], "Tabs \n", "tabs "),
+        (["Yes", "yes"], "YES\nyes\n", "yes"),
+    ],
+    ids=["twice", "white space at an end", "doubtful"],
+)
+def test_every_choice_can_be_chosen(choices: list[str], typed: str, answer: str) -> None:
+    answers: list[str] = []
+    command = click.Command("ask", callback=lambda: answers.append(asked_for({"choices": choices})))
+    asked = CliRunner().invoke(command, input=typed)
+    assert (asked.exception, answers) == (None, [answer])
 
 
 def test_a_terminal_is_asked(agents: Agents, repository: Path) -> None:

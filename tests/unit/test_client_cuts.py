@@ -178,14 +178,21 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
 ) -> None:
     body = {"resource": "shop", "action": "builtin/command", "arguments": {"argv": ["sleep", "99"]}}
     plan = client.post("/plans", {**body, "profile": "full-auto"})
+    edit = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
+    resting = client.post("/plans", edit)
+    following = PlansFollower(client, [resting], Output("plain"), after=moment_now(client))
+    following.to_rest()
+    following.close()
+    capsys.readouterr()
     with Impatient(bench.url, bench.token("operator")) as impatient:
         for waits in (False, True):
             impatient.waits = waits
-            following = PlansFollower(impatient, [plan], Output("plain"), after=moment_now(client, plan))
+            after = moment_now(client, plan)
+            following = PlansFollower(impatient, [resting, plan], Output("plain"), after=after)
             with pytest.raises(click.exceptions.Exit) as left:
                 following.stopped("agents")
             assert left.value.exit_code == 130
-            said = capsys.readouterr().err.splitlines()[-1]
+            _, said = capsys.readouterr().err.splitlines()
             heard = f"the server is stopping plan {plan['id']}, which is not waited for"
             perhaps = f"the server may not have heard that plan {plan['id']} is to be stopped"
             assert said.startswith(heard if waits else perhaps)

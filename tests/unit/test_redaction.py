@@ -242,12 +242,16 @@ def test_level_and_format_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("log_format", "read"),
-    [("auto", ["note: it is so\n", ""]), ("json", ['"event": "it.is"'] * 2)],
-    ids=["for people", "for programs"],
+    ("log_format", "kind", "read"),
+    [
+        ("auto", Terminal, ["note: it is so\n", ""]),
+        ("auto", io.StringIO, ['{"event": "it.is"'] * 2),
+        ("json", Terminal, ['{"event": "it.is"'] * 2),
+    ],
+    ids=["for people", "in a file", "for programs"],
 )
 def test_what_comes_in_words_is_told_to_people_once_and_to_programs_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, log_format: str, read: list[str]
+    monkeypatch: pytest.MonkeyPatch, log_format: str, kind: type[io.StringIO], read: list[str]
 ) -> None:
     news: list[str] = []
 
@@ -257,7 +261,7 @@ def test_what_comes_in_words_is_told_to_people_once_and_to_programs_as_it_is(
 
     lines: list[str] = []
     for _ in range(2):
-        stream = io.StringIO()
+        stream = kind()
         monkeypatch.setattr("sys.stderr", stream)
         configure_logging(msgspec.convert({"log": {"format": log_format}}, Settings), is_news=is_news)
         try:
@@ -267,6 +271,7 @@ def test_what_comes_in_words_is_told_to_people_once_and_to_programs_as_it_is(
         lines.append(stream.getvalue())
     assert all(words in line and "told" not in line for words, line in zip(read, lines, strict=True))
     assert (lines[1] == "") == (read[1] == "")
+    assert bool(news) == (read[1] == ""), "what nobody reads is not remembered as told"
 
 
 LOGS_LATER = """

@@ -566,6 +566,15 @@ def test_find_resource_gives_the_root_and_what_lies_below(tmp_path: Path) -> Non
         find_resource(resource / ".git")
 
 
+def test_find_resource_says_what_helps_where_a_work_tree_has_lost_its_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text(f"gitdir: {tmp_path}/moved/.git/worktrees/one\n")
+    with pytest.raises(
+        SandboxRefused, match=r"names no repository.*`git worktree repair`.*submodule"
+    ) as refused:
+        find_resource(tmp_path)
+    assert "git init" not in str(refused.value)
+
+
 def test_find_resource_passes_on_why_git_refuses_a_repository(tmp_path: Path) -> None:
     resource = make_repository(tmp_path / "r", {"a": "a\n"})
     (resource / ".git" / "config").write_text("[core\n")

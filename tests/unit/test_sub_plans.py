@@ -24,7 +24,7 @@ from cleveragents.domain.policy import Capability
 from cleveragents.domain.strategy import Task
 from cleveragents.errors import PlanError, SandboxMissing, StalePlan, UnknownPlan, UnknownTool
 from cleveragents.infrastructure.tools.registry import ToolRegistry
-from cleveragents.interfaces.cli.plan_work import run_to_rest
+from cleveragents.interfaces.cli.foreground import run_to_rest
 from tests.plan_bench import command, edit, write
 from tests.tree_bench import TreeBench, part, tree_bench
 

@@ -38,7 +38,8 @@ def configure_logging(settings: Settings, *, is_news: Callable[[str], bool] | No
     """From now on this process logs to stderr as the settings say.
 
     An event may have a sentence for people, `told`. Where logs are for people, because somebody says what
-    `is_news` to them, that is what they read, and nothing where it is none; others get the event.
+    `is_news` to them and stderr is a terminal, that is what they read, and nothing where it is none; others
+    get the event, each time.
     """
     for finder in [found for found in sys.meta_path if isinstance(found, _ConfiguresOnImport)]:
         sys.meta_path.remove(finder)
@@ -98,7 +99,7 @@ def _configure(settings: Settings, is_news: Callable[[str], bool] | None) -> Non
             structlog.processors.StackInfoRenderer(),
             structlog.processors.format_exc_info,
             redactor((password,) if password else ()),
-            _in_words(_renderer(settings.log.format), is_news if settings.log.format == "auto" else None),
+            _in_words(_renderer(settings.log.format), is_news if _is_read_by_people(settings) else None),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log.level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -128,6 +129,11 @@ def _in_words(renderer: Processor, is_news: Callable[[str], bool] | None) -> Pro
         return f"note: {told}"
 
     return render
+
+
+def _is_read_by_people(settings: Settings) -> bool:
+    # guard: what nobody reads, as in the log of a plan in the background, was told to nobody
+    return settings.log.format == "auto" and sys.stderr.isatty()
 
 
 def _renderer(format_name: str) -> Processor:

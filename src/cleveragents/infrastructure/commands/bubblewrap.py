@@ -96,6 +96,11 @@ class BubblewrapProbe:
                 self._result = _try(self._name)
             return self._result
 
+    def is_known_to_work(self) -> bool:
+        """Whether somebody has found out that it does; nothing is tried."""
+        with self._lock:
+            return self._result is not None and self._result.program is not None
+
     def first_time(self) -> bool:
         """True once: for the one who tells the user."""
         with self._lock:

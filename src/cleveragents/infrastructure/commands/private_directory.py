@@ -38,14 +38,17 @@ def make_directory() -> Path:
 
 def owner_lives(directory: Path) -> bool | None:
     """Whether the process that made it runs; None where its name does not say who that is, or where that is
-    another machine's, or this one's from before it was started, to say."""
+    another machine's, or this one's from before it was started, to say, or hidden from us."""
     from cleveragents.infrastructure.jobs.process_supervisor import PsutilProcessSupervisor
 
     named, me = _OWNED.match(directory.name), _me()
     if named is None or named["host"] != _short(me.host):
         return None
     owner = replace(me, pid=int(named["pid"]), started_ticks=int(named["ticks"]))
-    return PsutilProcessSupervisor().is_alive(owner)
+    try:
+        return PsutilProcessSupervisor().is_alive(owner)
+    except PermissionError:  # another user's, where /proc is mounted with hidepid
+        return None
 
 
 def remove_directory(directory: str) -> None:

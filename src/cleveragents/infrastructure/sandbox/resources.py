@@ -37,8 +37,7 @@ def find_resource(path: Path, *, seconds: float = _SECONDS) -> tuple[Path, str]:
         if _NO_REPOSITORY in error.problem and not os.path.lexists(directory / ".git"):
             return directory, ""
         if _NO_REPOSITORY in error.problem:
-            reason = "git does not take its .git for a repository; remove that, or `git init` there"
-            raise SandboxRefused(str(path), reason) from error
+            raise SandboxRefused(str(path), _why_none(directory / ".git")) from error
         if "work tree" in error.problem:
             reason = "it is a bare repository, or lies inside a .git directory; use a clone with files"
             raise SandboxRefused(str(path), reason) from error
@@ -66,6 +65,14 @@ def ensure_apart(resource: Path, sandboxes: Path) -> None:
             return
     reason = f"sandboxes are kept inside it, in {sandboxes}; `cd` into a project, or set state.directory"
     raise SandboxRefused(str(resource), reason)
+
+
+def _why_none(found: Path) -> str:
+    """Why a `.git` that is there makes no repository, and what helps."""
+    if not found.is_file():
+        return "git does not take its .git for a repository; remove that, or `git init` there"
+    remedies = "`git worktree repair` in the main repository, or `git submodule update --init`, mends that"
+    return f"its .git is a file that names no repository, as after a move; {remedies}; or remove it"
 
 
 def _is_of(root: Path, git_directory: Path) -> bool:

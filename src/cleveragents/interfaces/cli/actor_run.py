@@ -67,9 +67,9 @@ def run_actor(
         model=model,
         limits=limits,
     )
-    plan = work_on(container, parts.lifecycle.create(requested_plan(parts, wanted)), output)
+    plan = parts.lifecycle.create(requested_plan(parts, wanted))
     try:
-        plan = decide(container, plan, yes=False, commit=None, only_review=True)
+        plan = decide(container, work_on(container, plan, output), yes=False, commit=None, only_review=True)
     except (click.exceptions.Exit, CleverAgentsError):
         told_plan(output, parts, parts.plans.get(plan.id))
         raise

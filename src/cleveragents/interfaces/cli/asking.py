@@ -20,11 +20,13 @@ def asked_choice(question: str, choices: Sequence[str]) -> str:
     """One of these. How it is written does not matter, where that leaves no doubt."""
     while True:
         said = str(click.prompt(question, type=click.STRING, err=True)).strip()
-        meant = [one for one in choices if one == said] or [
-            one for one in choices if one.casefold() == said.casefold()
+        # One that stands there twice is one; and nobody sees the white space at its ends.
+        known = {one.strip(): one for one in reversed(choices)}
+        meant = [one for one in known if one == said] or [
+            one for one in known if one.casefold() == said.casefold()
         ]
         if len(meant) == 1:
-            return meant[0]
+            return known[meant[0]]
         say_error(f"{said!r} is none of the answers; say {_listed(choices)}")
 
 

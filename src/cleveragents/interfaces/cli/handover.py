@@ -118,17 +118,20 @@ def watched(container: Container, plan: Plan, output: Output | None, *, begun: b
 
 def _stopped(container: Container, watching: _Watching, plan: Plan) -> Plan:
     parts = container.plan_parts
-    told = False
+    told = resting = False
     try:
         watching.say(f"{STOPPING} the plan … (Ctrl-C again {_LEAVES})")
         now = found_plan(parts, plan.id)
         if is_to_be_run(now) or now.state.running:
             parts.lifecycle.cancel(now, "interrupted by the user")
-        told = True
+            told = True
+        else:
+            resting = True
         return watching.to_rest()
     except KeyboardInterrupt:
         watching.close()
-        progress(left_to_server(plan.id, "agents", told=told))
+        if not resting:
+            progress(left_to_server(plan.id, "agents", told=told))
         raise click.exceptions.Exit(INTERRUPTED) from None
 
 

@@ -52,7 +52,7 @@ def invoke(arguments: list[str]) -> int:
 
 
 def _restore(on_interrupt: _Handler) -> None:
-    """Plans that were stopped here did not hear a third Ctrl-C; whoever comes next does."""
+    """Whatever a command did to it, whoever comes next hears Ctrl-C as before."""
     if on_interrupt is not None:  # that would be a handler which Python does not know
         signal.signal(signal.SIGINT, on_interrupt)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from cleveragents.application.services.plan_deciding import ensure_checked, is_wanted_applied
-from cleveragents.application.services.plan_family import below, title_of, who_needs_somebody
+from cleveragents.application.services.plan_family import title_of, who_needs_somebody
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_text
@@ -27,17 +27,17 @@ from cleveragents.errors import (
 )
 from cleveragents.interfaces.cli.applied_by_another import applied_by_another, once_applied_elsewhere
 from cleveragents.interfaces.cli.asking import asked_choice, confirmed
-from cleveragents.interfaces.cli.board import Board, PlainBoard, board_for
-from cleveragents.interfaces.cli.interruption import Interrupts, give_back, stop_plans
+from cleveragents.interfaces.cli.board import Board, board_for
+from cleveragents.interfaces.cli.foreground import run_in_front
 from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import told_changes
-from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN
+from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED, TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next, told_reason
 from cleveragents.interfaces.desk.accounts import found_plan, place_of
 from cleveragents.interfaces.desk.calls import spelt_arguments
 from cleveragents.interfaces.desk.changes import changes_of
-from cleveragents.interfaces.desk.meanings import goal_of, waited
+from cleveragents.interfaces.desk.meanings import goal_of, meaning_of, waited
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -57,11 +57,9 @@ __all__ = [
     "handler_of",
     "interactive",
     "is_to_be_applied",
-    "run_to_rest",
     "work_on",
 ]
 
-_FOREVER = 30 * 24 * 3600.0
 _NEEDS_HUMAN = 3
 _MOST_ASKED = 5
 APPLY_IT = "Apply it? [y]es, [n]ot now, show the [d]iff, [r]eject it", ("y", "n", "d", "r")
@@ -84,7 +82,8 @@ def work_on(
     parallel: int | None = None,
 ) -> Plan:
     """The plan, once no job of it or of the tree that it belongs to is left. Ctrl-C cancels the tree, and its
-    processes are gone when this returns; twice kills them, and what they did is recorded all the same.
+    processes are gone when this returns; twice kills them. Exits with 130, having said how it goes on, where
+    that came too late for a cancel.
 
     What was said when the call that is now `answered` was asked for is not said again.
     """
@@ -95,31 +94,31 @@ def work_on(
     root = plan if plan.parent_id is None else parts.plans.get(plan.root)
     if queue_of(root.request):  # guard: what is for all workers is not run here
         return _worked_on_elsewhere(container, plan, output)
-    worker: AsyncWorker | None = None
-    board: Board = PlainBoard([root], alone=True)
-    with Interrupts() as heard:
-        try:
-            board = board_for(container, [root], output, alone=True)
-            view = board.view_of(plan)
-            if answered is None and plan.parent_id is None:
-                view.say(f"plan {plan.id}: {goal_of(plan)}")
-            handlers = {kind_of_plan(root.id): handler_of(container, board, answered)}
-            at_once = parallel or asked_parallel(root) or container.settings.plan.max_parallel
-            worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
-            worker.start()
-            run_to_rest(container, [root], worker)
-            # guard: it would compete for what is queued after the next answer, and tell of that here
-            worker.close()
-        except KeyboardInterrupt:
-            stop_plans(container, [root], worker, board, heard)
-        except SystemExit:
-            give_back(worker)
-            board.close()
-            progress(f"stopped; `agents plan resume {root.id}` goes on with it")
-            raise
-        finally:
-            board.close()
-    return parts.lifecycle.reconciled(parts.plans.get(plan.id))
+
+    def hire(board: Board) -> AsyncWorker:
+        view = board.view_of(plan)
+        if answered is None and plan.parent_id is None:
+            view.say(f"plan {plan.id}: {goal_of(plan)}")
+        handlers = {kind_of_plan(root.id): handler_of(container, board, answered)}
+        at_once = parallel or asked_parallel(root) or container.settings.plan.max_parallel
+        return container.worker(handlers, name=f"run-{os.getpid()}", concurrency=at_once)
+
+    show = partial(board_for, container, [root], output, alone=True)
+    interrupted = run_in_front(container, [root], show, hire)
+    now = parts.lifecycle.reconciled(parts.plans.get(plan.id))
+    if interrupted:
+        _end_unless_cancelled(parts, parts.lifecycle.reconciled(parts.plans.get(root.id)))
+    return now
+
+
+def _end_unless_cancelled(parts: PlanParts, plan: Plan) -> None:
+    """Ends the command that was interrupted when the plan had come to rest already: whoever stops it wants it
+    neither to be applied, nor to be asked about it."""
+    if plan.state is PlanState.CANCELLED:
+        return
+    progress(f"interrupted; plan {plan.id} is left as it is: {meaning_of(parts, plan)}")
+    told_next(parts, plan)
+    raise click.exceptions.Exit(INTERRUPTED)
 
 
 def _worked_on_elsewhere(container: Container, plan: Plan, output: Output | None) -> Plan:
@@ -133,25 +132,6 @@ def _worked_on_elsewhere(container: Container, plan: Plan, output: Output | None
     from cleveragents.interfaces.cli.handover import watched
 
     return watched(container, plan, output, begun=bool(parts.history.calls(plan.id)))
-
-
-def run_to_rest(container: Container, plans: Sequence[Plan], worker: AsyncWorker) -> None:
-    """Returns when nothing of these plans, or below them, goes on by itself any more.
-
-    A job whose worker was killed too often ends without a word: whoever waits for its plan hears of it here.
-    """
-    parts = container.plan_parts
-    taken_up = True
-    while taken_up:
-        worker.run_until_idle(_FOREVER)
-        taken_up = any(_is_taken_up(parts, plan) for plan in plans)
-
-
-def _is_taken_up(parts: PlanParts, plan: Plan) -> bool:
-    """Whether there is something to be done for the plan, now that it knows what became of its jobs."""
-    plan = parts.lifecycle.reconciled(parts.plans.get(plan.id))
-    jobs = (parts.lifecycle.queueing.job_of(one) for one in (plan, *below(parts, plan)))
-    return any(job is not None and not job.state.ended and not job.queue for job in jobs)
 
 
 def asked_parallel(plan: Plan) -> int | None:
@@ -365,7 +345,7 @@ def _answer(
 def asked_for(waiting: Mapping[str, JsonValue]) -> str:
     """What the user answers to an actor's question."""
     choices = waiting.get("choices")
-    several = [str(one) for one in choices] if isinstance(choices, Sequence) else []
+    several = [*dict.fromkeys(str(one) for one in choices)] if isinstance(choices, Sequence) else []
     if several:
         return asked_choice(f"Your answer ({', '.join(several)})", several)
     return str(click.prompt("Your answer", type=click.STRING, err=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,7 @@ from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError
 from cleveragents.interfaces.cli.board import Board, board_for
-from cleveragents.interfaces.cli.interruption import Interrupts, give_back, stop_plans
+from cleveragents.interfaces.cli.foreground import run_in_front
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.plan_outcome import (
     INTERRUPTED,
@@ -23,7 +24,7 @@ from cleveragents.interfaces.cli.plan_outcome import (
     short_ids,
 )
 from cleveragents.interfaces.cli.plan_view import told_next
-from cleveragents.interfaces.cli.plan_work import apply_now, handler_of, is_to_be_applied, run_to_rest
+from cleveragents.interfaces.cli.plan_work import apply_now, handler_of, is_to_be_applied
 from cleveragents.interfaces.desk.accounts import account_of
 from cleveragents.interfaces.desk.changes import changes_of
 from cleveragents.interfaces.desk.meanings import goal_of, meaning_of
@@ -54,8 +55,7 @@ def run_many(
     Exits with 1 if any failed, else with 3 if any needs a person; with 130 after Ctrl-C.
     """
     parts = container.plan_parts
-    board = board_for(container, plans, output)
-    interrupted = _work_on_all(container, plans, board, parallel)
+    interrupted = _work_on_all(container, plans, output, parallel)
     ended = [parts.lifecycle.reconciled(parts.plans.get(plan.id)) for plan in plans]
     if not interrupted and not only_review:
         ended = [_settled(parts, plan, yes=yes) for plan in ended]
@@ -67,32 +67,18 @@ def run_many(
         raise click.exceptions.Exit(code)
 
 
-def _work_on_all(container: Container, plans: Sequence[Plan], board: Board, parallel: int | None) -> bool:
+def _work_on_all(container: Container, plans: Sequence[Plan], output: Output, parallel: int | None) -> bool:
     """Whether it was interrupted; when it returns, none of them is worked on here any more."""
     from cleveragents.application.services.plan_jobs import kind_of_plan
 
-    worker: AsyncWorker | None = None
-    with Interrupts() as heard:
-        try:
-            for plan in plans:
-                board.view_of(plan).say(f"plan {plan.id}: {goal_of(plan)}")
-            handler = handler_of(container, board)
-            handlers = {kind_of_plan(plan.id): handler for plan in plans}
-            worker = container.worker(handlers, name=f"run-{os.getpid()}", concurrency=parallel)
-            worker.start()
-            run_to_rest(container, plans, worker)
-        except KeyboardInterrupt:
-            stop_plans(container, plans, worker, board, heard)
-            return True
-        except SystemExit:
-            give_back(worker)
-            board.close()
-            for plan in plans:
-                progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
-            raise
-        finally:
-            board.close()
-    return False
+    def hire(board: Board) -> AsyncWorker:
+        for plan in plans:
+            board.view_of(plan).say(f"plan {plan.id}: {goal_of(plan)}")
+        handler = handler_of(container, board)
+        handlers = {kind_of_plan(plan.id): handler for plan in plans}
+        return container.worker(handlers, name=f"run-{os.getpid()}", concurrency=parallel)
+
+    return run_in_front(container, plans, partial(board_for, container, plans, output), hire)
 
 
 def _settled(parts: PlanParts, plan: Plan, *, yes: bool) -> Plan:

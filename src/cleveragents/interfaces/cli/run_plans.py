@@ -153,11 +153,10 @@ def _run_one(container: Container, plan: Plan, handling: Handling, output: Outpu
 
     parts = container.plan_parts
     commit = None if handling.message is None else CommitRequest(handling.message)
-    plan = work_on(container, plan, output, parallel=handling.parallel)
     try:
         decide(
             container,
-            plan,
+            work_on(container, plan, output, parallel=handling.parallel),
             yes=handling.yes,
             commit=commit,
             only_review=handling.only_review,

@@ -12,6 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
+    from cleveragents.infrastructure.commands.bubblewrap import BubblewrapProbe
     from cleveragents.infrastructure.configuration.loading import Configuration
 
 __all__ = ["Session", "pass_session"]
@@ -43,7 +44,9 @@ class Session:
         settings = self.configuration().settings
         told = Path(settings.state.directory, _TOLD)
         configure_logging(settings, is_news=None if serves else lambda told_now: _is_news(told, told_now))
-        return click.get_current_context().with_resource(Container(settings))
+        context = click.get_current_context()
+        context.call_on_close(lambda: _forget(told))
+        return context.with_resource(Container(settings))
 
 
 def _is_news(told: Path, sentence: str) -> bool:
@@ -54,6 +57,16 @@ def _is_news(told: Path, sentence: str) -> bool:
             return False
         told.write_text(f"{before}{sentence}\n", encoding="utf-8")
     return True
+
+
+def _forget(told: Path, probe: BubblewrapProbe | None = None) -> None:
+    """Where commands turned out to be isolated: if they cease to be, that is to be said again."""
+    if told.exists():
+        from cleveragents.infrastructure.commands.bubblewrap import shared_probe
+
+        if (probe or shared_probe).is_known_to_work():
+            with suppress(OSError):
+                told.unlink()
 
 
 def _current_directory() -> Path:

@@ -165,18 +165,22 @@ class PlansFollower:
         """The accounts, when the server has stopped all of the plans that run; Ctrl-C leaves that to it."""
         names = list(self._accounts)
         told: set[str] = set()
+        resting: set[str] = set()
         what = "the plan" if len(names) == 1 else counted(len(names), "plan")
         try:
             self._board.say(f"{STOPPING} {what} … (Ctrl-C again {_LEAVES})")
             for plan_id in names:
                 if is_running(self._looked(plan_id)) or waited_for(self._accounts[plan_id]) == _SUB_PLANS:
                     self._client.post(f"/plans/{plan_id}/cancel", {"reason": "interrupted by the user"})
-                told.add(plan_id)
+                    told.add(plan_id)
+                else:
+                    resting.add(plan_id)
             return self.to_rest()
         except KeyboardInterrupt:
             self.close()
             for plan_id in names:
-                progress(left_to_server(plan_id, prefix, told=plan_id in told))
+                if plan_id not in resting:
+                    progress(left_to_server(plan_id, prefix, told=plan_id in told))
             raise click.exceptions.Exit(INTERRUPTED) from None
 
     def _follow(self, account: Account, meter: ServedMeter) -> None:

@@ -1,0 +1,77 @@
+"""Plans that are run in front: by a worker of this very command, until they rest or are interrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from cleveragents.application.services.plan_family import below
+from cleveragents.interfaces.cli.board import Board, PlainBoard
+from cleveragents.interfaces.cli.interruption import Interrupts, give_back, stop_plans
+from cleveragents.interfaces.cli.output import progress
+
+if TYPE_CHECKING:
+    from cleveragents.application.container import Container
+    from cleveragents.application.plan_parts import PlanParts
+    from cleveragents.application.services.async_worker import AsyncWorker
+    from cleveragents.domain.plan import Plan
+
+__all__ = ["run_in_front", "run_to_rest"]
+
+_FOREVER = 30 * 24 * 3600.0
+
+
+def run_in_front(
+    container: Container,
+    plans: Sequence[Plan],
+    show: Callable[[], Board],
+    hire: Callable[[Board], AsyncWorker],
+) -> bool:
+    """Whether it was interrupted. `show` makes the board; `hire` says there what is run, and makes the worker
+    that does it, for this to start. When it returns, nothing of the plans runs here, and the board is closed.
+
+    Ctrl-C cancels those that run; what was done already, or waits for a person, is as it was, and whoever
+    interrupted is to be asked nothing more. SIGTERM leaves all to be resumed, and is raised.
+    """
+    worker: AsyncWorker | None = None
+    board: Board = PlainBoard(plans, alone=len(plans) == 1)
+    with Interrupts() as heard:
+        try:
+            board = show()
+            worker = hire(board)
+            worker.start()
+            run_to_rest(container, plans, worker)
+            # guard: it would compete for what is queued after the next answer, and tell of that here
+            worker.close()
+        except KeyboardInterrupt:
+            heard.stopping = True
+            stop_plans(container, plans, worker, board, heard)
+            return True
+        except SystemExit:
+            give_back(worker)
+            board.close()
+            for plan in plans:
+                progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
+            raise
+        finally:
+            board.close()
+    return False
+
+
+def run_to_rest(container: Container, plans: Sequence[Plan], worker: AsyncWorker) -> None:
+    """Returns when nothing of these plans, or below them, goes on by itself any more.
+
+    A job whose worker was killed too often ends without a word: whoever waits for its plan hears of it here.
+    """
+    parts = container.plan_parts
+    taken_up = True
+    while taken_up:
+        worker.run_until_idle(_FOREVER)
+        taken_up = any(_is_taken_up(parts, plan) for plan in plans)
+
+
+def _is_taken_up(parts: PlanParts, plan: Plan) -> bool:
+    """Whether there is something to be done for the plan, now that it knows what became of its jobs."""
+    plan = parts.lifecycle.reconciled(parts.plans.get(plan.id))
+    jobs = (parts.lifecycle.queueing.job_of(one) for one in (plan, *below(parts, plan)))
+    return any(job is not None and not job.state.ended and not job.queue for job in jobs)
