@@ -211,7 +211,9 @@ TESTS: dict[str, list[str]] = {
     "application/services/plan_checks.py": [f"{UNIT}plan_checking.py"],
     "application/services/plan_cleanup.py": [f"{UNIT}plan_decisions.py", *TREES],
     "application/services/plan_execution_context.py": CHANGESETS,
+    "application/services/call_filing.py": [f"{UNIT}plan_cut_off.py"],
     "application/services/plan_lifecycle.py": [
+        f"{UNIT}plan_cut_off.py",
         f"{UNIT}guards_actors.py",
         *GUARDS,
         f"{UNIT}plan_edits_by_hand.py",

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cleveragents.domain.plan import Plan, PlanState
+from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.application.services.plan_lifecycle import PlanLifecycle
+from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.tool import ACP, CallState
-from cleveragents.errors import StoreBusy
+from cleveragents.errors import GitFailed, IllegalPlanMove, SandboxRefused, StoreBusy, UnknownChangeset
 from cleveragents.testing.faults import RaiseAt
 from tests.plan_bench import PlanBench, command, plan_bench, write
 
@@ -149,6 +151,216 @@ def test_a_sandbox_that_another_machine_has_is_for_that_one_to_look_into(plans: 
     [(state, error)] = told(plans, plan)
     assert (state, changed(plans, plan)) == ("failed", [])
     assert str(error).endswith("what it changed is not recorded: its sandbox is another machine's")
+
+
+def gone_on_with(plans: PlanBench, plan: Plan, broken: Callable[[Sandbox], object]) -> Plan:
+    """The plan, after one more worker found its sandbox so, and died."""
+    job, opened = plans.owned_job(plan), plans.handler()
+
+    def open_execution(*given: object) -> object:
+        execution = opened.open_execution(*given)
+        return replace(execution, sandbox=broken(execution.sandbox))
+
+    with pytest.raises(StoreBusy):
+        replace(opened, open_execution=open_execution)(job)
+    plans.give_back(job)
+    return plans.now(plan)
+
+
+class Broken:
+    """A sandbox of which one method fails."""
+
+    def __init__(self, inner: Sandbox, name: str, error: Exception) -> None:
+        self._inner, self._name, self._error = inner, name, error
+
+    def __getattr__(self, name: str) -> object:
+        if name == self._name:
+            raise self._error
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("by_its_run", [False, True], ids=["nobody runs it", "its run is told"])
+def test_a_call_that_the_next_run_died_over_is_recorded_all_the_same(
+    plans: PlanBench, by_its_run: bool
+) -> None:
+    """That one had closed the changeset, to make the call again under another, and got no further."""
+    plan = gone_on_with(plans, cut_off(plans), lambda inner: Broken(inner, "restore", StoreBusy(1.0)))
+    [call] = plans.calls(plan)
+    assert (call.state, plans.parts.changesets.get(str(call.changeset_id)).closed) == ("started", True)
+    if by_its_run:
+        given = plan, plans.strategies[plan.id], plans.sandbox(plan), plans.owned_job(plan)
+        plans.handler().open_execution(*given).abandon("not wanted")
+    else:
+        assert plans.cancel(plan).state is PlanState.CANCELLED
+    assert (told(plans, plan), changed(plans, plan)) == ([CUT["tool.work.after"]], ["made.txt"])
+    plans.ensure_consistent(plan)
+
+
+@pytest.mark.parametrize("path", ["made.txt", "other.txt"])
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+@pytest.mark.parametrize("cancelled", [False, True], ids=["gone on with", "cancelled"])
+def test_what_a_person_edits_after_a_call_was_recorded_is_taken_in_as_theirs(
+    plans: PlanBench, path: str, closed: bool, cancelled: bool
+) -> None:
+    plan = cut_off(plans, "tool.record.after")
+    if closed:
+        plans.parts.changesets.close(str(plans.calls(plan)[0].changeset_id))
+    (plans.sandbox(plan).root / path).write_text("by hand\n")
+    over = plans.cancel(plan) if cancelled else plans.work(plan)
+    assert over.state is (PlanState.CANCELLED if cancelled else PlanState.COMPLETE)
+    assert [(call.tool, call.state.value) for call in plans.calls(plan)] == [
+        ("command", "ended"),
+        ("reread", "ended"),
+    ]
+    assert changed(plans, plan) == ["made.txt", path]
+    assert (plans.sandbox(plan).root / path).read_text() == "by hand\n"
+    plans.ensure_consistent(plan)
+
+
+def test_a_reread_that_is_interrupted_hinders_nobody_who_edits_on(tmp_path: Path) -> None:
+    """At each of its commits; each edit is recorded once."""
+    faults = Switch()
+    interrupted, nth = True, 0
+    with plan_bench(tmp_path, faults=faults) as plans:
+        plan = plans.done(write("x.txt", "0\n"))
+        file = plans.sandbox(plan).root / "x.txt"
+        while interrupted:
+            nth += 1
+            file.write_text(f"{nth}\n")
+            faults.inner = RaiseAt("store.write.after_commit", lambda: StoreBusy(1.0), nth)
+            try:
+                plans.parts.rewriting.reread(plans.now(plan))
+                interrupted = False
+            except StoreBusy:
+                file.write_text(f"{nth}, and more\n")
+            faults.inner = None
+            plans.parts.rewriting.reread(plans.now(plan))
+            assert {*plans.states_of(plan)} == {"ended"}
+            plans.ensure_consistent(plan)
+        taken_in = {call.call_id for call in plans.calls(plan) if call.tool == "reread"}
+        changes = plans.parts.history.changes(plan.id)[1:]
+        assert {change.entry.tool_call_id for change in changes} <= taken_in
+        of = {call.call_id: call.changeset_id for call in plans.calls(plan)}
+        assert all(of[str(change.entry.tool_call_id)] == change.changeset_id for change in changes)
+    assert nth > len(("added", "changeset", "started", "recorded", "closed"))
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("scan", SandboxRefused("it", "so it is")),
+        ("scan", GitFailed("add", "so it is")),
+        ("scan", PermissionError("so it is")),
+        ("writing", OSError("so it is")),
+    ],
+    ids=lambda one: str(getattr(type(one), "__name__", one)) if isinstance(one, Exception) else str(one),
+)
+@pytest.mark.parametrize("tool", ["command", "reread", "rollback"])
+def test_a_sandbox_that_nobody_can_look_into_keeps_no_plan_from_being_cancelled(
+    plans: PlanBench, tool: str, name: str, error: Exception
+) -> None:
+    if tool == "command":
+        plan = cut_off(plans)
+    else:
+        plan = plans.done(write("x.txt", "1\n"), command("exit 1"))
+        now, told_to = plans.container.clock.now(), {"checkpoint": 2} if tool == "rollback" else {}
+        plans.parts.calls.add(plan.id, tool, told_to, step=None, state=CallState.STARTED, now=now)
+
+    class Sandboxes:
+        @staticmethod
+        def open(plan_id: str) -> object:
+            return Broken(plans.parts.sandboxes.open(plan_id), name, error)
+
+    lifecycle = plans.parts.lifecycle
+    rewriting = replace(lifecycle.rewriting, sandboxes=Sandboxes())
+    over = replace(lifecycle, rewriting=rewriting).cancel(plan, "not wanted")
+    assert over.state is PlanState.CANCELLED
+    state, said = told(plans, plan)[-1]
+    assert state == "failed"
+    assert str(said).startswith("cancelled: not wanted; what it changed is not recorded: ")
+    assert str(said).endswith("so it is")
+
+
+def test_the_calls_of_a_plan_that_may_not_be_rejected_are_its_own(plans: PlanBench) -> None:
+    plan = cut_off(plans)
+    with pytest.raises(IllegalPlanMove):
+        plans.parts.lifecycle.reject(plan)
+    assert plans.states_of(plan) == ["started"]
+
+
+@pytest.mark.parametrize("wanted", [PlanState.REJECTED, PlanState.CANCELLED])
+def test_a_call_that_could_not_be_ended_with_its_plan_is_ended_by_the_next_who_looks(
+    plans: PlanBench, wanted: PlanState
+) -> None:
+    plan = cut_off(plans)
+    ways = [
+        (Phase.EXECUTE, PlanState.COMPLETE),
+        (Phase.APPLY, PlanState.QUEUED),
+        (Phase.APPLY, PlanState.ERRORED),
+    ]
+    for standing in ways:
+        plan = plans.parts.plans.move(plan, standing, now=plans.container.clock.now())
+    rejects = wanted is PlanState.REJECTED
+    with plans.sandbox(plan).writing():
+        over = plans.parts.lifecycle.reject(plan) if rejects else plans.cancel(plan)
+    assert (over.standing, plans.states_of(plan)) == ((Phase.APPLY, wanted), ["started"])
+    assert plans.parts.lifecycle.reconciled(over) == over
+    reason = "its plan was rejected" if rejects else "not wanted"
+    assert (told(plans, plan), changed(plans, plan)) == ([("failed", f"cancelled: {reason}")], ["made.txt"])
+
+
+def test_two_who_look_at_once_at_a_plan_without_a_sandbox_both_see_it(plans: PlanBench) -> None:
+    plan = cut_off(plans)
+    with plans.sandbox(plan).writing():
+        over = plans.cancel(plan)
+    plans.parts.sandboxes.remove(plan.id)
+    rewriting = plans.parts.rewriting
+
+    class Meanwhile:
+        def __getattr__(self, name: str) -> object:
+            return getattr(rewriting.calls, name)
+
+        def move(self, *given: object, **facts: object) -> object:
+            rewriting.end_calls(over, "not wanted")
+            return rewriting.calls.move(*given, **facts)
+
+    slower = replace(plans.parts.lifecycle, rewriting=replace(rewriting, calls=Meanwhile()))
+    assert slower.reconciled(over) == over
+    assert plans.states_of(plan) == ["failed"]
+
+
+@pytest.mark.parametrize("error", [GitFailed("add", "so it is"), OSError("so it is"), UnknownChangeset("it")])
+def test_a_plan_that_cannot_be_looked_after_hides_no_other(plans: PlanBench, error: Exception) -> None:
+    lifecycle, found = stopped_but_one(plans, error)
+    one, bad, other = lifecycle.all_reconciled(found)
+    assert one.state is other.state is PlanState.CANCELLED
+    assert bad == replace(found[1], error=f"it cannot be looked after: {error}")
+    assert plans.now(bad) == found[1]
+
+
+def test_a_store_that_cannot_be_used_is_told_as_such(plans: PlanBench) -> None:
+    lifecycle, found = stopped_but_one(plans, StoreBusy(1.0))
+    with pytest.raises(StoreBusy):
+        lifecycle.all_reconciled(found)
+
+
+def stopped_but_one(plans: PlanBench, error: Exception) -> tuple[PlanLifecycle, list[Plan]]:
+    """Three plans that nobody told yet that their jobs were cancelled, and who would fail to tell one."""
+    found = [cut_off(plans) if nth == 1 else plans.plan(command("true")) for nth in range(3)]
+    for plan in found:
+        plans.container.jobs.request_cancel(str(plan.job_id), "not wanted", now=plans.container.clock.now())
+
+    class Failing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(plans.parts.plans, name)
+
+        def get(self, plan_id: str) -> Plan:
+            if plan_id == found[1].id:
+                raise error
+            return plans.parts.plans.get(plan_id)
+
+    lifecycle = plans.parts.lifecycle
+    return replace(lifecycle, rewriting=replace(lifecycle.rewriting, plans=Failing())), found
 
 
 @pytest.mark.parametrize(

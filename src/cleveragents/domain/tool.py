@@ -86,6 +86,11 @@ class ToolCall:
         return self.tool == AGENT_TOOL and self.error is not None
 
     @property
+    def is_open(self) -> bool:
+        """Whether it is under way, or was when whoever made it died: nothing says yet how it ended."""
+        return self.state in (CallState.STARTED, CallState.ENDING)
+
+    @property
     def is_part(self) -> bool:
         """Whether it is one of the calls that a step made, and not the step itself."""
         return self.step is not None and "." in self.step

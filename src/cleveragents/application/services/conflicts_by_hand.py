@@ -22,8 +22,6 @@ from cleveragents.errors import PlanError, StalePlan
 
 __all__ = ["ConflictsByHand"]
 
-_OPEN = (CallState.STARTED, CallState.ENDING)
-
 
 @dataclass(frozen=True, slots=True)
 class ConflictsByHand:
@@ -70,7 +68,7 @@ class ConflictsByHand:
     def _settle(self, execution: ToolExecution) -> None:
         """Finishes, or takes back, what a process that died left half done; else edits by hand stay."""
         plan_id, sandbox = execution.sandbox.plan_id, execution.sandbox
-        left = [call for call in self.history.calls(plan_id) if call.state in _OPEN]
+        left = self.history.open_calls(plan_id)
         for call in left:
             if call.state is CallState.ENDING:
                 execution.finish(call)

@@ -13,16 +13,26 @@ from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.change_fold import ChangeFold
-from cleveragents.domain.change import RecordedChange
+from cleveragents.domain.change import Changeset, RecordedChange
 from cleveragents.domain.file_state import Difference, FileState, differences_of
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import NeedsHuman, SandboxRefused, UnknownCheckpoint
 
-__all__ = ["RETRY", "ROLLBACK", "PlanHistory", "bring_to", "checkpoint_of", "named", "taken_back_of"]
+__all__ = [
+    "REREAD",
+    "RETRY",
+    "ROLLBACK",
+    "PlanHistory",
+    "bring_to",
+    "checkpoint_of",
+    "named",
+    "taken_back_of",
+]
 
 ROLLBACK = "rollback"
 RETRY = "retry"
-_OPEN = (CallState.STARTED, CallState.ENDING)
+REREAD = "reread"
+"""The tool of the calls that took in what a person had edited by hand."""
 _NAMED = 5
 
 
@@ -65,7 +75,7 @@ class PlanHistory:
     def ensure_taken_in(self, plan_id: str, sandbox: Sandbox) -> None:
         """`NeedsHuman` when somebody edited files of the sandbox by hand and did not say what is to become
         of that. What an interrupted call left there does not count."""
-        if any(call.state in _OPEN for call in self.calls(plan_id)):
+        if self.open_calls(plan_id):
             return
         edited = self.unrecorded(plan_id, sandbox)
         if edited:
@@ -98,6 +108,14 @@ class PlanHistory:
             replace(call, state=CallState.REVERTED) if _is_in(taken_back, call.number) else call
             for call in calls
         ]
+
+    def open_calls(self, plan_id: str) -> Sequence[ToolCall]:
+        """Those that are under way, or were when their run was interrupted."""
+        return [call for call in self.calls(plan_id) if call.is_open]
+
+    def changeset_of(self, call: ToolCall) -> Changeset | None:
+        """What is filed under the call, as it stands."""
+        return None if call.changeset_id is None else self._changesets.get(call.changeset_id)
 
     def latest(self, plan_id: str, step: str) -> ToolCall | None:
         """The last call that was made for the step and is not reverted, without a look at other steps'."""

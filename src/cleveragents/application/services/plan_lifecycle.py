@@ -24,15 +24,19 @@ from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.domain.cancel_reason import is_mere_stop, said_by_somebody
 from cleveragents.domain.job import Job, JobState
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.plan import Phase, Plan, PlanState, Standing
+from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.sub_plan import CONFLICT, STOPPED, SUB_PLANS, ended_by, has_news, waits_for_sub_plans
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import (
+    Conflict,
+    Fault,
+    InvalidRequest,
     JobAlreadyEnded,
     PlanError,
     QueueFull,
+    SandboxBusy,
     SandboxMissing,
     StaleFence,
     StalePlan,
@@ -41,8 +45,7 @@ from cleveragents.errors import (
 __all__ = ["PlanLifecycle"]
 
 _DECISIONS = 10
-_PAGE = 1000
-_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
+_REJECTED = (Phase.APPLY, PlanState.REJECTED)
 _RESUMED = ("budget", CONFLICT, SUB_PLANS)
 
 
@@ -165,9 +168,10 @@ class PlanLifecycle:
     def reject(self, plan: Plan) -> Plan:
         """Says that the result is not wanted. `IllegalPlanMove` while it runs or once it has ended;
         `PlanError` for a part that is merged."""
+        ensure_plan_move(plan.id, plan.standing, _REJECTED)  # guard: the calls of one that runs are its own
         with self.rewriting.unmerged(plan):  # guard: what is rejected is in no result
-            self.rewriting.end_calls(plan, "its plan was rejected")
-            rejected = self.plans.move(plan, (Phase.APPLY, PlanState.REJECTED), now=self.clock.now())
+            self._end_calls(plan, PlanState.REJECTED, "")
+            rejected = self.plans.move(plan, _REJECTED, now=self.clock.now())
         self.cancel_children(rejected, "the plan that it is a part of was rejected")
         self.wake(rejected)
         return rejected
@@ -247,6 +251,7 @@ class PlanLifecycle:
     def reconciled(self, plan: Plan) -> Plan:
         """The plan, moved to where its job's end has left it, if the job could not do that itself."""
         if plan.phase is Phase.APPLY:
+            self._end_calls_left(plan)
             return plan
         if waits_for_sub_plans(plan):
             self._let_go(self.queueing.job_of(plan))
@@ -255,8 +260,7 @@ class PlanLifecycle:
         job = self.queueing.job_of(plan)
         if not is_to_be_run(plan):
             self._let_go(job)
-            # Whoever cancelled it may have found somebody at work in its sandbox.
-            self._end_calls(plan, plan.state, plan.error or "")
+            self._end_calls_left(plan)
             return plan
         if job is None or not job.state.ended or job.state is JobState.SUCCEEDED:
             return self.plans.get(plan.id)
@@ -277,8 +281,9 @@ class PlanLifecycle:
 
     def all_reconciled(self, plans: Sequence[Plan]) -> list[Plan]:
         """`reconciled` for each of many plans, most of which have nothing to learn: what that takes depends
-        on how many are under way, and hardly on how many there are."""
-        unfinished = self._unfinished_jobs()
+        on how many are under way, and hardly on how many there are. One that cannot learn what became of it
+        is returned as it was, with an `error` that says why."""
+        unfinished = self.queueing.unfinished_jobs()
         children: dict[str, Sequence[Plan]] = {}
         parents = [plan.id for plan in plans if waits_for_sub_plans(plan)]
         while parents:
@@ -293,15 +298,17 @@ class PlanLifecycle:
             rests = plan.job_id not in unfinished and not has_news(plan, below)
             return rests and all(map(knows_all, below))
 
-        return [plan if knows_all(plan) else self.reconciled(plan) for plan in plans]
+        return [plan if knows_all(plan) else self._reconciled_if_possible(plan) for plan in plans]
 
-    def _unfinished_jobs(self) -> set[str]:
-        after: str | None = None
-        found: set[str] = set()
-        while page := self.jobs.list(states=_UNFINISHED, limit=_PAGE, after=after):
-            after = page[-1].id
-            found |= {job.id for job in page}
-        return found
+    def _reconciled_if_possible(self, plan: Plan) -> Plan:
+        try:
+            return self.reconciled(plan)
+        except (InvalidRequest, Conflict, Fault, SandboxBusy, OSError) as error:
+            # The others have no part in it. Of a store that cannot be used, all have.
+            import structlog
+
+            structlog.get_logger().warning("plan.not_reconciled", plan_id=plan.id, error=str(error))
+            return replace(plan, error=f"it cannot be looked after: {error}")
 
     def _resume_children(self, plan: Plan, model: str | None) -> None:
         """What of them failed, was left by a dead worker, or waits for what a person has given by now."""
@@ -359,9 +366,16 @@ class PlanLifecycle:
     def _end_calls(self, plan: Plan, state: PlanState, error: str) -> None:
         """Before a plan is cancelled for an owner that is dead, so that whoever dies in between has moved
         nothing: then it is cancelled by the next, and what its calls had done is recorded all the same. One
-        that is only stopped makes them again."""
-        if state is PlanState.CANCELLED:
+        that is only stopped makes them again. A plan that is rejected makes none again either."""
+        if state is PlanState.REJECTED:
+            self.rewriting.end_calls(plan, "its plan was rejected")
+        elif state is PlanState.CANCELLED:
             self.rewriting.end_calls(plan, error.removeprefix("cancelled: "))
+
+    def _end_calls_left(self, plan: Plan) -> None:
+        """Whoever cancelled or rejected it may have found somebody at work in its sandbox."""
+        with suppress(StalePlan):  # guard: a peer looked at the same time, and ends them
+            self._end_calls(plan, plan.state, plan.error or "")
 
     def _is_at_work(self, job: Job) -> bool:
         """Whether its owner lives; one that is not known to be dead does."""

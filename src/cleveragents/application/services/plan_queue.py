@@ -17,7 +17,7 @@ from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.services.plan_jobs import ATTEMPTS, SHARED_ATTEMPTS, key_of_job, kind_of_plan
 from cleveragents.application.services.plan_lanes import PlanLanes, queue_of
-from cleveragents.domain.job import Job, NewJob
+from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
 from cleveragents.domain.sub_plan import has_news, waits_for_sub_plans
@@ -26,6 +26,8 @@ from cleveragents.errors import DuplicateKey, StalePlan, UnknownJob, UnknownPlan
 __all__ = ["PlanQueue", "going_on_with"]
 
 _TO = "to"
+_PAGE = 1000
+_UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,15 @@ class PlanQueue:
     def _most_at_once(self, plan: Plan) -> int:
         asked = plan.request.get("max_parallel")
         return asked if isinstance(asked, int) else self.max_parallel
+
+    def unfinished_jobs(self) -> set[str]:
+        """All jobs that wait or are worked on."""
+        after: str | None = None
+        found: set[str] = set()
+        while page := self.jobs.list(states=_UNFINISHED, limit=_PAGE, after=after):
+            after = page[-1].id
+            found |= {job.id for job in page}
+        return found
 
 
 def going_on_with(model: JsonValue) -> Mapping[str, JsonValue]:

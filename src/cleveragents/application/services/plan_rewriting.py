@@ -7,7 +7,7 @@ the calls of a run that died and that nobody is to go on with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -15,7 +15,10 @@ from cleveragents.application.ports.changesets import ChangesetStore
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.plans import CallStore, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
+from cleveragents.application.services.call_filing import UNREADABLE, CallFiling
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_history import (
+    REREAD,
     RETRY,
     ROLLBACK,
     PlanHistory,
@@ -23,30 +26,23 @@ from cleveragents.application.services.plan_history import (
     checkpoint_of,
 )
 from cleveragents.application.services.sub_plan_words import merged_already
-from cleveragents.domain.file_state import Difference, FileState, entries_between
+from cleveragents.domain.file_state import FileState
 from cleveragents.domain.json_value import FrozenObject, JsonValue
-from cleveragents.domain.merge_conflict import tree_left_by
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.remote import remote_of
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.sub_plan import is_merged
-from cleveragents.domain.tool import ACP, CallState, ToolCall
+from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import (
-    GitFailed,
     PlanError,
     SandboxBusy,
     SandboxMissing,
-    SandboxRefused,
     StalePlan,
 )
 
-__all__ = ["REREAD", "PlanRewriting"]
-
-REREAD = "reread"
-"""The tool of the calls that took in what a person had edited by hand."""
+__all__ = ["PlanRewriting"]
 
 _BUSY_SECONDS = 30.0
-_OPEN = (CallState.STARTED, CallState.ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,67 +164,36 @@ class PlanRewriting:
         Killed in between, it is to be called again; twice is harmless. A call is left open while somebody
         works in the sandbox, or went on with the plan, and where only another machine can look into it.
         """
-        if not self._open(plan.id):
+        if not self.history.open_calls(plan.id):
             return
         elsewhere = self.is_elsewhere(plan.id)
         if elsewhere and remote_of(plan.resource) is None:
             return
-        lost = "its sandbox is another machine's" if elsewhere else "its sandbox was removed"
-        with suppress(SandboxBusy):
-            try:
-                sandbox = None if elsewhere else self.sandboxes.open(plan.id)
-                with ExitStack() as held:
-                    if sandbox is not None:
-                        held.enter_context(sandbox.writing())
-                    self._end_calls(plan, reason, sandbox, lost)
-            except SandboxMissing:
-                self._end_calls(plan, reason, None, lost)
+        with suppress(SandboxBusy), ExitStack() as held:
+            sandbox, lost = None, "its sandbox is another machine's"
+            if not elsewhere:
+                sandbox, lost = self._looked_into(plan.id, held)
+            if self.plans.get(plan.id).version != plan.version:  # guard: somebody went on with it
+                return
+            if sandbox is not None:
+                with suppress(*UNREADABLE):  # guard: what could not be finished is ended as the others are
+                    self.settle(plan.id, sandbox)
+            self._filing(plan.id).abandon(reason, sandbox, lost=lost)
 
-    def _end_calls(self, plan: Plan, reason: str, sandbox: Sandbox | None, lost: str) -> None:
-        if self.plans.get(plan.id).version != plan.version:  # guard: somebody went on with it
-            return
-        if sandbox is not None:
-            self.settle(plan.id, sandbox)
-        # The latest first: what a call did that was made within another one is not that one's.
-        for call in reversed(self._open(plan.id)):
-            now = self.clock.now()
-            if call.state is CallState.STARTED:
-                call = self.calls.move(call, CallState.ENDING, now=now, error=f"cancelled: {reason}")
-            try:
-                if sandbox is not None:
-                    self._file(call, sandbox)
-                    continue
-                unknown = lost
-            except (SandboxRefused, GitFailed) as refusal:
-                unknown = str(refusal)
-            said = f"{call.error or 'interrupted'}; what it changed is not recorded: {unknown}"
-            self._close(call, said)
+    def _looked_into(self, plan_id: str, held: ExitStack) -> tuple[Sandbox | None, str]:
+        """The sandbox, held; or else why there is none. `SandboxBusy`."""
+        try:
+            sandbox = self.sandboxes.open(plan_id)
+            held.enter_context(sandbox.writing())
+        except SandboxMissing:
+            return None, "its sandbox was removed"
+        except UNREADABLE as refusal:
+            return None, str(refusal)
+        return sandbox, ""
 
-    def _open(self, plan_id: str) -> Sequence[ToolCall]:
-        return [call for call in self.history.calls(plan_id) if call.state in _OPEN]
-
-    def _file(self, call: ToolCall, sandbox: Sandbox) -> None:
-        """Records what a call that is *ending* left in the sandbox, and ends it."""
-        tree = tree_left_by(call)
-        if call.changeset_id is None and call.tool != ACP:
-            found: Mapping[str, Difference] = {}  # it only read
-        elif tree is None:
-            found = self.history.unrecorded(call.plan_id, sandbox)
-        else:
-            found = self.history.leading_to(call.plan_id, sandbox, tree)
-        entries = entries_between(found, tool_call_id=call.call_id)
-        if entries and call.changeset_id is None:
-            changeset = self.changesets.start(call.plan_id)
-            call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
-        if entries:
-            self.changesets.record_all(str(call.changeset_id), entries, key=call.call_id)
-        self._close(call, call.error)
-
-    def _close(self, call: ToolCall, error: str | None) -> None:
-        if call.changeset_id is not None:
-            self.changesets.close(call.changeset_id)
-        state = CallState.ENDED if error is None else CallState.FAILED
-        self.calls.move(call, state, now=self.clock.now(), error=error)
+    def _filing(self, plan_id: str) -> CallFiling:
+        context = PlanExecutionContext(plan_id, self.changesets)
+        return CallFiling(context, self.calls, self.history, self.clock)
 
     @contextmanager
     def _idle(self, plan: Plan) -> Iterator[Sandbox]:
@@ -259,25 +224,13 @@ class PlanRewriting:
 
     def _finish(self, call: ToolCall, sandbox: Sandbox) -> ToolCall:
         """Each step leaves nothing for a second time to do, so it may be begun again anywhere."""
-        plan_id = call.plan_id
-        back = call.tool == ROLLBACK
-        if back:
-            found = self.history.leading_back(plan_id, checkpoint_of(call))
-        else:
-            found = self.history.unrecorded(plan_id, sandbox)
-        changeset = call.changeset_id
-        if changeset is None:
-            changeset = self.changesets.start(plan_id)
-            call = self.calls.move(call, CallState.STARTED, now=self.clock.now(), changeset_id=changeset)
-        entries = entries_between(found, tool_call_id=call.call_id)
-        if entries:
-            self.changesets.record_all(changeset, entries, key=call.call_id)
-        self.changesets.close(changeset)
-        if back:
-            bring_to(
-                sandbox, {path: step.after for path, step in found.items()} | self.history.states(plan_id)
-            )
-        return self.calls.move(call, CallState.ENDED, now=self.clock.now())
+        plan_id, filing = call.plan_id, self._filing(call.plan_id)
+        if call.tool != ROLLBACK:
+            return filing.file(call, self.history.unrecorded(plan_id, sandbox))
+        found = self.history.leading_back(plan_id, checkpoint_of(call))
+        call = filing.recorded(call, found)
+        bring_to(sandbox, {path: step.after for path, step in found.items()} | self.history.states(plan_id))
+        return filing.close(call, None)
 
 
 def _stopped_at(call: ToolCall, plan: Plan) -> bool:

@@ -23,15 +23,16 @@ from cleveragents.application.ports.plans import CallStore
 from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.ports.tools import SandboxFiles, Tool, ToolSource, Workplace
 from cleveragents.application.services.call_commands import CallCommands
+from cleveragents.application.services.call_filing import CallFiling
 from cleveragents.application.services.change_fold import ChangeFold
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_history import PlanHistory, bring_to
 from cleveragents.application.services.timed_tool import TimedTool
 from cleveragents.domain.agent_stakes import at_stake
-from cleveragents.domain.file_state import Difference, FileState, entries_between
+from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.invariant import broken_by
 from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
-from cleveragents.domain.merge_conflict import is_by_hand, tree_left_by
+from cleveragents.domain.merge_conflict import is_by_hand
 from cleveragents.domain.policy import Capability, Policy, Verdict
 from cleveragents.domain.redaction import redact, redact_content
 from cleveragents.domain.tool import CallState, ToolCall
@@ -116,22 +117,14 @@ class ToolExecution:
 
     def abandon(self, reason: str) -> None:
         """After a cancel: what was half done is recorded, too, and its call says that it was cancelled."""
-        for call in self.history.calls(self._plan_id):
-            if call.state in (CallState.STARTED, CallState.ENDING):
-                with self.sandbox.writing(timeout_seconds=self.busy_seconds):
-                    if call.state is CallState.STARTED:
-                        error = f"cancelled: {reason}"
-                        call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), error=error)
-                    self.finish(call)
+        if self.history.open_calls(self._plan_id):
+            with self.sandbox.writing(timeout_seconds=self.busy_seconds):
+                self._filing.abandon(reason, self.sandbox, fold=self._fold)
 
     def finish(self, call: ToolCall) -> ToolCall:
-        """Records what a call that is *ending* left in the sandbox, and ends it. Of a merge, its result says
-        what that is: a scan does not see a file that is new and that a rule hides. The caller holds
+        """Records what a call that is *ending* left in the sandbox, and ends it. The caller holds
         `sandbox.writing()`."""
-        tree = tree_left_by(call)
-        if tree is None:
-            return self._record(call, self._unrecorded())
-        return self._record(call, self.history.leading_to(self._plan_id, self.sandbox, tree, self._fold))
+        return self._filing.finish(call, self.sandbox, self._fold)
 
     def call(self, request: CallRequest) -> ToolCall:
         """The call, done and recorded; its `error` says what the tool refused or could not do.
@@ -186,7 +179,7 @@ class ToolExecution:
             call = self._added(step, tool, arguments, CallState.STARTED)
             changeset = self.context.start_changeset()
             call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
-            return self._record(call, self._unrecorded())
+            return self._filing.file(call, self._unrecorded())
 
     def take_in(self, step: str, tool: str, arguments: Mapping[str, JsonValue]) -> ToolCall | None:
         """As `note`, if there is anything. What no plan may do here is taken back, with all that came with
@@ -203,12 +196,16 @@ class ToolExecution:
                 return self.calls.move(call, CallState.FAILED, now=self.clock.now(), error=error)
             changeset = self.context.start_changeset()
             call = self.calls.move(call, CallState.ENDING, now=self.clock.now(), changeset_id=changeset)
-            return self._record(call, found)
+            return self._filing.file(call, found)
 
     @property
     def network(self) -> bool:
         """Whether commands may use it; what would have to be asked for, a running command cannot."""
         return self.policy.verdict(Capability.NETWORK) is Verdict.ALLOW
+
+    @property
+    def _filing(self) -> CallFiling:
+        return CallFiling(self.context, self.calls, self.history, self.clock, self.faults)
 
     @property
     def _plan_id(self) -> str:
@@ -292,7 +289,9 @@ class ToolExecution:
             call, CallState.ENDING, now=self.clock.now(), result=result, error=_text(error)
         )
         self.faults.reach("tool.ending.after")
-        return self.finish(call) if tool.spec.runs_commands else self._record(call, self._touched(before))
+        return (
+            self.finish(call) if tool.spec.runs_commands else self._filing.file(call, self._touched(before))
+        )
 
     def _note(self, tool: Tool, before: dict[str, FileState | None], path: str) -> None:
         broken = broken_by(self.invariants, [path])
@@ -325,20 +324,6 @@ class ToolExecution:
             for path, state in before.items()
             if path not in hidden
         }
-
-    def _record(self, call: ToolCall, found: Mapping[str, Difference]) -> ToolCall:
-        """Files the changes under the call's changeset, once, and ends the call."""
-        changeset = call.changeset_id
-        if changeset is not None:
-            entries = entries_between(found, tool_call_id=call.call_id)
-            if entries:
-                self.context.record_changes(entries, changeset, key=call.call_id)
-            self.faults.reach("tool.record.after")
-            self.context.close_changeset(changeset)
-        state = CallState.ENDED if call.error is None else CallState.FAILED
-        ended = self.calls.move(call, state, now=self.clock.now())
-        self.faults.reach("tool.ended.after")
-        return ended
 
     def _work(
         self, tool: Tool, request: CallRequest, files: SandboxFiles

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from cleveragents.application.services.plan_history import PlanHistory
-from cleveragents.application.services.plan_rewriting import REREAD
+from cleveragents.application.services.plan_history import REREAD, PlanHistory
 from cleveragents.domain.file_state import Difference, FileState, differences_of, split_renames, states_after
 from cleveragents.domain.tool import CallState
 
