@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -14,8 +14,10 @@ from pathlib import Path
 import click
 import pytest
 
+from cleveragents.application.container import Container
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.errors import StoreBusy
+from cleveragents.interfaces.cli.handover import watched
 from cleveragents.interfaces.cli.interruption import Haste, Interrupts, stop_plans
 from cleveragents.interfaces.cli.plan_work import decide, work_on
 from tests.plan_bench import PlanBench, command, plan_bench, write
@@ -241,17 +243,17 @@ class Hitting(StringIO):
         return written
 
 
+@pytest.mark.parametrize("run", [work_on, watched], ids=["here", "by the server of this state"])
 def test_a_plan_that_was_done_already_is_left_as_it_is_and_nobody_is_asked(
-    plans: PlanBench, monkeypatch: pytest.MonkeyPatch
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch, run: Callable[[Container, Plan, None], Plan]
 ) -> None:
     done, stderr = plans.done(write("z.txt", "z\n")), Hitting()
     monkeypatch.setattr(sys, "stderr", stderr)
     with pytest.raises(click.exceptions.Exit) as ended:
-        decide(plans.container, work_on(plans.container, done), yes=True, commit=None)
+        decide(plans.container, run(plans.container, done, None), yes=True, commit=None)
     said = stderr.getvalue()
     assert ended.value.exit_code == 130
     assert f"interrupted; plan {done.id} is left as it is: execute/complete" in said
     assert f"agents plan apply {done.id}" in said
-    assert "stopping" not in said
     assert not (plans.repository / "z.txt").exists()
     assert raises(), "what comes next hears it"

@@ -17,7 +17,7 @@ from cleveragents.errors import NotAuthenticated, ServerUnreachable
 from cleveragents.interfaces.cli.client.following import Follower
 from cleveragents.interfaces.cli.client.logins import keep_token, logins_file
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, told_at_the_end
-from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
+from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now, run_to_rest
 from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.output import Output
@@ -173,6 +173,18 @@ class Impatient(ServerClient):
         return super().pages(path, at_most=at_most, **query)
 
 
+class Hasty(ServerClient):
+    """Whoever uses it hits Ctrl-C, once, when a list is asked for."""
+
+    _hit = False
+
+    def pages(self, path: str, *, at_most: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
+        if not self._hit:
+            self._hit = True
+            raise KeyboardInterrupt
+        return super().pages(path, at_most=at_most, **query)
+
+
 def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_it(
     bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,6 +196,12 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
     following.to_rest()
     following.close()
     capsys.readouterr()
+    with Hasty(bench.url, bench.token("operator")) as hasty, pytest.raises(click.exceptions.Exit) as left:
+        run_to_rest(hasty, resting, Output("plain"), after=moment_now(client), prefix="agents")
+    assert left.value.exit_code == 130
+    said = capsys.readouterr().err
+    assert f"interrupted; plan {resting['id']} is left as it is: execute/complete" in said
+    assert f"agents plan apply {resting['id']}" in said
     with Impatient(bench.url, bench.token("operator")) as impatient:
         for waits in (False, True):
             impatient.waits = waits

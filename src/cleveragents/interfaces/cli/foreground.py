@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import click
+
 from cleveragents.application.services.plan_family import below
+from cleveragents.domain.plan import PlanState
 from cleveragents.interfaces.cli.board import Board, PlainBoard
 from cleveragents.interfaces.cli.interruption import Interrupts, give_back, stop_plans
 from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED
+from cleveragents.interfaces.cli.plan_view import told_next
+from cleveragents.interfaces.desk.meanings import meaning_of
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     from cleveragents.application.services.async_worker import AsyncWorker
     from cleveragents.domain.plan import Plan
 
-__all__ = ["run_in_front", "run_to_rest"]
+__all__ = ["end_unless_cancelled", "run_in_front", "run_to_rest"]
 
 _FOREVER = 30 * 24 * 3600.0
 
@@ -56,6 +62,16 @@ def run_in_front(
         finally:
             board.close()
     return False
+
+
+def end_unless_cancelled(parts: PlanParts, plan: Plan) -> None:
+    """Ends the command that was interrupted when the plan had come to rest already: whoever stops it wants it
+    neither to be applied, nor to be asked about it."""
+    if plan.state is PlanState.CANCELLED:
+        return
+    progress(f"interrupted; plan {plan.id} is left as it is: {meaning_of(parts, plan)}")
+    told_next(parts, plan)
+    raise click.exceptions.Exit(INTERRUPTED)
 
 
 def run_to_rest(container: Container, plans: Sequence[Plan], worker: AsyncWorker) -> None:

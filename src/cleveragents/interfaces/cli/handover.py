@@ -21,6 +21,7 @@ from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.sub_plan import waits_for_sub_plans
 from cleveragents.interfaces.cli.board import board_of
+from cleveragents.interfaces.cli.foreground import end_unless_cancelled
 from cleveragents.interfaces.cli.interruption import STOPPING, left_to_server
 from cleveragents.interfaces.cli.output import progress
 from cleveragents.interfaces.cli.pieces_view import PiecesView
@@ -98,7 +99,8 @@ def tell_handed_over(plan: Plan, taker: Taker, output: Output) -> None:
 
 def watched(container: Container, plan: Plan, output: Output | None, *, begun: bool = False) -> Plan:
     """The plan, when nobody works at it any more. Ctrl-C cancels it, and that is waited for; a second one
-    leaves it to the server. What was shown of one that is `begun` is not shown again."""
+    leaves it to the server. Exits with 130 where that came too late for a cancel. What was shown of one that
+    is `begun` is not shown again."""
     from cleveragents.interfaces.cli.plan_meter import PlanMeter
 
     board = board_of([PlanMeter(container.plan_parts, plan)], output, alone=True, last=_LEAVES)
@@ -111,7 +113,10 @@ def watched(container: Container, plan: Plan, output: Output | None, *, begun: b
             view.say(plan.id, f"plan {plan.id}: {goal_of(plan)}")
         return watching.to_rest()
     except KeyboardInterrupt:
-        return _stopped(container, watching, plan)
+        stopped = _stopped(container, watching, plan)
+        view.close()
+        end_unless_cancelled(container.plan_parts, stopped)
+        return stopped
     finally:
         view.close()
 

@@ -28,16 +28,16 @@ from cleveragents.errors import (
 from cleveragents.interfaces.cli.applied_by_another import applied_by_another, once_applied_elsewhere
 from cleveragents.interfaces.cli.asking import asked_choice, confirmed
 from cleveragents.interfaces.cli.board import Board, board_for
-from cleveragents.interfaces.cli.foreground import run_in_front
+from cleveragents.interfaces.cli.foreground import end_unless_cancelled, run_in_front
 from cleveragents.interfaces.cli.network_hint import tell_of_network
 from cleveragents.interfaces.cli.output import counted, progress
 from cleveragents.interfaces.cli.plan_account import told_changes
-from cleveragents.interfaces.cli.plan_outcome import INTERRUPTED, TRY_AGAIN
+from cleveragents.interfaces.cli.plan_outcome import TRY_AGAIN
 from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told_next, told_reason
 from cleveragents.interfaces.desk.accounts import found_plan, place_of
 from cleveragents.interfaces.desk.calls import spelt_arguments
 from cleveragents.interfaces.desk.changes import changes_of
-from cleveragents.interfaces.desk.meanings import goal_of, meaning_of, waited
+from cleveragents.interfaces.desk.meanings import goal_of, waited
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -107,18 +107,8 @@ def work_on(
     interrupted = run_in_front(container, [root], show, hire)
     now = parts.lifecycle.reconciled(parts.plans.get(plan.id))
     if interrupted:
-        _end_unless_cancelled(parts, parts.lifecycle.reconciled(parts.plans.get(root.id)))
+        end_unless_cancelled(parts, parts.lifecycle.reconciled(parts.plans.get(root.id)))
     return now
-
-
-def _end_unless_cancelled(parts: PlanParts, plan: Plan) -> None:
-    """Ends the command that was interrupted when the plan had come to rest already: whoever stops it wants it
-    neither to be applied, nor to be asked about it."""
-    if plan.state is PlanState.CANCELLED:
-        return
-    progress(f"interrupted; plan {plan.id} is left as it is: {meaning_of(parts, plan)}")
-    told_next(parts, plan)
-    raise click.exceptions.Exit(INTERRUPTED)
 
 
 def _worked_on_elsewhere(container: Container, plan: Plan, output: Output | None) -> Plan:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from cleveragents.interfaces.cli.board import board_of
-from cleveragents.interfaces.cli.client.accounts import Account, is_running, waited_for
+from cleveragents.interfaces.cli.client.accounts import Account, is_running, tell_next, waited_for
 from cleveragents.interfaces.cli.client.following import Follower, Frame
 from cleveragents.interfaces.cli.client.served_plans import ServedMeter, plan_of
 from cleveragents.interfaces.cli.interruption import STOPPING, left_to_server
@@ -66,7 +66,8 @@ def run_to_rest(
     hear: Hear | None = None,
 ) -> Account:
     """The plan, when nobody works at it. Ctrl-C has the server stop it, and that is waited for; a second one
-    leaves it to the server. `quiet`: its goal is not said again."""
+    leaves it to the server. Exits with 130 where that came too late for a cancel. `quiet`: its goal is not
+    said again."""
     following = PlansFollower(client, [account], output, after=after, hear=hear)
     plan_id: str = account["id"]
     try:
@@ -74,7 +75,10 @@ def run_to_rest(
             following.say(plan_id, f"plan {plan_id}: {on_one_line(account['goal'])}")
         return following.to_rest()[0]
     except KeyboardInterrupt:
-        return following.stopped(prefix)[0]
+        stopped = following.stopped(prefix)[0]
+        following.close()
+        _end_unless_cancelled(stopped, prefix)
+        return stopped
     finally:
         following.close()
 
@@ -283,6 +287,15 @@ class PlansFollower:
         for event in self._client.pages("/events", after=self._follower.position, type="plan.created"):
             self._join(str(event["subject"]), event["facts"])
         self._show_kept()
+
+
+def _end_unless_cancelled(account: Account, prefix: str) -> None:
+    """As `end_unless_cancelled` does for a plan that is run here."""
+    if account["state"] == "cancelled":
+        return
+    progress(f"interrupted; plan {account['id']} is left as it is: {account['meaning']}")
+    tell_next(account, prefix)
+    raise click.exceptions.Exit(INTERRUPTED)
 
 
 def _below(client: ServerClient, account: Account) -> list[str]:
