@@ -113,6 +113,7 @@ def test_a_tool_that_would_break_an_invariant_changes_nothing(plans: PlanBench) 
     plan = plans.done(write("folder/new.txt", "x"), invariants=("never touch folder/",))
     assert plan.state is PlanState.ERRORED
     assert "never touch folder/" in str(plan.error)
+    assert "nothing was changed" in str(plan.error)  # rather than taken back
     assert not plans.parts.history.changes(plan.id)
 
 
