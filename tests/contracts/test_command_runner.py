@@ -242,6 +242,31 @@ def test_a_second_stop_finds_nothing_to_do(bench: Bench, token: int) -> None:
     assert not (bench.root / "started").exists()
 
 
+class StopsOnceItIsDead:
+    """Wanted from before the end of the process that said its number, and heard of only after it."""
+
+    def __init__(self) -> None:
+        self.pid = ""
+
+    def said(self, chunk: bytes) -> None:
+        self.pid += chunk.decode().strip()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return bool(self.pid) and not Path(f"/proc/{self.pid}").exists()
+
+
+@pytest.mark.parametrize(("script", "cancelled"), [("echo $$; kill -9 $$", True), ("echo $$", False)])
+def test_one_that_is_killed_before_the_order_reaches_it_is_cancelled(
+    root: Path, script: str, cancelled: bool
+) -> None:
+    stop = StopsOnceItIsDead()
+    runner = GuardedCommandRunner(isolation="off", grace_seconds=GRACE)
+    result = runner.run(Command(("sh", "-c", script), root, root), stop, on_output=stop.said)
+    assert result.cancelled == cancelled
+    assert result.exit_code == (None if cancelled else 0)
+
+
 def test_one_that_listens_to_sigterm_ends_by_itself(bench: Bench, root: Path) -> None:
     patient = GuardedCommandRunner(
         isolation="require" if bench.runner.isolates else "off", grace_seconds=60.0

@@ -237,8 +237,8 @@ def test_further_interrupts_kill_at_once_and_lose_nothing(
     """The second kills the processes, and a third changes nothing that is recorded."""
     often = ("^  begun", "interrupted: stopping", "interrupted again")
     words = [(word, int(signal.SIGINT)) for word in often]
-    marker = f"never-{os.getpid()}"
-    script = f"trap '' TERM INT; echo half > half.txt; echo begun; sleep 1000 {marker} & sleep 1000 {marker}"
+    marker = f"1000.{os.getpid()}"
+    script = f"trap '' TERM INT; echo half > half.txt; echo begun; sleep {marker} & sleep {marker}"
     places = tmp_path / "places"
     places.mkdir()
     monkeypatch.setenv("TMPDIR", str(places))

@@ -202,6 +202,9 @@ class GuardedCommandRunner:
             if report is None:
                 cause = "order" if ordered else None if guard.lost else "timeout"
                 report = {"code": guard.end_by_marker(), "cause": cause, "refused": None}
+            elif report["cause"] is None and report["code"] and stop.is_cancelled:
+                # Whoever stops it in haste kills its processes before the guard has heard the order.
+                report = {**report, "cause": "order"}
             tail.append(guard.rest())
             if guard.report is None and not ordered:
                 tail.append(_LOST)
