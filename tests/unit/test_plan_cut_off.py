@@ -3,6 +3,7 @@ says how it ended, whoever cancels and wherever that is interrupted."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,21 @@ from pathlib import Path
 import pytest
 
 from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.application.services.call_filing import CallFiling
+from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_lifecycle import PlanLifecycle
+from cleveragents.domain.merge_conflict import RESOLVE
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.tool import ACP, CallState
-from cleveragents.errors import GitFailed, IllegalPlanMove, SandboxRefused, StoreBusy, UnknownChangeset
+from cleveragents.errors import (
+    DatabaseFailed,
+    DatabaseUnusable,
+    GitFailed,
+    IllegalPlanMove,
+    SandboxRefused,
+    StoreBusy,
+    UnknownChangeset,
+)
 from cleveragents.testing.faults import RaiseAt
 from tests.plan_bench import PlanBench, command, plan_bench, write
 
@@ -250,8 +262,7 @@ def test_a_reread_that_is_interrupted_hinders_nobody_who_edits_on(tmp_path: Path
     [
         ("scan", SandboxRefused("it", "so it is")),
         ("scan", GitFailed("add", "so it is")),
-        ("scan", PermissionError("so it is")),
-        ("writing", OSError("so it is")),
+        ("writing", SandboxRefused("it", "so it is")),
     ],
     ids=lambda one: str(getattr(type(one), "__name__", one)) if isinstance(one, Exception) else str(one),
 )
@@ -266,6 +277,16 @@ def test_a_sandbox_that_nobody_can_look_into_keeps_no_plan_from_being_cancelled(
         now, told_to = plans.container.clock.now(), {"checkpoint": 2} if tool == "rollback" else {}
         plans.parts.calls.add(plan.id, tool, told_to, step=None, state=CallState.STARTED, now=now)
 
+    assert cancelled_with(plans, plan, name, error).state is PlanState.CANCELLED
+    state, said = told(plans, plan)[-1]
+    assert state == "failed"
+    assert str(said).startswith("cancelled: not wanted; what it changed is not recorded: ")
+    assert str(said).endswith("so it is")
+
+
+def cancelled_with(plans: PlanBench, plan: Plan, name: str, error: Exception) -> Plan:
+    """By somebody for whom that method of its sandbox fails."""
+
     class Sandboxes:
         @staticmethod
         def open(plan_id: str) -> object:
@@ -273,12 +294,65 @@ def test_a_sandbox_that_nobody_can_look_into_keeps_no_plan_from_being_cancelled(
 
     lifecycle = plans.parts.lifecycle
     rewriting = replace(lifecycle.rewriting, sandboxes=Sandboxes())
-    over = replace(lifecycle, rewriting=rewriting).cancel(plan, "not wanted")
-    assert over.state is PlanState.CANCELLED
-    state, said = told(plans, plan)[-1]
-    assert state == "failed"
-    assert str(said).startswith("cancelled: not wanted; what it changed is not recorded: ")
-    assert str(said).endswith("so it is")
+    return replace(lifecycle, rewriting=rewriting).cancel(plan, "not wanted")
+
+
+@pytest.mark.parametrize("name", ["scan", "writing"])
+def test_what_the_system_refuses_to_show_is_recorded_by_the_next_who_looks(
+    plans: PlanBench, name: str
+) -> None:
+    plan = cut_off(plans)
+    over = cancelled_with(plans, plan, name, OSError(errno.EMFILE, "Too many open files"))
+    assert (over.state, changed(plans, plan)) == (PlanState.CANCELLED, [])
+    assert [call.is_open for call in plans.calls(plan)] == [True]
+    plans.parts.lifecycle.reconciled(over)
+    assert (told(plans, plan), changed(plans, plan)) == ([CUT["tool.work.after"]], ["made.txt"])
+
+
+@pytest.mark.parametrize("taken_in", [False, True])
+def test_what_a_person_edits_after_a_resolution_was_recorded_is_not_taken_back(
+    plans: PlanBench, taken_in: bool
+) -> None:
+    """Of a resolution its tree says what it did, and whoever recorded that died before it was ended."""
+    plan = plans.done(write("x.txt", "1\n"), command("exit 1"))
+    sandbox, history, now = plans.sandbox(plan), plans.parts.history, plans.container.clock.now()
+    (sandbox.root / "x.txt").write_text("resolved\n")
+    tree = sandbox.tree({path: step.after for path, step in sandbox.scan().items()})
+    calls = plans.parts.calls
+    call = calls.add(plan.id, RESOLVE, {}, step=None, state=CallState.STARTED, now=now)
+    call = calls.move(call, CallState.ENDING, now=now, result={"ended": [], "tree": tree})
+    filing = CallFiling(
+        PlanExecutionContext(plan.id, plans.parts.changesets), calls, history, plans.container.clock
+    )
+    filing.recorded(call, history.leading_to(plan.id, sandbox, tree))
+    (sandbox.root / "x.txt").write_text("by hand\n")
+    if taken_in:
+        plans.parts.rewriting.reread(plans.now(plan))
+    assert plans.cancel(plan).state is PlanState.CANCELLED
+    assert [call.tool for call in plans.calls(plan)][-2:] == [RESOLVE, "reread"]
+    assert not any(call.is_open for call in plans.calls(plan))
+    plans.ensure_consistent(plan)
+
+
+def test_what_a_person_edited_is_taken_in_wherever_that_is_interrupted(tmp_path: Path) -> None:
+    """At each commit of a cancel that finds it beside a call that was recorded and not ended."""
+    faults, interrupted, nth = Switch(), True, 0
+    with plan_bench(tmp_path, faults=faults) as plans:
+        while interrupted:
+            plan, nth = cut_off(plans, "tool.record.after"), nth + 1
+            (plans.sandbox(plan).root / "other.txt").write_text("by hand\n")
+            faults.inner = RaiseAt("store.write.after_commit", lambda: StoreBusy(1.0), nth)
+            try:
+                plans.cancel(plan)
+                interrupted = False
+            except StoreBusy:
+                pass
+            faults.inner = None
+            assert plans.cancel(plan).state is PlanState.CANCELLED
+            assert changed(plans, plan) == ["made.txt", "other.txt"]
+            assert not any(call.is_open for call in plans.calls(plan))
+            plans.ensure_consistent(plan)
+    assert nth > len(("request", "reread", "changeset", "recorded", "closed", "ended", "cancelled"))
 
 
 def test_the_calls_of_a_plan_that_may_not_be_rejected_are_its_own(plans: PlanBench) -> None:
@@ -329,7 +403,7 @@ def test_two_who_look_at_once_at_a_plan_without_a_sandbox_both_see_it(plans: Pla
     assert plans.states_of(plan) == ["failed"]
 
 
-@pytest.mark.parametrize("error", [GitFailed("add", "so it is"), OSError("so it is"), UnknownChangeset("it")])
+@pytest.mark.parametrize("error", [GitFailed("add", "so it is"), UnknownChangeset("it")])
 def test_a_plan_that_cannot_be_looked_after_hides_no_other(plans: PlanBench, error: Exception) -> None:
     lifecycle, found = stopped_but_one(plans, error)
     one, bad, other = lifecycle.all_reconciled(found)
@@ -338,9 +412,12 @@ def test_a_plan_that_cannot_be_looked_after_hides_no_other(plans: PlanBench, err
     assert plans.now(bad) == found[1]
 
 
-def test_a_store_that_cannot_be_used_is_told_as_such(plans: PlanBench) -> None:
-    lifecycle, found = stopped_but_one(plans, StoreBusy(1.0))
-    with pytest.raises(StoreBusy):
+@pytest.mark.parametrize(
+    "error", [StoreBusy(1.0), DatabaseUnusable("it", "it is read-only"), DatabaseFailed("it", "odd")]
+)
+def test_a_store_that_cannot_be_used_is_told_as_such(plans: PlanBench, error: Exception) -> None:
+    lifecycle, found = stopped_but_one(plans, error)
+    with pytest.raises(type(error)):
         lifecycle.all_reconciled(found)
 
 

@@ -28,8 +28,8 @@ from cleveragents.errors import GitFailed, SandboxMissing, SandboxRefused
 
 __all__ = ["UNREADABLE", "CallFiling"]
 
-UNREADABLE = (SandboxMissing, SandboxRefused, GitFailed, OSError)
-"""Why nobody can say what a sandbox holds."""
+UNREADABLE = (SandboxMissing, SandboxRefused, GitFailed)
+"""Why nobody can say what a sandbox holds. What the system refuses may pass: that is tried again."""
 
 _WRITING = (ACP, REREAD, ROLLBACK)
 """Calls that change files, and get a changeset only when there is something to record."""
@@ -50,7 +50,8 @@ class CallFiling:
         self, reason: str, sandbox: Sandbox | None, *, lost: str = "", fold: ChangeFold | None = None
     ) -> None:
         """Ends all calls that are open, for nobody is to go on with them. What they had done is recorded;
-        where that cannot be (there is no sandbox: it is `lost`), the call says so, and why."""
+        where that cannot be (there is no sandbox: it is `lost`), the call says so, and why. Where the system
+        refuses to look (no room, no right, too many files open), it is left to the next who comes."""
         # The latest first: what a call did that was made within another one is not that one's.
         for call in reversed(self.history.open_calls(self.context.plan_id)):
             if call.state is CallState.STARTED:
@@ -61,6 +62,8 @@ class CallFiling:
                 if sandbox is not None:
                     self.finish(call, sandbox, fold)
                     continue
+            except OSError:  # guard: what may be recorded yet is not given up
+                continue
             except UNREADABLE as refusal:
                 unknown = str(refusal)
             said = f"{call.error or 'interrupted'}; what it changed is not recorded: {unknown}"
@@ -68,10 +71,12 @@ class CallFiling:
 
     def finish(self, call: ToolCall, sandbox: Sandbox, fold: ChangeFold | None = None) -> ToolCall:
         """Records what a call that is *ending* left in the sandbox, and ends it. Of a merge, its result says
-        what that is: a scan does not see a file that is new and that a rule hides."""
+        what that is: a scan does not see a file that is new and that a rule hides. Once that is recorded,
+        what else is there came later."""
         tree = tree_left_by(call)
+        filed = self.history.changeset_of(call)
         found: Mapping[str, Difference] = {}
-        if tree is not None:
+        if tree is not None and (filed is None or not filed.length):  # guard: never back over edits
             found = self.history.leading_to(call.plan_id, sandbox, tree, fold)
         elif call.changeset_id is not None or call.tool in _WRITING:  # else it only read
             found = self.history.unrecorded(call.plan_id, sandbox, fold)
@@ -86,10 +91,10 @@ class CallFiling:
             call = self._recorded(call, entries, changeset)
         if call.changeset_id is not None:
             self.faults.reach("tool.record.after")
+        if late:  # guard: it is in no record yet, and a run that finds no open call would throw it away
+            self.file(self._reread(call.plan_id), found)
         ended = self.close(call, call.error)
         self.faults.reach("tool.ended.after")
-        if late:  # guard: it is in no record yet, and a run would throw it away
-            self.file(self._reread(call.plan_id), found)
         return ended
 
     def recorded(self, call: ToolCall, found: Mapping[str, Difference]) -> ToolCall:

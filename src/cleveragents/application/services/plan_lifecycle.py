@@ -31,6 +31,8 @@ from cleveragents.domain.sub_plan import CONFLICT, STOPPED, SUB_PLANS, ended_by,
 from cleveragents.domain.tool import CallState, ToolCall
 from cleveragents.errors import (
     Conflict,
+    DatabaseFailed,
+    DatabaseUnusable,
     Fault,
     InvalidRequest,
     JobAlreadyEnded,
@@ -280,9 +282,8 @@ class PlanLifecycle:
         return moved
 
     def all_reconciled(self, plans: Sequence[Plan]) -> list[Plan]:
-        """`reconciled` for each of many plans, most of which have nothing to learn: what that takes depends
-        on how many are under way, and hardly on how many there are. One that cannot learn what became of it
-        is returned as it was, with an `error` that says why."""
+        """`reconciled` for each of many plans, at a price that depends on how many are under way. One that
+        cannot learn what became of it is returned as it was, with an `error` that says why."""
         unfinished = self.queueing.unfinished_jobs()
         children: dict[str, Sequence[Plan]] = {}
         parents = [plan.id for plan in plans if waits_for_sub_plans(plan)]
@@ -303,8 +304,9 @@ class PlanLifecycle:
     def _reconciled_if_possible(self, plan: Plan) -> Plan:
         try:
             return self.reconciled(plan)
+        except (DatabaseFailed, DatabaseUnusable):
+            raise  # of a store that cannot be used, all have a part
         except (InvalidRequest, Conflict, Fault, SandboxBusy, OSError) as error:
-            # The others have no part in it. Of a store that cannot be used, all have.
             import structlog
 
             structlog.get_logger().warning("plan.not_reconciled", plan_id=plan.id, error=str(error))
@@ -379,9 +381,8 @@ class PlanLifecycle:
 
     def _is_at_work(self, job: Job) -> bool:
         """Whether its owner lives; one that is not known to be dead does."""
-        if job.state is not JobState.RUNNING or job.owner is None:
-            return False
-        return self.processes.is_alive(job.owner) is not False
+        owner = job.owner if job.state is JobState.RUNNING else None
+        return owner is not None and self.processes.is_alive(owner) is not False
 
     def _end_of_dead_owner(self, job: Job) -> None:
         """Ends what a dead owner left running, and takes its job away."""

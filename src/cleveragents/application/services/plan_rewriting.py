@@ -162,14 +162,15 @@ class PlanRewriting:
         What they had done is recorded, as the run itself would have done after a cancel.
 
         Killed in between, it is to be called again; twice is harmless. A call is left open while somebody
-        works in the sandbox, or went on with the plan, and where only another machine can look into it.
+        works in the sandbox, or went on with the plan, where the system refuses to look into it, and where
+        only another machine can.
         """
         if not self.history.open_calls(plan.id):
             return
         elsewhere = self.is_elsewhere(plan.id)
         if elsewhere and remote_of(plan.resource) is None:
             return
-        with suppress(SandboxBusy), ExitStack() as held:
+        with suppress(SandboxBusy, OSError), ExitStack() as held:
             sandbox, lost = None, "its sandbox is another machine's"
             if not elsewhere:
                 sandbox, lost = self._looked_into(plan.id, held)
