@@ -16,7 +16,7 @@ import pytest
 
 from cleveragents.application.container import Container
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import StoreBusy
+from cleveragents.errors import StoreBusy, UnknownPlan
 from cleveragents.interfaces.cli.handover import watched
 from cleveragents.interfaces.cli.interruption import Haste, Interrupts, stop_plans
 from cleveragents.interfaces.cli.plan_work import decide, work_on
@@ -126,6 +126,30 @@ def test_in_another_thread_signals_are_left_alone() -> None:
     thread.start()
     thread.join(60)
     assert failed == []
+
+
+def test_what_has_ended_in_order_during_the_last_words_is_not_left_at_once() -> None:
+    heard, left = Interrupts(), list[int]()
+
+    class Board(Shown):
+        def close(self) -> None:
+            haste._over.set()  # as by the owner, who leaves the block just now
+
+    haste = Haste(heard, Board(), [plan("P")], lambda: None, patience_seconds=0.01, leave=left.append)
+    heard.again = True
+    with haste:
+        for thread in haste._threads:
+            thread.join(60)
+    assert left == []
+
+
+def test_one_plan_that_cannot_be_told_keeps_no_other_running(tmp_path: Path) -> None:
+    with plan_bench(tmp_path) as plans:
+        first, second = plans.plan(command("true")), plans.plan(command("true"))
+        gone = plan("01HXNOSUCHPLAN000000000000")
+        with pytest.raises(UnknownPlan):
+            stop_plans(plans.container, [first, gone, second], None, Shown(), Interrupts())
+        assert [plans.now(one).state for one in (first, second)] == [PlanState.CANCELLED] * 2
 
 
 def test_nothing_is_killed_unless_it_is_hit_again() -> None:

@@ -96,7 +96,7 @@ def stop_plans(
     """
     with Haste(heard, view, plans, lambda: _kill(container, plans)):
         try:
-            stopped = [_cancel(container, plan, worker) for plan in plans].count(True)
+            stopped, failed = _cancel_each(container, plans, worker)
             if stopped:
                 what = "the plan" if len(plans) == 1 else counted(stopped, "plan")
                 # guard: not in this thread, which hears no Ctrl-C while another's line is stuck in the pipe
@@ -104,6 +104,8 @@ def stop_plans(
                 telling.join(_WORDS_SECONDS)
             if worker is not None:
                 worker.run_until_idle(_END_SECONDS)
+            if failed is not None:
+                raise failed
         finally:
             view.close()
 
@@ -156,6 +158,8 @@ class Haste:
             return
         for last in (self._view.close, self._tell_what_is_left):
             _begun(last).join(_WORDS_SECONDS)
+            if self._over.is_set():  # guard: all was stopped and recorded meanwhile
+                return
         self._leave(_INTERRUPTED)  # nothing is closed: that would be the orderly way, which takes its time
 
     def _hurry(self) -> None:
@@ -204,6 +208,19 @@ def left_to_server(plan_id: str, prefix: str, *, told: bool) -> str:
         return f"the server is stopping plan {plan_id}, which is not waited for; {show} says where it stands"
     cancel = f"`{prefix} plan cancel {plan_id}`"
     return f"the server may not have heard that plan {plan_id} is to be stopped; {cancel} makes sure of it"
+
+
+def _cancel_each(
+    container: Container, plans: Sequence[Plan], worker: AsyncWorker | None
+) -> tuple[int, CleverAgentsError | None]:
+    """How many were told to stop, and the first error: one that cannot be told keeps no other running."""
+    stopped, failed = 0, None
+    for plan in plans:
+        try:
+            stopped += _cancel(container, plan, worker)
+        except CleverAgentsError as error:
+            failed = failed or error
+    return stopped, failed
 
 
 def _cancel(container: Container, plan: Plan, worker: AsyncWorker | None) -> bool:
