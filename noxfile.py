@@ -151,9 +151,9 @@ def crash(session: nox.Session) -> None:
 def rest(session: nox.Session) -> None:
     """`crash`, `browser`, `races`, `others`, `bdd`, `robot`, `coverage_report`: half of them mostly wait."""
     explored = _suite(PYTHON, PRIMARY, _races(PRIMARY))
-    # Those that wait and those that compute take turns, and what takes long begins early.
-    begun = [_crash(), explored, _browser(), *_others(session), *_robot(), *_bdd(), *COVERAGE]
-    _side_by_side(session, begun, at_once=3)
+    # What takes long begins early; what mostly waits is beside what computes, or both cores idle at the end.
+    begun = [_crash(), explored, _browser(), *_robot(), *_bdd(), *_others(session), *COVERAGE]
+    _side_by_side(session, begun, at_once=4)
 
 
 @nox.session

@@ -62,7 +62,7 @@ class CallFiling:
                 if sandbox is not None:
                     self.finish(call, sandbox, fold)
                     continue
-            except OSError:  # guard: what may be recorded yet is not given up
+            except OSError:  # what may be recorded yet is not given up
                 continue
             except UNREADABLE as refusal:
                 unknown = str(refusal)
