@@ -238,6 +238,17 @@ def test_what_is_denied_ends_the_plan(agents: Agents) -> None:
     assert "execute/errored" in denied.out
 
 
+def test_a_denial_that_is_interrupted_ends_as_every_interrupted_command(
+    agents: Agents, interrupt: Interrupt
+) -> None:
+    ran = agents(*REPLACE, "--profile", "manual")
+    with interrupt("plan ", KeyboardInterrupt()):
+        stopped = agents("plan", "deny", ran.id)
+    assert (stopped.code, "execute/cancelled" in stopped.out) == (130, True)
+    assert "error: cancelled: interrupted by the user" in stopped.err
+    assert "denied: cancelled" not in stopped.err
+
+
 def test_review_stops_before_apply_whatever_the_profile(agents: Agents, repository: Path) -> None:
     ran = agents(*REPLACE, "--review", "--profile", "full-auto")
     assert ran.code == 0

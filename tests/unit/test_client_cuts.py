@@ -13,18 +13,22 @@ from typing import IO, Any
 import click
 import pytest
 
-from cleveragents.errors import NotAuthenticated, ServerUnreachable
+from cleveragents.errors import Cancelled, NotAuthenticated, ServerUnreachable
 from cleveragents.interfaces.cli.client.following import Follower
 from cleveragents.interfaces.cli.client.logins import keep_token, logins_file
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, told_at_the_end
+from cleveragents.interfaces.cli.client.plan_decisions import told_denied
 from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now, run_to_rest
 from cleveragents.interfaces.cli.client.problems import ServerSaid
+from cleveragents.interfaces.cli.client.run_goals import run_goals
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from cleveragents.interfaces.cli.output import Output
 from tests.client_bench import Cutting, Served, served
+from tests.server_plan_bench import until
 
 pytestmark = pytest.mark.usefixtures("commands_are_forked")
 REPLACE = {"pattern": "colour", "replacement": "color"}
+SLEEP = {"resource": "shop", "action": "builtin/command", "arguments": {"argv": ["sleep", "99"]}}
 
 
 @pytest.fixture(scope="module")
@@ -174,22 +178,38 @@ class Impatient(ServerClient):
 
 
 class Hasty(ServerClient):
-    """Whoever uses it hits Ctrl-C, once, when a list is asked for."""
+    """Whoever uses it hits Ctrl-C, once or so often, when a list is asked for."""
 
-    _hit = False
+    hits = 1
 
     def pages(self, path: str, *, at_most: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
-        if not self._hit:
-            self._hit = True
+        if self.hits:
+            self.hits -= 1
             raise KeyboardInterrupt
         return super().pages(path, at_most=at_most, **query)
+
+
+class Late(Hasty):
+    """What it has cancelled first was cancelled by somebody else, just before; or it may not any more, if
+    there is an `instead` of it by then."""
+
+    instead: ServerClient | None = None
+    _first = True
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        if path.endswith("/cancel") and self.instead is not None:
+            return self.instead.post(path, body)
+        if path.endswith("/cancel") and self._first:
+            self._first = False
+            plan = super().post(path, body)["id"]
+            until(lambda: bool(self.get(f"/plans/{plan}")["state"] == "cancelled"))
+        return super().post(path, body)
 
 
 def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_it(
     bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    body = {"resource": "shop", "action": "builtin/command", "arguments": {"argv": ["sleep", "99"]}}
-    plan = client.post("/plans", {**body, "profile": "full-auto"})
+    plan = client.post("/plans", {**SLEEP, "profile": "full-auto"})
     edit = {"resource": "shop", "action": "builtin/replace", "arguments": REPLACE, "apply": "review"}
     resting = client.post("/plans", edit)
     following = PlansFollower(client, [resting], Output("plain"), after=moment_now(client))
@@ -210,7 +230,9 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
             with pytest.raises(click.exceptions.Exit) as left:
                 following.stopped("agents")
             assert left.value.exit_code == 130
-            _, said = capsys.readouterr().err.splitlines()
+            *before, said = capsys.readouterr().err.splitlines()
+            # Told before it is said, which may hang.
+            assert [line.startswith("interrupted: stopping") for line in before] == [True] * waits
             heard = f"the server is stopping plan {plan['id']}, which is not waited for"
             perhaps = f"the server may not have heard that plan {plan['id']} is to be stopped"
             assert said.startswith(heard if waits else perhaps)
@@ -218,6 +240,50 @@ def test_who_does_not_wait_for_a_cancel_is_told_whether_the_server_has_heard_of_
     following = PlansFollower(client, [plan], Output("plain"), after=moment_now(client, plan))
     assert [one["state"] for one in following.to_rest()] == ["cancelled"]
     following.close()
+
+
+@pytest.mark.parametrize("hits", [1, 2])
+def test_a_plan_that_the_server_does_not_stop_keeps_no_other_running(
+    bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str], hits: int
+) -> None:
+    before = {row["id"] for row in client.pages("/plans")}
+    with Late(bench.url, bench.token("operator")) as late, pytest.raises(click.exceptions.Exit) as left:
+        late.hits = hits
+        goals = [{**SLEEP, "profile": "full-auto"}] * 2
+        run_goals(Deciding(late, "agents", Output("plain")), goals, parallel=2)
+    assert left.value.exit_code == 130
+    said = capsys.readouterr().err
+    first, second = sorted({row["id"] for row in client.pages("/plans")} - before)
+    assert "interrupted: stopping 1 plan …" in said
+    assert f"plan {first}: it was cancelled already" in said
+    assert (f"plan {first} is on the server; `agents plan show {first}` says more" in said) == (hits == 2)
+    assert (f"the server is stopping plan {second}, which is not waited for" in said) == (hits == 2)
+    accounts = [client.get(f"/plans/{plan_id}") for plan_id in (first, second)]
+    following = PlansFollower(client, accounts, Output("plain"), after=moment_now(client))
+    stopped = following.to_rest()
+    following.close()
+    assert [one["state"] for one in stopped] == ["cancelled"] * 2
+    with pytest.raises(Cancelled, match="interrupted by the user"):
+        told_denied(Deciding(client, "agents", Output("plain")), stopped[0])
+    assert "denied:" not in capsys.readouterr().err
+
+
+def test_who_may_not_stop_plans_is_told_that_they_go_on(
+    bench: Served, client: ServerClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {row["id"] for row in client.pages("/plans")}
+    with (
+        Late(bench.url, bench.token("operator")) as late,
+        ServerClient(bench.url, bench.token("viewer")) as viewer,
+        pytest.raises(ServerSaid) as refused,
+    ):
+        late.instead = viewer
+        goals = [{**SLEEP, "profile": "full-auto"}]
+        run_goals(Deciding(late, "agents", Output("plain")), goals, parallel=None)
+    (plan_id,) = {row["id"] for row in client.pages("/plans")} - before
+    assert refused.value.status == 403
+    assert f"plan {plan_id} is on the server; `agents plan show {plan_id}`" in capsys.readouterr().err
+    client.post(f"/plans/{plan_id}/cancel")
 
 
 def test_who_is_not_known_follows_nothing_and_the_token_is_in_no_message(bench: Served) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
+import click
 import pytest
 
+from cleveragents.application.ports.plans import PlanFacts
+from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.interfaces.cli.handover import watched
 from cleveragents.interfaces.server.server_file import announced
 from tests.cli_bench import Agents, command_line
+from tests.plan_bench import PlanBench, plan_bench, write
 from tests.server_plan_bench import PlanServer, plan_server
 
 REPLACE = ("--action", "builtin/replace", "--arg", "pattern=two", "--arg", "replacement=TWO")
@@ -91,7 +98,7 @@ def test_what_is_not_the_servers_runs_here(
     assert queue_of(server, plan_in(ended.err)) is None
 
 
-def test_who_interrupts_again_at_once_is_told_that_the_server_may_not_have_heard(
+def test_a_plan_is_cancelled_before_that_is_said_and_who_interrupts_again_at_once_is_told_so(
     server: PlanServer, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["plan ", "interrupted: stopping"]
@@ -106,9 +113,60 @@ def test_who_interrupts_again_at_once_is_told_that_the_server_may_not_have_heard
 
     with announced(server.bench.state, URL, "now"), monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", Impatient())
-        ended = agents("run", "--review", *REPLACE)
+        ended = agents("run", "--action", "builtin/command", "--profile", "full-auto", "--", "sleep", "99")
     assert ended.code == 130
     plan_id = plan_in(ended.err)
-    perhaps = f"the server may not have heard that plan {plan_id} is to be stopped"
-    assert f"{perhaps}; `agents plan cancel {plan_id}` makes sure of it" in ended.err
-    agents("plan", "cancel", plan_id)
+    heard = f"the server is stopping plan {plan_id}, which is not waited for"
+    assert f"{heard}; `agents plan show {plan_id}` says where it stands" in ended.err
+    assert server.rested({"id": plan_id})["state"] == "cancelled"
+
+
+# ── Without a server: what an interrupt does to a plan, wherever that stands ──────────────────────
+
+
+class Hitting(StringIO):
+    """A stderr: whoever reads there which plan is followed hits Ctrl-C."""
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if text.startswith("plan ") and ": a goal" in text:
+            os.kill(os.getpid(), signal.SIGINT)
+        return written
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> Iterator[PlanBench]:
+    with plan_bench(tmp_path) as bench:
+        yield bench
+
+
+def moved(plans: PlanBench, plan: Plan, *way: str) -> Plan:
+    """The plan, taken there by somebody."""
+    for step in way:
+        phase, state = step.split("/")
+        known = PlanFacts(waiting_for={"for": "sub-plans"}) if state == "waiting" else None
+        now = plans.container.clock.now()
+        plan = plans.parts.plans.move(plan, (Phase(phase), PlanState(state)), known, now=now)
+    return plan
+
+
+def test_a_plan_that_waits_for_its_sub_plans_is_cancelled(
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = ("strategize/processing", "strategize/complete", "execute/queued", "execute/processing")
+    waits = moved(plans, plans.plan(write("z.txt", "z\n")), *way, "execute/waiting")
+    monkeypatch.setattr(sys, "stderr", Hitting())
+    assert watched(plans.container, waits, None).state is PlanState.CANCELLED
+
+
+def test_a_plan_that_is_being_applied_is_left_to_that(
+    plans: PlanBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, stderr = plans.done(write("z.txt", "z\n")), Hitting()
+    applied = moved(plans, done, "apply/queued", "apply/processing")
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        watched(plans.container, applied, None)
+    assert ended.value.exit_code == 130
+    assert f"plan {done.id}: it is being applied" in stderr.getvalue()
+    assert f"interrupted; plan {done.id} is left as it is" in stderr.getvalue()

@@ -20,6 +20,7 @@ from cleveragents.application.services.plan_jobs import is_to_be_run
 from cleveragents.application.services.plan_lanes import home_queue
 from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.sub_plan import waits_for_sub_plans
+from cleveragents.errors import PlanError
 from cleveragents.interfaces.cli.board import board_of
 from cleveragents.interfaces.cli.foreground import end_unless_cancelled
 from cleveragents.interfaces.cli.interruption import STOPPING, left_to_server
@@ -125,13 +126,17 @@ def _stopped(container: Container, watching: _Watching, plan: Plan) -> Plan:
     parts = container.plan_parts
     told = resting = False
     try:
-        watching.say(f"{STOPPING} the plan … (Ctrl-C again {_LEAVES})")
         now = found_plan(parts, plan.id)
-        if is_to_be_run(now) or now.state.running:
-            parts.lifecycle.cancel(now, "interrupted by the user")
-            told = True
-        else:
-            resting = True
+        resting = not (is_to_be_run(now) or now.state.running or waits_for_sub_plans(now))
+        if not resting:
+            try:
+                parts.lifecycle.cancel(now, "interrupted by the user")
+                told = True
+                # Said afterwards: who does not read it must not keep the server from hearing of it.
+                watching.say(f"{STOPPING} the plan … (Ctrl-C again {_LEAVES})")
+            except PlanError as refused:  # it is being applied, or has just ended
+                resting = True
+                watching.say(str(refused))
         return watching.to_rest()
     except KeyboardInterrupt:
         watching.close()

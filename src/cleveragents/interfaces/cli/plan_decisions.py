@@ -181,16 +181,20 @@ def deny_plan(session: Session, plan_id: str, number: int | None, output: Output
       agents plan deny 7QX2
       agents plan deny 7QX2 3
     """
+    from cleveragents.errors import Cancelled
     from cleveragents.interfaces.cli.plan_work import work_on
 
     container = session.container()
     parts = container.plan_parts
     plan = work_on(container, _answered(parts, plan_id, number, granted=False), output)
-    if plan.error is not None:
+    ended = [one for one in (plan, parts.plans.get(plan.root)) if one.state is PlanState.CANCELLED]
+    if plan.error is not None and not ended:
         progress(f"denied: {plan.error}")
     told_plan(output, parts, plan)
     if plan.parent_id is not None:
         told_whole(parts, plan)
+    if ended:
+        raise Cancelled((ended[0].error or "").removeprefix("cancelled: "))
 
 
 @click.command("resume")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cleveragents.domain.budget import Limits
+from cleveragents.errors import Cancelled
 from cleveragents.interfaces.cli import plan_decisions as local
 from cleveragents.interfaces.cli import plan_thinking as local_thinking
 from cleveragents.interfaces.cli.client.accounts import Account, place_of, tell_next, told_account
@@ -37,6 +38,7 @@ __all__ = [
     "go_on",
     "reject_plan",
     "resume_plan",
+    "told_denied",
     "undo_plan",
 ]
 
@@ -121,14 +123,23 @@ def _deny_plan(session: Session, plan_id: str, number: int | None, output: Outpu
     account = client.get(f"/plans/{plan_id}")
     after = moment_now(client, account)
     account = client.post(f"/plans/{account['id']}/deny", {"call": number})
-    account = work_on(deciding, account, after=after, quiet=True)
-    if account["error"] is not None:
+    told_denied(deciding, work_on(deciding, account, after=after, quiet=True))
+
+
+def told_denied(deciding: Deciding, account: Account) -> None:
+    """Where a plan stands that was refused leave, and the whole that it is a part of. `Cancelled`, where
+    somebody interrupted that."""
+    is_part = account["parent"] is not None
+    whole = deciding.client.get(f"/plans/{account['root']}") if is_part else account
+    ended = [one for one in (account, whole) if one["state"] == "cancelled"]
+    if account["error"] is not None and not ended:
         progress(f"denied: {account['error']}")
-    told_account(output, account)
-    if account["parent"] is not None:
-        whole = client.get(f"/plans/{account['root']}")
+    told_account(deciding.output, account)
+    if is_part:
         progress(f"it is a part of plan {whole['id']}, {whole['meaning']}")
         tell_next(whole, deciding.prefix)
+    if ended:
+        raise Cancelled((ended[0]["error"] or "").removeprefix("cancelled: "))
 
 
 def _answer_plan(session: Session, plan_id: str, text: str, output: Output) -> None:

@@ -13,6 +13,7 @@ import click
 from cleveragents.interfaces.cli.board import board_of
 from cleveragents.interfaces.cli.client.accounts import Account, is_running, tell_next, waited_for
 from cleveragents.interfaces.cli.client.following import Follower, Frame
+from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.served_plans import ServedMeter, plan_of
 from cleveragents.interfaces.cli.interruption import STOPPING, left_to_server
 from cleveragents.interfaces.cli.live_view import is_for_terminal
@@ -24,7 +25,7 @@ from cleveragents.interfaces.desk.wording import on_one_line
 if TYPE_CHECKING:
     from cleveragents.interfaces.cli.client.server_client import ServerClient
 
-__all__ = ["Moment", "PlansFollower", "moment_now", "run_to_rest"]
+__all__ = ["Moment", "PlansFollower", "moment_now", "on_server", "run_to_rest"]
 
 _RUNNING = ("queued", "processing")
 _OVER = ("succeeded", "failed", "cancelled")
@@ -32,6 +33,8 @@ _JOB_ENDS = tuple(f"job.{state}" for state in _OVER)
 _SUB_PLANS = "sub-plans"
 _LOOK_SECONDS = 1.0
 _LEAVES = "leaves it to the server"
+_OTHERWISE = (404, 409)
+"""What HTTP says where the plan is not as it was thought to be."""
 
 Hear: TypeAlias = Callable[[str], object]
 
@@ -166,26 +169,46 @@ class PlansFollower:
         return self._looked(plan_id)
 
     def stopped(self, prefix: str) -> list[Account]:
-        """The accounts, when the server has stopped all of the plans that run; Ctrl-C leaves that to it."""
+        """The accounts, when the server has stopped all of the plans that run; Ctrl-C leaves that to it. One
+        that it does not stop, such as one that is being applied, comes to rest by itself, and why is said."""
         names = list(self._accounts)
         told: set[str] = set()
         resting: set[str] = set()
-        what = "the plan" if len(names) == 1 else counted(len(names), "plan")
+        refused: dict[str, str] = {}
         try:
-            self._board.say(f"{STOPPING} {what} … (Ctrl-C again {_LEAVES})")
             for plan_id in names:
-                if is_running(self._looked(plan_id)) or waited_for(self._accounts[plan_id]) == _SUB_PLANS:
-                    self._client.post(f"/plans/{plan_id}/cancel", {"reason": "interrupted by the user"})
+                running = is_running(self._looked(plan_id))
+                if not running and waited_for(self._accounts[plan_id]) != _SUB_PLANS:
+                    resting.add(plan_id)
+                elif (why := self._refusal(plan_id)) is None:
                     told.add(plan_id)
                 else:
-                    resting.add(plan_id)
+                    refused[plan_id] = why
+            # Said afterwards: who does not read it must not keep the server from hearing of it.
+            if told:
+                what = "the plan" if len(names) == 1 else counted(len(told), "plan")
+                self._board.say(f"{STOPPING} {what} … (Ctrl-C again {_LEAVES})")
+            for why in refused.values():
+                self._board.say(why)
             return self.to_rest()
         except KeyboardInterrupt:
             self.close()
             for plan_id in names:
-                if plan_id not in resting:
+                if plan_id in refused:
+                    progress(on_server(plan_id, prefix))
+                elif plan_id not in resting:
                     progress(left_to_server(plan_id, prefix, told=plan_id in told))
             raise click.exceptions.Exit(INTERRUPTED) from None
+
+    def _refusal(self, plan_id: str) -> str | None:
+        """Has the server cancel it; why it does not, where that is about this plan alone."""
+        try:
+            self._client.post(f"/plans/{plan_id}/cancel", {"reason": "interrupted by the user"})
+        except ServerSaid as said:
+            if said.status not in _OTHERWISE:
+                raise
+            return said.message
+        return None
 
     def _follow(self, account: Account, meter: ServedMeter) -> None:
         name: str = account["id"]
@@ -287,6 +310,11 @@ class PlansFollower:
         for event in self._client.pages("/events", after=self._follower.position, type="plan.created"):
             self._join(str(event["subject"]), event["facts"])
         self._show_kept()
+
+
+def on_server(plan_id: str, prefix: str) -> str:
+    """What is true of a plan that goes on there, whatever becomes of the command that began it."""
+    return f"plan {plan_id} is on the server; `{prefix} plan show {plan_id}` says more"
 
 
 def _end_unless_cancelled(account: Account, prefix: str) -> None:

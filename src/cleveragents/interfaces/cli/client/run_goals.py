@@ -19,7 +19,7 @@ from cleveragents.interfaces.cli.client.accounts import (
     title_of,
 )
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, who_needs_somebody
-from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now
+from cleveragents.interfaces.cli.client.plan_following import PlansFollower, moment_now, on_server
 from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.served_plans import plan_of
 from cleveragents.interfaces.cli.output import progress
@@ -64,16 +64,17 @@ def run_goals(deciding: Deciding, bodies: Sequence[Mapping[str, Any]], *, parall
 
     interrupted = False
     try:
-        for _ in range(parallel or len(bodies)):
-            begin_next()
-        accounts = following.to_rest(rested=begin_next)
-    except KeyboardInterrupt:
-        interrupted = True
-        accounts = following.stopped(deciding.prefix)
+        try:
+            for _ in range(parallel or len(bodies)):
+                begin_next()
+            accounts = following.to_rest(rested=begin_next)
+        except KeyboardInterrupt:
+            interrupted = True
+            accounts = following.stopped(deciding.prefix)
     except (CleverAgentsError, ServerSaid):
         following.close()
         for plan_id in made:  # guard: what was begun goes on, whatever became of the next
-            progress(f"plan {plan_id} is on the server; `{deciding.prefix} plan show {plan_id}` says more")
+            progress(on_server(plan_id, deciding.prefix))
         raise
     finally:
         following.close()
