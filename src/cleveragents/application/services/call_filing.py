@@ -76,7 +76,7 @@ class CallFiling:
         tree = tree_left_by(call)
         filed = self.history.changeset_of(call)
         found: Mapping[str, Difference] = {}
-        if tree is not None and (filed is None or not filed.length):  # guard: never back over edits
+        if tree is not None and (filed is None or not filed.length):  # never back over edits
             found = self.history.leading_to(call.plan_id, sandbox, tree, fold)
         elif call.changeset_id is not None or call.tool in _WRITING:  # else it only read
             found = self.history.unrecorded(call.plan_id, sandbox, fold)
