@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import textwrap
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -150,10 +151,7 @@ def crash(session: nox.Session) -> None:
 @nox.session
 def rest(session: nox.Session) -> None:
     """`crash`, `browser`, `races`, `others`, `bdd`, `robot`, `coverage_report`: half of them mostly wait."""
-    explored = _suite(PYTHON, PRIMARY, _races(PRIMARY))
-    # What takes long begins early; what mostly waits is beside what computes, or both cores idle at the end.
-    begun = [_crash(), explored, _browser(), *_robot(), *_bdd(), *_others(session), *COVERAGE]
-    _side_by_side(session, begun, at_once=4)
+    _side_by_side(session, _rest(session), at_once=4)
 
 
 @nox.session
@@ -253,6 +251,15 @@ def _explored_by(version: str) -> str:
     return "" if both else "interleave" if version == VERSIONS[-1] else "frontrun"
 
 
+def _rest(session: nox.Session) -> Iterator[list[str]]:
+    """What takes long begins early, also before the other interpreters have their environments; what mostly
+    waits is beside what computes, or both cores idle at the end."""
+    yield from (_crash(), _suite(PYTHON, PRIMARY, _races(PRIMARY)), _browser())
+    yield from (*_robot(), *_bdd())
+    yield from _others(session)
+    yield from COVERAGE
+
+
 def _crash() -> list[str]:
     # They wait most of the time: for a lease to run out, for a process to die, for the next to begin.
     return _suite(PYTHON, PRIMARY, ["tests/crash"], workers=4)
@@ -304,7 +311,7 @@ def _robot() -> Commands:
     return [[*command, "--outputdir", f"robot/output/{name}", *suites] for name, suites in halves.items()]
 
 
-def _side_by_side(session: nox.Session, commands: Commands, *, at_once: int = 2) -> None:
+def _side_by_side(session: nox.Session, commands: Iterable[list[str]], *, at_once: int = 2) -> None:
     """Runs so many at once, the first first, and shows what each said when it has ended."""
     environment = {**os.environ, **_environment()}
     merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
