@@ -17,6 +17,7 @@ import pytest
 
 from tests import forked
 from tests.forked import Forked, ran
+from tests.telling_lock import TellingLock
 
 PROGRAM = """\
 import json, os, sys
@@ -106,20 +107,6 @@ def test_two_that_are_begun_at_once_are_told_apart(monkeypatch: pytest.MonkeyPat
         def recv(self, _: int) -> bytes:
             return b"41" if orders.pop(0) == "first" else b"42"
 
-    class Lock:
-        """Tells when somebody has to wait for it."""
-
-        def __init__(self) -> None:
-            self._inner = threading.Lock()
-
-        def __enter__(self) -> None:
-            if not self._inner.acquire(blocking=False):
-                went_on.set()
-                self._inner.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            self._inner.release()
-
     def begin(word: str) -> None:
         process = Forked([sys.executable, "-m", word])
         begun[word] = process.pid
@@ -127,7 +114,7 @@ def test_two_that_are_begun_at_once_are_told_apart(monkeypatch: pytest.MonkeyPat
 
     second = threading.Thread(target=begin, args=("second",))
     monkeypatch.setattr(forked, "_asked", Nursery())
-    monkeypatch.setattr(forked, "_asking", Lock(), raising=False)
+    monkeypatch.setattr(forked, "_asking", TellingLock(went_on), raising=False)
     begin("first")
     second.join(60)
     assert begun == {"first": 41, "second": 42}

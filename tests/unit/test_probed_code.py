@@ -12,6 +12,7 @@ import slipcover.slipcover
 from slipcover import Slipcover
 
 from tests import probed_code
+from tests.telling_lock import TellingLock
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="there are no probes in the code")
@@ -41,22 +42,8 @@ def test_two_who_make_code_at_once_leave_slipcover_its_probes(
             done: CodeType = super().instrument(code, parent)
             return done
 
-    class Lock:
-        """Tells when somebody has to wait for it."""
-
-        def __init__(self) -> None:
-            self._inner = threading.Lock()
-
-        def __enter__(self) -> None:
-            if not self._inner.acquire(blocking=False):
-                went_on.set()
-                self._inner.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            self._inner.release()
-
     monkeypatch.setattr(probed_code, "Slipcover", Maker)
-    monkeypatch.setattr(probed_code, "_making", Lock(), raising=False)
+    monkeypatch.setattr(probed_code, "_making", TellingLock(went_on), raising=False)
     monkeypatch.setattr(slipcover.slipcover, "probe", real)  # as it is; and so again, whatever becomes of it
     make(first)
     left.set()
