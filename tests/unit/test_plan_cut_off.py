@@ -14,15 +14,19 @@ from cleveragents.application.ports.sandboxes import Sandbox
 from cleveragents.application.services.call_filing import CallFiling
 from cleveragents.application.services.plan_execution_context import PlanExecutionContext
 from cleveragents.application.services.plan_lifecycle import PlanLifecycle
+from cleveragents.domain.job import JobState, Outcome
 from cleveragents.domain.merge_conflict import RESOLVE
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.tool import ACP, CallState
 from cleveragents.errors import (
+    Cancelled,
     DatabaseFailed,
     DatabaseUnusable,
     GitFailed,
     IllegalPlanMove,
     SandboxRefused,
+    StaleFence,
+    StalePlan,
     StoreBusy,
     UnknownChangeset,
 )
@@ -89,6 +93,35 @@ def test_a_cancel_that_is_interrupted_is_finished_by_the_next(tmp_path: Path) ->
             assert (told(plans, plan), changed(plans, plan)) == settled
             plans.ensure_consistent(plan)
     assert nth > len(("request", "ending", "recorded", "closed", "failed", "cancelled"))
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["nobody looks", "somebody looks"])
+@pytest.mark.parametrize("point", CUT)
+def test_a_run_that_took_too_long_to_stop_ends_its_plan_when_it_does(
+    plans: PlanBench, point: str, seen: bool
+) -> None:
+    """Its worker has ended the job meanwhile, and goes on without it."""
+    plan = plans.plan(command("echo y > made.txt"))
+    opened = plans.handler()
+    job = plans.owned_job(plan)
+
+    def given_up() -> Cancelled:
+        plans.cancel(plan)
+        plans.container.jobs.finish(
+            job.id, job.fence, Outcome(JobState.CANCELLED), now=plans.container.clock.now()
+        )
+        if seen:
+            plans.parts.lifecycle.reconciled(plans.now(plan))
+        return Cancelled("not wanted")
+
+    def open_execution(*given: object) -> object:
+        return replace(opened.open_execution(*given), faults=RaiseAt(point, given_up))
+
+    with pytest.raises((StaleFence, StalePlan)):
+        replace(opened, open_execution=open_execution)(job)
+    assert plans.now(plan).state is PlanState.CANCELLED
+    assert (told(plans, plan), changed(plans, plan)) == ([CUT[point]], ["made.txt"])
+    plans.ensure_consistent(plan)
 
 
 class Switch:

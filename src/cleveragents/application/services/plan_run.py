@@ -131,6 +131,10 @@ class PlanRun:
         try:
             self._run(held, job)
             self._heed_cancel(held, job)
+        except (StaleFence, StalePlan):
+            # guard: its job may have been ended because it took too long to stop, and nobody else looks
+            self.lifecycle.reconciled(self.plans.get(plan.id))
+            raise
         finally:
             self._rests(plan.id)
         return _told(held.plan, held.left)
