@@ -254,7 +254,7 @@ def _explored_by(version: str) -> str:
 def _rest(session: nox.Session) -> Iterator[list[str]]:
     """What takes long begins early, also before the other interpreters have their environments; what mostly
     waits is beside what computes, or both cores idle at the end."""
-    yield from (_crash(), _suite(PYTHON, PRIMARY, _races(PRIMARY)), _browser())
+    yield from (_crash(), _suite(PYTHON, PRIMARY, _races(PRIMARY), workers=2), _browser())
     yield from (*_robot(), *_bdd())
     yield from _others(session)
     yield from COVERAGE
