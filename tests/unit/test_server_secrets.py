@@ -97,3 +97,28 @@ def test_a_secret_that_a_command_prints_is_nowhere_but_in_the_command(
     for place, text in {**said, "log": log, "events": rows["events"] + rows["outbox"]}.items():
         assert TYPED not in text, place
     assert json.loads(said["/api/events"])["items"]
+
+
+def test_what_an_admin_wrote_for_all_to_read_is_shown_without_secrets(bench: ServerBench) -> None:
+    yaml = f"""\
+name: team/publish
+description: Publishes with {TYPED}.
+arguments:
+  way: {{type: string, default: {TYPED}}}
+execute:
+  steps:
+    - tool: command
+      with: {{argv: [publish, --token, {TYPED}]}}
+checks:
+  - {{name: published, command: published {TYPED}}}
+"""
+    made = bench.admin.post("/api/actions", json={"yaml": yaml})
+    assert made.status_code == 201, made.text
+    project = bench.admin.post("/api/projects", json={"name": "shop", "description": f"opens with {TYPED}"})
+    assert project.json()["description"] == "opens with ***"
+    shown = bench.viewer.get("/api/actions/team/publish")
+    assert shown.json()["steps"][0]["with"] == {"argv": ["publish", "--token", "***"]}
+    for answer in (made, shown, bench.viewer.get("/api/actions"), bench.viewer.get("/api/projects")):
+        assert "***" in answer.text
+        assert TYPED not in answer.text
+    assert TYPED in str(bench.container.plan_parts.actions(None).get("team/publish").steps), "it is run so"

@@ -21,6 +21,7 @@ from cleveragents.domain.project import (
     ensure_name,
     ensure_remote,
 )
+from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import AlreadyThere, InvalidResource, StillUsed, UnknownProject, UnknownResource
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
 from cleveragents.infrastructure.persistence.database import Database
@@ -58,6 +59,7 @@ class SqlProjectStore:
     ) -> Project:
         ensure_name("project", name)
         _ensure_sound(name, description, max_parallel)
+        description = redact_text(description)  # all users read it
         row = {
             "name": name,
             "description": description,

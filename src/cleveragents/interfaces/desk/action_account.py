@@ -1,4 +1,4 @@
-"""Actions as rows and JSON show them."""
+"""Actions as rows and JSON show them: masked, though they are kept as they are, because plans run them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.invariant import Invariant
+from cleveragents.domain.json_value import freeze
+from cleveragents.domain.redaction import redact, redact_text
 
 if TYPE_CHECKING:
     from cleveragents.application.ports.actions import ActionListing
@@ -23,7 +25,7 @@ def action_row(listing: ActionListing) -> dict[str, JsonValue]:
         "name": listing.name,
         "origin": listing.origin.value,
         "trusted": listing.trusted,
-        "description": described.partition("\n")[0],
+        "description": redact_text(described.partition("\n")[0]),
         "source": listing.source,
         "problem": listing.problem,
     }
@@ -35,8 +37,8 @@ def argument_account(argument: Argument) -> dict[str, JsonValue]:
         "name": argument.name,
         "type": argument.type.value,
         "required": argument.required,
-        "default": argument.default,
-        "description": argument.description,
+        "default": freeze(redact(argument.default)),
+        "description": redact_text(argument.description),
         "rest": argument.rest,
     }
 
@@ -46,16 +48,16 @@ def action_account(action: Action) -> dict[str, JsonValue]:
     setup = action.setup
     return {
         "name": action.name,
-        "description": action.description,
+        "description": redact_text(action.description),
         "arguments": [argument_account(argument) for argument in action.arguments],
         "strategize_actor": action.strategize_actor,
         "execute_actor": action.execute_actor,
         "review_actor": action.review_actor,
         "steps": [
             {
-                "name": step.name,
+                "name": None if step.name is None else redact_text(step.name),
                 "tool": step.tool,
-                "with": step.arguments,
+                "with": freeze(redact(step.arguments)),
                 "shell": step.shell,
                 "continue_on_failure": step.continue_on_failure,
                 "expect_exit": step.expect_exit,
@@ -64,18 +66,20 @@ def action_account(action: Action) -> dict[str, JsonValue]:
         ],
         "checks": [
             {
-                "name": check.name,
-                "command": check.command,
+                "name": redact_text(check.name),
+                "command": redact_text(check.command),
                 "required": check.required,
                 "timeout_seconds": check.timeout_seconds,
             }
             for check in action.checks
         ],
-        "invariants": action.invariants,
-        "enforced": [text for text in action.invariants if Invariant.parse(text).enforced],
-        "definition_of_done": action.definition_of_done,
+        "invariants": [redact_text(text) for text in action.invariants],
+        "enforced": [redact_text(text) for text in action.invariants if Invariant.parse(text).enforced],
+        "definition_of_done": redact_text(action.definition_of_done),
         "profile": action.profile,
         "budget": asdict(action.budget),
-        "setup": {"command": setup.command, "key": setup.key, "paths": setup.paths} if setup else None,
+        "setup": {"command": freeze(redact(setup.command)), "key": setup.key, "paths": setup.paths}
+        if setup
+        else None,
         "include": action.include,
     }
