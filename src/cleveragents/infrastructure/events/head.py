@@ -78,9 +78,9 @@ class HeadFile:
             seal = str(fields["seal"])
         except FileNotFoundError:
             raise AuditLogBroken(0, f"the head file {self.path} is missing") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise AuditLogBroken(0, f"the head file {self.path} is not readable as one") from error
-        if not hmac.compare_digest(seal, self._seal(tip, self._key())):
+        if not hmac.compare_digest(seal.encode(errors="replace"), self._seal(tip, self._key()).encode()):
             problem = f"the head file {self.path} was altered, or {self.key_path} is not its key"
             raise AuditLogBroken(tip.rows, problem)
         return tip

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import structlog
 from sqlalchemy import Connection, bindparam, delete, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from cleveragents.application.ports.events import PreparedEvent
 from cleveragents.application.ports.faults import FaultPoints
@@ -24,6 +24,7 @@ from cleveragents.errors import AuditLogBroken, CleverAgentsError, DuplicateKey
 from cleveragents.infrastructure.events.audit_home import AuditHome, lock_audit_log
 from cleveragents.infrastructure.events.chain import EMPTY, LogRow, Tip, extend, follow_chain
 from cleveragents.infrastructure.events.head import HeadFile
+from cleveragents.infrastructure.events.log_rows import log_rows
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.prepared_statement import prepared
 from cleveragents.infrastructure.persistence.tables import events, outbox
@@ -37,6 +38,7 @@ _OUTBOX_BATCH = 1000
 _PAGE = 1000
 _WAITING = select(outbox).order_by(outbox.c.number).limit(_OUTBOX_BATCH)
 _LAST = select(events.c.position, events.c.hash).order_by(events.c.position.desc()).limit(1)
+_LAST_ROW = select(events).order_by(events.c.position.desc()).limit(1)
 _INSERT = events.insert().values({column.name: bindparam(column.name) for column in events.columns})
 _DELETE = delete(outbox).where(outbox.c.number == bindparam("sequenced"))
 _log = structlog.get_logger(__name__)
@@ -202,7 +204,7 @@ def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> I
     """The rows above that position, in order, a page at a time."""
     while True:
         query = select(events).where(events.c.position > position).order_by(events.c.position).limit(page)
-        rows = [LogRow(*row) for row in connection.execute(query)]
+        rows = log_rows(connection, query)
         yield from rows
         if len(rows) < page:
             return
@@ -210,7 +212,11 @@ def rows_after(connection: Connection, position: int, *, page: int = _PAGE) -> I
 
 
 def _last(connection: Connection) -> Tip:
-    found = prepared(_LAST, connection.dialect.name).run(connection, {}).plain
+    try:
+        found = prepared(_LAST, connection.dialect.name).run(connection, {}).plain
+    except OperationalError:
+        rows = log_rows(connection, _LAST_ROW)
+        found = [(row.position, row.hash) for row in rows]
     return Tip(*found[0]) if found else EMPTY
 
 
@@ -224,8 +230,8 @@ def _chain_on(connection: Connection, head: Tip, last: Tip) -> Tip:
     if last.rows < head.rows:
         raise AuditLogBroken(last.rows + 1, f"it is missing; the head attests {head.rows} rows")
     if head != EMPTY:
-        query = select(events.c.hash).where(events.c.position == head.rows)
-        if connection.execute(query).scalar() != head.hash:
+        query = select(events).where(events.c.position == head.rows)
+        if [row.hash for row in log_rows(connection, query)] != [head.hash]:
             raise AuditLogBroken(head.rows, "it is not the row that the head attests")
     return follow_chain(head, rows_after(connection, head.rows))
 
@@ -241,7 +247,7 @@ def _known(connection: Connection, wanted: Sequence[PreparedEvent]) -> dict[str,
     for start in range(0, len(wanted), 500):
         ids = [event.event_id for event in wanted[start : start + 500]]
         query = select(events).where(events.c.event_id.in_(ids))
-        found.update({row.event_id: LogRow(*row) for row in connection.execute(query)})
+        found.update({row.event_id: row for row in log_rows(connection, query)})
     return found
 
 

@@ -51,16 +51,18 @@ def find_problems(connection: Connection, head: Tip | AuditLogBroken) -> AuditRe
     if isinstance(head, AuditLogBroken):
         findings.append(Finding(0, head.problem))
     last = EMPTY
+    rows = 0
     attested_hash: str | None = GENESIS if head == EMPTY else None
     for row in rows_after(connection, 0):
         findings += _problems_of(connection, row, last)
         last = Tip(row.position, row.hash)
+        rows += 1
         if isinstance(head, Tip) and row.position == head.rows:
             attested_hash = row.hash
     if isinstance(head, Tip):
         findings += _problems_of_head(head, last, attested_hash)
     attested = min(head.rows, last.rows) if isinstance(head, Tip) else 0
-    return AuditReport(last.rows, attested, tuple(findings))
+    return AuditReport(rows, attested, tuple(findings))
 
 
 def _problems_of(connection: Connection, row: LogRow, last: Tip) -> Iterator[Finding]:

@@ -75,7 +75,11 @@ class PreparedStatement:
         def execute(driver: sqlite3.Connection) -> Rows:
             cursor = driver.execute(self._text, given)
             names = [column[0] for column in cursor.description or ()]
-            return Rows(names, cursor.fetchall() if names else (), cursor.rowcount)
+            try:
+                return Rows(names, cursor.fetchall() if names else (), cursor.rowcount)
+            except sqlite3.Error:
+                cursor.close()  # left open, it would show this moment to whoever reads here next
+                raise
 
         return self._asked(connection, execute)
 

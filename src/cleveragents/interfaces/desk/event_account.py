@@ -100,7 +100,7 @@ def event_rows(
     """The first `limit` events after a position or, without one, the last; in their order either way."""
     from sqlalchemy import select
 
-    from cleveragents.infrastructure.events.chain import LogRow
+    from cleveragents.infrastructure.events.log_rows import log_rows
     from cleveragents.infrastructure.persistence.tables import events
 
     query = select(events).limit(limit)
@@ -115,5 +115,5 @@ def event_rows(
     else:
         query = query.order_by(events.c.position.desc())
     with database.read() as connection:
-        rows = [LogRow(*row) for row in connection.execute(query)]
+        rows = log_rows(connection, query)
     return rows if after is not None else rows[::-1]
