@@ -17,6 +17,7 @@ from cleveragents.application.services.plan_lifecycle import PlanLifecycle
 from cleveragents.domain.job import JobState, Outcome
 from cleveragents.domain.merge_conflict import RESOLVE
 from cleveragents.domain.plan import Phase, Plan, PlanState
+from cleveragents.domain.sub_plan import STOPPED
 from cleveragents.domain.tool import ACP, CallState
 from cleveragents.errors import (
     Cancelled,
@@ -122,6 +123,29 @@ def test_a_run_that_took_too_long_to_stop_ends_its_plan_when_it_does(
     assert plans.now(plan).state is PlanState.CANCELLED
     assert (told(plans, plan), changed(plans, plan)) == ([CUT[point]], ["made.txt"])
     plans.ensure_consistent(plan)
+
+
+@pytest.mark.parametrize(
+    ("reason", "then"),
+    [
+        (STOPPED, (Phase.EXECUTE, PlanState.ERRORED)),
+        ("not wanted", (Phase.STRATEGIZE, PlanState.CANCELLED)),
+    ],
+    ids=["stopped", "cancelled"],
+)
+def test_a_plan_whose_job_was_ended_between_its_two_phases_is_told_of_it(
+    plans: PlanBench, reason: str, then: tuple[Phase, PlanState]
+) -> None:
+    """A run that took so long there that its worker went on without it."""
+    plan = plans.plan(command("true"))
+    job, now = plans.owned_job(plan), plans.container.clock.now()
+    for state in (PlanState.PROCESSING, PlanState.COMPLETE):
+        plan = plans.parts.plans.move(plan, (Phase.STRATEGIZE, state), now=now)
+    plans.container.jobs.request_cancel(job.id, reason, now=now)
+    plans.container.jobs.finish(job.id, job.fence, Outcome(JobState.CANCELLED), now=now)
+    over = plans.parts.lifecycle.reconciled(plan)
+    assert (over.standing, str(over.error).removeprefix("cancelled: ")) == (then, reason)
+    assert plans.now(plan) == over
 
 
 class Switch:

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from cleveragents.application.ports.applies import Applier, Terms
+from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.sandboxes import Sandbox
+from cleveragents.application.services.apply_obstacles import is_for_another_try
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.application.services.cancelled_jobs import cancel_plan_of
 from cleveragents.application.services.plan_deciding import is_to_be_applied
@@ -418,6 +420,36 @@ def test_an_apply_that_is_cancelled_in_its_second_round_is_not_left_under_way(de
     with pytest.raises(Cancelled):
         moved.apply(plan, token)
     assert desk.now(plan).standing == (Phase.APPLY, PlanState.CONSTRAINED)
+
+
+@pytest.mark.parametrize("moves", [1, 2], ids=["queued", "processing"])
+def test_an_apply_that_took_too_long_to_stop_is_not_left_under_way(desk: Desk, moves: int) -> None:
+    """Its worker has ended the job meanwhile, and goes on without it: nobody else will look at the plan."""
+    plan = desk.done()
+    job = desk.asked("apply", plan)
+    container, plans = desk.bench.container, desk.bench.parts.plans
+    made: list[object] = []
+
+    class Slow:
+        def __getattr__(self, name: str) -> object:
+            return getattr(plans, name)
+
+        def move(self, *given: object, **facts: object) -> object:
+            made.append(plans.move(*given, **facts))
+            if len(made) == moves:
+                now = container.clock.now()
+                container.jobs.request_cancel(job.id, "not wanted", now=now)
+                container.jobs.finish(job.id, job.fence, Outcome(JobState.CANCELLED), now=now)
+                job.token.cancel("not wanted")
+            return made[-1]
+
+    slow = replace(desk.bench.parts.apply, plans=Slow())
+    with pytest.raises(Cancelled):
+        slow.apply(plan, job.token, fence=Fence(job.id, job.fence))
+    over = desk.now(plan)
+    assert (over.standing, is_for_another_try(over)) == ((Phase.APPLY, PlanState.CONSTRAINED), True)
+    assert not (desk.bench.repository / "made.txt").exists()
+    assert desk.apply(desk.asked("apply", plan))["state"] == "applied"
 
 
 # ── applies and undoes ──────────────────────────────────────────────────────────────────────────

@@ -11,13 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cleveragents.application.ports.applies import (
-    Applied,
-    Applier,
-    CommitRequest,
-    Preparation,
-    Terms,
-)
+from cleveragents.application.ports.applies import Applied, Applier, CommitRequest, Preparation, Terms
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.commands import StopSignal
@@ -328,6 +322,7 @@ class PlanApply:
         fence = request.fence
         if request.round == 1:
             plan = self._move(plan, PlanState.QUEUED, None, fence)
+            fence = _fence_beside(plan, fence)
         # Kept for `settle`; and whoever looks at the plan meanwhile reads what it is about.
         under_way: dict[str, JsonValue] = {"what": "the apply that is under way"}
         if merged is not None:
@@ -344,7 +339,7 @@ class PlanApply:
             return
         # It was applied, and only the tidying up failed; or it is another's by now.
         with suppress(StalePlan, StaleFence):
-            self._move(plan, *obstacle_of(error), fence)
+            self._move(plan, *obstacle_of(error), _fence_beside(plan, fence))
 
     def _undecided(self, plan: Plan, error: BaseException, fence: Fence | None) -> None:
         """Of one whose push nobody can ask about now. It is not to be taken for one that was not applied."""
@@ -386,6 +381,11 @@ class PlanApply:
         self, plan: Plan, state: PlanState, facts: PlanFacts | None = None, fence: Fence | None = None
     ) -> Plan:
         return self.plans.move(plan, (Phase.APPLY, state), facts, now=self.clock.now(), fence=fence)
+
+
+def _fence_beside(plan: Plan, fence: Fence | None) -> Fence | None:
+    """A directory that we hold is ours, though our job was ended since: nobody else ends what we began."""
+    return None if remote_of(plan.resource) is None else fence
 
 
 def _states(changes: Mapping[str, Difference]) -> dict[str, FileState | None]:

@@ -270,7 +270,7 @@ class PlanLifecycle:
         failed = PlanState.ERRORED, job.error or "its job failed"
         state, error = ended_by(str(job.cancel_reason)) if cancelled else failed
         try:
-            if not plan.state.running and not cancelled:  # it was between its two phases
+            if not plan.state.running and state is PlanState.ERRORED:  # it was between its two phases
                 plan = self.plans.move(plan, (Phase.EXECUTE, PlanState.QUEUED), now=self.clock.now())
             self._end_calls(plan, state, error)
             moved = self.plans.move(plan, (plan.phase, state), PlanFacts(error=error), now=self.clock.now())
