@@ -45,7 +45,11 @@ rules:
       - calls: [{tool: read, raw: '{"path": '}, {tool: read, raw: '[1, 2]'}, {tool: read, raw: '{"n": NaN}'}]
   - when: {user: "^empty call$"}
     reply:
-      calls: [{tool: read, raw: ""}, {tool: nowhere, raw: "null"}, {tool: read, raw: '{"a": "\ud800"}'}]
+      calls:
+        - {tool: read, raw: ""}
+        - {tool: nowhere, raw: "null"}
+        - {tool: read, raw: '{"a": "\ud800"}'}
+        - {tool: read, raw: '{"n": 18446744073709551616}'}
   - when: {user: "^long call$"}
     reply: {cut_off: true, calls: [{tool: read, arguments: {path: a}}, {tool: read, raw: '{"path": "abc'}]}
   - when: {user: "^limit$"}
@@ -192,11 +196,14 @@ def test_malformed_arguments_are_a_precise_problem(ask: Asking) -> None:
 
 
 def test_no_arguments_at_all_are_none_and_odd_ones_are_refused(ask: Asking) -> None:
-    nothing, null, half = ask("empty call", tools=TOOLS).message.requests
+    nothing, null, half, large = ask("empty call", tools=TOOLS).message.requests
     assert (dict(nothing.arguments), nothing.problem) == ({}, None)
     assert (null.tool, null.problem) == ("nowhere", "the arguments are null; they have to be one JSON object")
     assert half.problem is not None
     assert "half a character" in half.problem
+    assert (dict(large.arguments), large.tool) == ({}, "read")
+    assert large.problem is not None
+    assert "an integer of more than 64 bits" in large.problem
 
 
 def test_a_call_that_the_limit_cut_says_so(ask: Asking) -> None:

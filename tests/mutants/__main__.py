@@ -531,6 +531,7 @@ TESTS: dict[str, list[str]] = {
     "langgraph/run_context.py": ACTORS,
     "langgraph/spending.py": ACTORS,
     "langgraph/state.py": [f"{UNIT}actor_compiler.py"],
+    "langgraph/structured.py": ACTORS,
     "langgraph/tool_loop.py": ACTORS,
     "infrastructure/persistence/sql_answer_store.py": [f"{CONTRACTS}answer_store.py"],
     "infrastructure/persistence/sql_user_store.py": [
@@ -555,7 +556,11 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/models/script_document.py": [f"{UNIT}server_uploads.py", f"{UNIT}model_script.py"],
     "interfaces/server/gates/media.py": [f"{UNIT}server_security.py"],
     "infrastructure/models/providers/scripted.py": [f"{UNIT}server_uploads.py"],
-    "interfaces/server/gates/identity.py": [f"{UNIT}server_security.py", f"{UNIT}server_plans_deciding.py"],
+    "interfaces/server/gates/identity.py": [
+        f"{UNIT}server_security.py",
+        f"{UNIT}server_plans_deciding.py",
+        f"{UNIT}server_health.py",
+    ],
     "interfaces/server/plan_models.py": [f"{UNIT}server_plans_deciding.py"],
     "interfaces/server/gates/origin.py": [f"{UNIT}server_gates.py", f"{UNIT}server_security.py"],
     "interfaces/server/routes/page.py": [f"{UNIT}server_page.py"],
@@ -564,7 +569,11 @@ TESTS: dict[str, list[str]] = {
     "interfaces/server/routes/trust.py": [f"{UNIT}server_routes.py"],
     "interfaces/server/routes/session.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
     "interfaces/server/routes/users.py": [f"{UNIT}server_sessions.py", f"{UNIT}server_idempotency.py"],
-    "interfaces/server/problems.py": [f"{UNIT}server_gates.py", f"{UNIT}server_routes.py"],
+    "interfaces/server/problems.py": [
+        f"{UNIT}server_gates.py",
+        f"{UNIT}server_routes.py",
+        f"{UNIT}server_idempotency.py",
+    ],
     "interfaces/server/serve.py": [f"{UNIT}server_serving.py"],
     "interfaces/server/server_file.py": [f"{UNIT}server_serving.py"],
     "reactive/operators.py": [f"{UNIT}reactive_routes.py"],

@@ -191,11 +191,33 @@ def test_malformed_calls_are_failing_calls_too(bench: Bench) -> None:
     assert len(host.thoughts) == 3
 
 
-def test_failures_that_differ_or_are_interrupted_by_success_go_on(bench: Bench) -> None:
-    calls = [("x", 1), ("x", 2), ("good", 3), ("x", 4), ("x", 5), ("y", 6), ("x", 7)]
-    replies: list[Any] = [asks_for(("look", {"at": at})) for at, _ in calls]
-    host = ScriptedHost([*replies, "done"], {"look": lambda at: ToolAnswer(f"no {at}", failed=at != "good")})
-    assert bench.run(one(worker()), host).values["text"] == "done"
+def failing_look(at: str) -> ToolAnswer:
+    return ToolAnswer(f"no {at}", failed=at != "good")
+
+
+def test_a_model_that_reads_and_fails_in_turn_is_stopped_too(bench: Bench) -> None:
+    """Reading the file again is what a model is told to do when an edit fails, and no progress by itself."""
+    calls = ["x", "good", "y", "x", "good", "y", "x", "never"]
+    host = ScriptedHost([asks_for(("look", {"at": at})) for at in calls], {"look": failing_look})
+    with pytest.raises(ActorStopped, match="look failed 3 times in the same way: no x"):
+        bench.run(one(worker()), host)
+    assert [arguments["at"] for _, arguments, _ in host.uses] == calls[:-1]
+
+
+def test_failures_that_differ_lie_far_apart_or_have_a_change_between_go_on(bench: Bench) -> None:
+    far = [f"y{number}" for number in range(11)]
+    calls = [
+        *[("look", at) for at in ("x", "x", *far, "x", "x")],
+        ("change", "good"),
+        ("look", "x"),
+        ("look", "x"),
+    ]
+    host = ScriptedHost(
+        [*(asks_for((tool, {"at": at})) for tool, at in calls), "done"],
+        {"look": failing_look, "change": failing_look},
+        writing=["change"],
+    )
+    assert bench.run(one(worker(tools=("look", "change"))), host).values["text"] == "done"
 
 
 def test_steps_count_model_and_tool_calls(bench: Bench) -> None:
@@ -317,6 +339,20 @@ def test_an_answer_that_was_cut_off_is_told_to_be_shorter() -> None:
     assert "NaN" in structured('{"n": NaN}', SHAPE).problem
     assert structured("x" * 10, SHAPE).value is None
     assert structured("[" * 100_000, SHAPE).value is None
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        (str(1 << 63), "more than 64 bits"),
+        ("1e999", "inf is not a JSON number"),
+        (r'"\ud800"', "half a character"),
+        (r'{"a": ["\u0000"]}', "a NUL"),
+        ("[" * 64 + "]" * 64, "nested deeper"),
+    ],
+)
+def test_an_answer_that_no_store_can_keep_goes_back(written: str, found: str) -> None:
+    assert found in structured(f'{{"n": 1, "more": {written}}}', SHAPE).problem
 
 
 def test_a_node_that_is_visited_again_begins_a_new_conversation(bench: Bench) -> None:

@@ -81,6 +81,7 @@ def test_a_wrong_key_is_told_where_it_comes_from() -> None:
         ({"retry_after": "-3"}, 0.0),
         ({"retry_after_ms": "250", "retry_after": "1"}, 0.25),
         ({"retry_after": "soon"}, None),
+        ({"retry_after": "Wed, 21 Oct 99999999999 07:28:00 GMT"}, None),
         ({}, None),
         ({"retry_after": "nan"}, None),
         ({"retry_after": "inf"}, None),

@@ -6,17 +6,20 @@ may hand it to any thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import TypeAlias
 
 from cleveragents.errors import InvalidPayload
 
-__all__ = ["FrozenObject", "JsonValue", "freeze", "thaw"]
+__all__ = ["FrozenObject", "JsonValue", "freeze", "thaw", "unkeepable"]
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 
 _DEPTH_LIMIT = 64
+_INTEGERS = range(-(1 << 63), 1 << 63)
+_BROKEN = re.compile("[\0\ud800-\udfff]")
 
 
 class FrozenObject(Mapping[str, "JsonValue"]):
@@ -94,3 +97,28 @@ def thaw(value: JsonValue) -> object:
     if isinstance(value, tuple):
         return [thaw(item) for item in value]
     return value
+
+
+def unkeepable(value: object) -> str | None:
+    """What is in a value that was read as JSON and that not every store can keep, in words for who wrote it;
+    None if all of it can be kept."""
+    try:
+        return next(_unkeepable(freeze(value)), None)
+    except InvalidPayload as refused:
+        return refused.problem
+
+
+def _unkeepable(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        if _BROKEN.search(value):
+            yield "half a character or a NUL"
+    elif isinstance(value, int):
+        if value not in _INTEGERS:
+            yield "an integer of more than 64 bits"
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _unkeepable(key)
+            yield from _unkeepable(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _unkeepable(item)

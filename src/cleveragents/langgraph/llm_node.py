@@ -109,7 +109,7 @@ class LlmStep:
         system = filled_text(self._node.system, state)
         opening = [Message(Role.SYSTEM, system)] if system else []
         opening.append(Message(Role.USER, filled_text(self._node.prompt, state)))
-        for of_a_visit in ("corrections", "failing"):
+        for of_a_visit in ("corrections", "failures"):
             counters.pop(of_a_visit, None)
         return _Talk(opening, {**counters, "open": True}, 0)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cleveragents.domain.json_value import JsonValue, thaw
+from cleveragents.domain.json_value import JsonValue, thaw, unkeepable
 
 __all__ = ["StructuredAnswer", "structured"]
 
@@ -30,6 +30,9 @@ def structured(text: str, schema: Mapping[str, JsonValue], *, cut_off: bool = Fa
     if value is None:
         ending = "; it was cut off, so make it shorter" if cut_off else ""
         return StructuredAnswer(None, f"it is not a JSON object: {problem}{ending}")
+    found = unkeepable(value)
+    if found is not None:  # guard: no checkpoint could keep it, or nobody read it again
+        return StructuredAnswer(None, f"it cannot be used: {found}")
     wrong = _violations(value, schema)
     return StructuredAnswer(None, "; ".join(wrong)) if wrong else StructuredAnswer(value)
 

@@ -17,6 +17,7 @@ from cleveragents.domain.actor import Actor, LlmNode
 from cleveragents.domain.conversation import Message, Role, ToolRequest
 from cleveragents.domain.json_value import thaw
 from cleveragents.domain.progress import ProgressKind
+from cleveragents.domain.tool import ToolSpec
 from cleveragents.langgraph.deadline import time_left
 from cleveragents.langgraph.run_context import NodePlace, RunContext, path_in
 from cleveragents.langgraph.spending import A_STEP
@@ -25,6 +26,8 @@ from cleveragents.langgraph.state import ACCOUNT, State, counters_in, messages_i
 __all__ = ["ToolLoop", "not_made", "pending_requests", "shown_arguments"]
 
 _MOST_FAILURES = 3
+_NEARBY = 10
+"""Calls ago that a failure is remembered: a longer way round is no circle."""
 _SHOWN = 120
 
 
@@ -45,7 +48,8 @@ class ToolLoop:
         request, *others = pending_requests(messages_in(state, name))
         talk = counters_in(state, name)
         update: dict[str, Any] = {}
-        refusal = await self._refusal(request, place)
+        specs = await place.context.tools(self._node.tools)
+        refusal = _refusal(request, specs)
         talk["calls"] = talk.get("calls", 0) + 1
         if refusal is not None:
             answer = await not_made(request, place, str(talk["calls"]), refusal)
@@ -53,32 +57,41 @@ class ToolLoop:
             update[ACCOUNT] = {"steps": 1}
             async with place.context.account.purse(self._actor, state).reserved(A_STEP):
                 answer = await _used(request, place, str(talk["calls"]))
-        problem = _repeated(talk, request, answer)
+        writes = any(spec.writes for spec in specs if spec.name == request.tool)
+        problem = _repeated(talk, request, answer, writes=writes)
         if problem is not None:
             place.context.stopped[place.path] = problem
         told = Message(Role.TOOL, answer.text, (), request.id).to_json()
         return {**update, **said(name, [told], talk)}, bool(others)
 
-    async def _refusal(self, request: ToolRequest, place: NodePlace) -> str | None:
-        if request.problem is not None:
-            return f"this call of {request.tool} was not made: {request.problem}"
-        known = [spec.name for spec in await place.context.tools(self._node.tools)]
-        if request.tool not in known:  # guard: only what the actor was given
-            return f"there is no tool {request.tool!r}; there are: {', '.join(known) or 'none'}"
-        return None
+
+def _refusal(request: ToolRequest, specs: Sequence[ToolSpec]) -> str | None:
+    if request.problem is not None:
+        return f"this call of {request.tool} was not made: {request.problem}"
+    known = [spec.name for spec in specs]
+    if request.tool not in known:  # guard: only what the actor was given
+        return f"there is no tool {request.tool!r}; there are: {', '.join(known) or 'none'}"
+    return None
 
 
-def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer) -> str | None:
-    """Counts failures of one kind in a row; why that is enough, when it is."""
+def _repeated(talk: dict[str, Any], request: ToolRequest, answer: ToolAnswer, *, writes: bool) -> str | None:
+    """Counts failures of one kind; why that is enough, when it is. What succeeds in between forgives them
+    only if it may have changed something: a model that reads the file and sends the same edit again has
+    learnt nothing."""
     if not answer.failed:
-        talk.pop("failing", None)
+        if writes:
+            talk.pop("failures", None)
         return None
-    failing = _digest(request, answer.text)
-    times = talk["failing"][1] + 1 if talk.get("failing", [""])[0] == failing else 1
+    number, failing = talk["calls"], _digest(request, answer.text)
+    failures = {
+        digest: [times, last]
+        for digest, (times, last) in talk.pop("failures", {}).items()
+        if number - last <= _NEARBY
+    }
+    times = failures.get(failing, [0])[0] + 1
     if times < _MOST_FAILURES:
-        talk["failing"] = [failing, times]
+        talk["failures"] = {**failures, failing: [times, number]}
         return None
-    talk.pop("failing", None)
     return f"its call of {request.tool} failed {times} times in the same way: {answer.text[:500]}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleveragents.application.ports.actors import ToolAnswer
@@ -58,6 +58,7 @@ class ScriptedHost:
     finished under its key or step is not made again.
 
     `gate`, where there is one, holds every model call until it is set; `thinking` counts those that entered.
+    The tools named in `writing` say that they may change files.
 
     Thread safety:
         Owner: the test. Lock: `_lock` guards what was called and what is left of the script, for list
@@ -73,6 +74,7 @@ class ScriptedHost:
         facts: ModelFacts | None = None,
         stand_in: ModelFacts | None = None,
         gate: threading.Event | None = None,
+        writing: Collection[str] = (),
     ) -> None:
         self._lock = threading.Lock()
         self._replies = None if callable(replies) else list(replies)
@@ -83,6 +85,7 @@ class ScriptedHost:
         self._finished: dict[str, ModelReply] = {}
         self._answered: dict[str, ToolAnswer] = {}
         self._gate = gate
+        self._writing = frozenset(writing)
         self.thoughts: list[Thought] = []
         self.uses: list[tuple[str, dict[str, JsonValue], str]] = []
         self.times: list[Callable[[], float] | None] = []
@@ -139,7 +142,12 @@ class ScriptedHost:
         unknown = [name for name in names if name not in self._tools]
         if unknown:
             raise UnknownTool(unknown[0], tuple(self._tools))
-        return [ToolSpec(name, f"does {name}", Capability.READ, {"type": "object"}, {}) for name in names]
+        return [
+            ToolSpec(
+                name, f"does {name}", Capability.READ, {"type": "object"}, {}, writes=name in self._writing
+            )
+            for name in names
+        ]
 
     def use(
         self,

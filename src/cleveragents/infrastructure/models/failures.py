@@ -172,7 +172,7 @@ def _retry_after(error: Exception) -> float | None:
 def _seconds_until(date: str) -> float | None:
     try:
         moment = parsedate_to_datetime(date)
-    except ValueError:
+    except (ValueError, OverflowError):  # a year that no calendar has
         return None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max((aware - datetime.now(UTC)).total_seconds(), 0.0)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleveragents.application.ports.models import ModelRequest
 from cleveragents.domain.conversation import Message, Role, ToolRequest
-from cleveragents.domain.json_value import thaw
-from cleveragents.errors import InvalidPayload
+from cleveragents.domain.json_value import thaw, unkeepable
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -141,17 +140,10 @@ def tool_request(call_id: str, tool: str, written: str, *, cut_off: bool) -> Too
     if not isinstance(arguments, Mapping):
         kind = {list: "a list", str: "a text", type(None): "null"}.get(type(arguments), "a single value")
         return ToolRequest(call_id, tool, {}, f"the arguments are {kind}; they have to be one JSON object")
-    if not _is_well_formed(arguments):
-        return ToolRequest(call_id, tool, {}, "the arguments hold half a character or a NUL; leave it out")
-    try:
-        return ToolRequest(call_id, tool, arguments)
-    except InvalidPayload as error:
-        return ToolRequest(call_id, tool, {}, f"the arguments cannot be used: {error}")
-
-
-def _is_well_formed(arguments: Mapping[str, Any]) -> bool:
-    text = json.dumps(arguments, ensure_ascii=False)
-    return well_formed(text) == text and "\\u0000" not in text
+    found = unkeepable(arguments)
+    if found is not None:  # guard: no checkpoint could keep it, and the run would end there
+        return ToolRequest(call_id, tool, {}, f"the arguments cannot be used: {found}; write them without")
+    return ToolRequest(call_id, tool, arguments)
 
 
 def _no_number(name: str) -> object:
