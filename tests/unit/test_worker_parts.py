@@ -12,14 +12,16 @@ import pytest
 from cleveragents.application.container import Container
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.application.ports.workers import WorkerRecord
+from cleveragents.application.services import async_worker
 from cleveragents.application.services.async_worker import AsyncJob, CancellationToken
 from cleveragents.application.services.worker_reports import BusyCount, WorkerReports
 from cleveragents.application.worker_parts import WorkerParts
 from cleveragents.domain.job import JobState, NewJob, WorkerIdentity
 from cleveragents.domain.json_value import FrozenObject, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
-from cleveragents.errors import StoreBusy
+from cleveragents.errors import DeadlineExceeded, StoreBusy
 from cleveragents.infrastructure.configuration.settings import Settings
+from cleveragents.infrastructure.persistence.settings import DatabaseSettings
 from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutput
 from cleveragents.interfaces.demo.story import demo_settings
 from cleveragents.testing.clock import FakeClock
@@ -128,6 +130,32 @@ def test_a_worker_that_cannot_be_started_is_seen_to_be_gone(container: Container
     with pytest.raises(ValueError, match="concurrency"):
         WorkerParts(container).start(name="one", concurrency=-1)
     assert [one.state for one in container.worker_registry.list()] == ["gone"]
+
+
+def test_a_worker_that_does_not_end_in_time_keeps_what_was_printed_and_is_seen_to_be_gone(
+    container: Container, tmp_path: Path
+) -> None:
+    plan = plan_of(container, tmp_path, "true")
+    worker = WorkerParts(container).start(name="one", queues=("others",))
+    inner = worker._worker
+
+    class Slow:
+        def close(self) -> None:
+            inner.close()
+            raise DeadlineExceeded("closing the worker", 1.0)
+
+    worker._worker = Slow()
+    say = worker._recorder.watch(plan).progress
+    assert say is not None
+    say("the last word")
+    with pytest.raises(DeadlineExceeded):
+        worker.close()
+    assert [piece.text for piece in SqlPlanOutput(container.database).read(plan.id)] == ["the last word\n"]
+    assert [one.state for one in container.worker_registry.list()] == ["gone"]
+
+
+def test_who_closes_a_worker_is_as_patient_as_the_store_that_it_may_wait_for() -> None:
+    assert DatabaseSettings().patience_seconds < async_worker._JOIN_SECONDS
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────

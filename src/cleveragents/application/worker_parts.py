@@ -73,10 +73,12 @@ class SharedWorker:
     def close(self) -> None:
         """Drains without waiting. A second call changes nothing."""
         self._reconciling.stop()
-        self._worker.close()
-        self._reconciling.join(_CLOSE_SECONDS)
-        self._recorder.close()
-        self._reports.close()
+        try:
+            self._worker.close()
+        finally:  # guard: what was printed is kept, and the worker seen to be gone, though it is slow to end
+            self._reconciling.join(_CLOSE_SECONDS)
+            self._recorder.close()
+            self._reports.close()
 
     def __enter__(self) -> Self:
         return self

@@ -30,6 +30,8 @@ from cleveragents.errors import DeadlineExceeded
 __all__ = ["AsyncJob", "AsyncWorker", "CancellationToken"]
 
 _CLOSE_SECONDS = 10.0
+# Longer than a store is patient: a thread that waits for a slow one is no reason to fail.
+_JOIN_SECONDS = 90.0
 
 
 class CancellationToken:
@@ -283,8 +285,8 @@ class AsyncWorker:
         for service in self._services():
             service.stop()
         for service in self._services():
-            if not service.join(_CLOSE_SECONDS):
-                raise DeadlineExceeded(f"closing the worker ({service.name})", _CLOSE_SECONDS)
+            if not service.join(_JOIN_SECONDS):
+                raise DeadlineExceeded(f"closing the worker ({service.name})", _JOIN_SECONDS)
 
     def statistics(self) -> WorkerStatistics:
         return self._table.statistics()

@@ -9,7 +9,7 @@ from cleveragents.errors import DeadlineExceeded
 
 __all__ = ["until"]
 
-_STEP_SECONDS = 60.0
+_STEP_SECONDS = 180.0
 _LOOK_SECONDS = 0.02
 
 

@@ -76,7 +76,8 @@ def demo_settings(directory: Path) -> Settings:
             "state": {"directory": str(directory)},
             "database": {"url": f"sqlite:///{directory}/state.db"},
             "worker": {
-                "lease_seconds": 10.0,
+                # The killed one is known to be dead at once; a machine may be slow.
+                "lease_seconds": 60.0,
                 "heartbeat_seconds": 0.5,
                 "poll_seconds": 0.1,
                 "cancel_grace_seconds": 1.0,
@@ -212,7 +213,9 @@ class Troupe:
         self._story.marker = marker
         self._story.pids = tuple(processes.alive(marker))
         self._parts.lifecycle.cancel(self._plan("simulation"), "shown in the demo")
-        until("the end of the simulation", lambda: self._plan("simulation").state.ended)
+        # As whoever waits for a plan does: its run may take longer to stop than its worker waits for it.
+        reconciled = self._parts.lifecycle.reconciled
+        until("the end of the simulation", lambda: reconciled(self._plan("simulation")).state.ended)
         until("the end of its job", lambda: self._container.jobs.get(job.id).state.ended)
         left = len(processes.alive(marker))
         alive = f"of its {len(self._story.pids)} processes {left} are alive"

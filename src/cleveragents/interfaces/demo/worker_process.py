@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerProcess"]
 
-_READY_SECONDS = 60.0
-_FINISH_SECONDS = 30.0
+_READY_SECONDS = 180.0
+_FINISH_SECONDS = 120.0
 
 
 class WorkerProcess:
