@@ -7,6 +7,7 @@ ours. `docs/explanation/concurrency.md` says which test catches which, and after
 
 from __future__ import annotations
 
+from tests.races.naive_apply import AppliesPatch, ChecksOut, WritesFilesOneByOne
 from tests.races.naive_breaker import LockedBreaker, NaiveBreaker
 from tests.races.naive_bridge import (
     LockOnlyBridge,
@@ -24,14 +25,17 @@ from tests.races.naive_changesets import (
     OneBigLockContext,
 )
 from tests.races.naive_code_index import LookThenBuildIndex
-from tests.races.naive_container import NaivePart
+from tests.races.naive_container import NaivePart, NaiveScope
 from tests.races.naive_event_bus import LockAroundHandlersBus, LockAroundSnapshotBus, PredecessorBus
 from tests.races.naive_job_store import (
+    CountInEachProcessJobStore,
+    CountLanesThenClaimJobStore,
     CountThenClaimJobStore,
     LockedStepsJobStore,
     NaiveJobStore,
     SelectThenUpdateJobStore,
 )
+from tests.races.naive_pausing import TellsFirst, TellsInAnyCase
 from tests.races.naive_plan_store import (
     LookThenMovePlanStore,
     LookThenWriteCallStore,
@@ -68,6 +72,8 @@ NAIVE: tuple[type, ...] = (
     LockedStepsJobStore,
     SelectThenUpdateJobStore,
     CountThenClaimJobStore,
+    CountLanesThenClaimJobStore,
+    CountInEachProcessJobStore,
     UnfencedStore,
     WallClockRecovery,
     LockOnlyAttempt,
@@ -83,7 +89,13 @@ NAIVE: tuple[type, ...] = (
     LookThenSpawnPlanStore,
     LookThenWaitQueue,
     MovedLaterQueue,
+    TellsFirst,
+    TellsInAnyCase,
+    WritesFilesOneByOne,
+    ChecksOut,
+    AppliesPatch,
     NaivePart,
+    NaiveScope,
     LookThenBuildIndex,
     LiveOnlyStream,
     ReadThenSubscribeStream,

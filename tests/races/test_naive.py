@@ -1,0 +1,14 @@
+"""Every naive class has its place in the one list, so that the page on concurrency must account for it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from tests.races.naive import NAIVE
+
+
+def test_none_is_left_out_of_the_list() -> None:
+    modules = [import_module(f"tests.races.{path.stem}") for path in Path(__file__).parent.glob("naive_*.py")]
+    written = {f"{module.__name__}.{name}" for module in modules for name in module.__all__}
+    assert written == {f"{cls.__module__}.{cls.__name__}" for cls in NAIVE}
