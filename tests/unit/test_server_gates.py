@@ -83,6 +83,9 @@ def test_a_request_to_a_name_of_the_server_passes(host: str) -> None:
         "10.0.0.1",
         "[::2]",
         "127.0.0.1@evil",
+        "127.0.0.1:evil",
+        "[::1]evil.example",
+        "[::1",
     ],
 )
 def test_a_request_to_any_other_name_is_refused(host: str) -> None:
@@ -272,7 +275,7 @@ def test_what_was_refused_on_purpose_says_so_and_what_was_not_gives_a_number_onl
     for error, status, said in (
         (UnknownUser("ada"), 404, "ada"),
         (TooManyRequests(0.2), 429, "too many"),
-        (DatabaseUnreachable("postgresql://x", "gone"), 503, "gone"),
+        (DatabaseUnreachable("postgresql://x", "gone"), 503, "cannot reach its database"),
         (Refused(418, "teapot", "no coffee"), 418, "no coffee"),
         (Broken(), 500, "broken"),
         (ValueError("s3cret inside"), 500, "internal-error"),

@@ -21,7 +21,10 @@ from cleveragents.application.ports.workers import WorkerRecord
 from cleveragents.domain.budget import Limits, Spend
 from cleveragents.domain.conversation import Usage
 from cleveragents.domain.job import NewJob
+from cleveragents.errors import DatabaseUnreachable, OutcomeUnknown
 from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
+from cleveragents.interfaces.server.gates.identity import COOKIE
+from cleveragents.interfaces.server.problems import said_of
 from tests.server_bench import ServerBench, server_bench
 
 
@@ -71,6 +74,34 @@ def test_a_database_that_does_not_answer_is_said(bench: ServerBench) -> None:
     assert answer.json()["code"] == "not-ready"
     assert answer.json()["checks"] == {"database": "failed"}
     assert bench.stranger.get("/healthz").status_code == 200
+
+
+def test_what_is_for_anybody_is_answered_also_where_nobody_can_be_looked_up(bench: ServerBench) -> None:
+    bench.container.database.close()
+    bench.stranger.cookies.set(COOKIE, "from-before")
+    for client in (bench.viewer, bench.stranger):
+        assert client.get("/healthz").json() == {"status": "ok"}
+        assert client.get("/plans/1").headers["content-type"].startswith("text/html")
+        assert client.get("/readyz").json()["code"] == "not-ready"
+        assert client.get("/metrics").status_code == 503
+        assert client.get("/api/plans").status_code == 503
+
+
+def test_where_the_database_is_is_told_to_nobody(
+    bench: ServerBench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away = DatabaseUnreachable("postgresql://agents@db.inside/agents", "connection to db.inside refused")
+
+    def ask() -> None:
+        raise away
+
+    bench.app.add_api_route("/api/away", ask)
+    answer = bench.viewer.get("/api/away")
+    assert (answer.status_code, answer.json()["code"]) == (503, "database-unreachable")
+    for said in (answer.text, said_of(away), said_of(OutcomeUnknown(away.location, "it broke"))):
+        assert "database" in said
+        assert "inside" not in said
+    assert "db.inside" in capsys.readouterr().out, "the log says why"
 
 
 def test_a_schema_of_another_version_is_said(bench: ServerBench) -> None:

@@ -13,6 +13,7 @@ from fastapi import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.testclient import TestClient
 
+from cleveragents.errors import OutcomeUnknown
 from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
 from cleveragents.infrastructure.persistence.sql_answer_store import PATIENCE
 from tests.server_bench import ServerBench, server_bench
@@ -35,6 +36,8 @@ class Desk:
             assert self.go.wait(SECONDS_LIMIT)
         if how == "fail":
             raise ValueError("it broke")
+        if how == "lost":
+            raise OutcomeUnknown("postgresql://agents@db.inside/agents", "the connection broke in a commit")
         if how == "refuse":
             return Response("no", 409)
         if how == "large":
@@ -103,6 +106,13 @@ def test_who_asks_while_it_is_being_done_is_told_to_wait(bench: ServerBench, des
 def test_what_was_not_done_may_be_tried_again(bench: ServerBench, desk: Desk, how: str, status: int) -> None:
     assert [post(bench.operator, how, how).status_code for _ in range(2)] == [status] * 2
     assert desk.done == 2
+
+
+def test_what_may_have_been_done_is_not_done_again_at_once(bench: ServerBench, desk: Desk) -> None:
+    lost, again = post(bench.operator, "lost", "lost"), post(bench.operator, "lost", "lost")
+    assert (lost.status_code, lost.json()["code"]) == (503, "outcome-unknown")
+    assert (again.status_code, again.json()["code"]) == (409, "request-under-way")
+    assert desk.done == 1
 
 
 @pytest.mark.parametrize("how", ["stream", "large"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -18,12 +19,14 @@ from cleveragents.errors import (
     CleverAgentsError,
     Conflict,
     DatabaseFailed,
+    DatabaseUnreachable,
     DuplicateKey,
     Fault,
     IllegalPlanMove,
     InvalidRequest,
     NotAllowed,
     NotAuthenticated,
+    OutcomeUnknown,
     PlanError,
     TooManyRequests,
     Unavailable,
@@ -35,6 +38,7 @@ from cleveragents.interfaces.server.whereabouts import places_of
 
 __all__ = [
     "MEDIA_TYPE",
+    "UNSURE",
     "FieldProblem",
     "Problem",
     "Refused",
@@ -44,10 +48,22 @@ __all__ = [
     "problem",
     "problem_of",
     "problem_said",
+    "said_of",
     "status_of",
 ]
 
 MEDIA_TYPE = "application/problem+json"
+
+UNSURE = "unsure"
+"""Set in `request.state` where nobody knows whether what was asked for has been done, or how much of it."""
+
+_OF_THE_DATABASE: dict[type[CleverAgentsError], str] = {
+    DatabaseUnreachable: "the server cannot reach its database now; try again, and if it stays so, tell "
+    "whoever runs the server: its log says why",
+    OutcomeUnknown: "the server's database broke off while it wrote: that may have been kept or not, look "
+    "before you try again",
+}
+"""Where the database is, and as whom one logs in there, is in the log: strangers are told this, too."""
 
 _HTTP_CODES = {
     400: "invalid-request",
@@ -117,6 +133,15 @@ def status_of(error: CleverAgentsError) -> int:
     return 503 if isinstance(error, Unavailable) else 500
 
 
+def said_of(error: CleverAgentsError) -> str:
+    """What clients are told; the rest is logged."""
+    words = _OF_THE_DATABASE.get(type(error))
+    if words is None:
+        return str(error)
+    structlog.get_logger().warning("server.database_unavailable", error=redact_text(str(error)))
+    return words
+
+
 def problem(
     status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **more: object
 ) -> JSONResponse:
@@ -150,10 +175,11 @@ def problem_of(error: CleverAgentsError | Refused, request: Request | None = Non
     headers: dict[str, str] = {}
     if isinstance(error, TooManyRequests):
         headers["Retry-After"] = str(max(1, math.ceil(error.seconds)))
-    said = in_words_of_the_api(redact_text(str(error)))
+    told = said_of(error)
+    said = in_words_of_the_api(redact_text(told))
     places = [] if request is None else places_of(error, request, said)
     more = {"errors": places} if places else {}
-    return problem(status_of(error), code_of(error), str(error), headers=headers, **more)
+    return problem(status_of(error), code_of(error), told, headers=headers, **more)
 
 
 def internal_problem(request_id: str, error: Exception) -> JSONResponse:
@@ -178,6 +204,8 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, (CleverAgentsError, Refused))
     if isinstance(error, Fault):  # guard: what no caller can mend is in the log, where somebody can
         raise error
+    if type(error) in _OF_THE_DATABASE:
+        setattr(request.state, UNSURE, True)  # guard: some of it may have been done
     return problem_of(error, request)
 
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cleveragents.errors import CleverAgentsError
+from cleveragents.interfaces.server.problems import said_of
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -48,7 +49,7 @@ def _tried(name: str, check: Callable[[], str | None]) -> CheckResult:
     try:
         return CheckResult(name, check())
     except CleverAgentsError as error:
-        return CheckResult(name, str(error))
+        return CheckResult(name, said_of(error))
 
 
 def _database(container: Container) -> str | None:

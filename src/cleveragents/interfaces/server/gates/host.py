@@ -7,6 +7,7 @@ server for that page's own. The name in `Host` gives it away. An address instead
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,6 +18,7 @@ from cleveragents.interfaces.server.problems import Refused
 __all__ = ["HostGate", "allowed_names", "is_loopback", "name_in"]
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_HOST = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::[0-9]*)?")
 
 
 class HostGate:
@@ -48,14 +50,13 @@ class HostGate:
 def allowed_names(host: str, more: str) -> set[str]:
     """Those of this machine, where the server listens, and those that the settings name."""
     named = [name.strip() for name in more.split(",")]
-    return {*_LOOPBACK, *(name_in(_bracketed(name)) for name in (host, *named) if name)}
+    return {*_LOOPBACK, *filter(None, (name_in(_bracketed(name)) for name in (host, *named)))}
 
 
 def name_in(host: str) -> str:
-    """The name or address in a `Host`, without its port, as it is compared."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].rstrip(".").lower()
+    """The name or address in a `Host`, without its port, as it is compared; nothing if that is none."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2].rstrip(".")).lower() if found else ""
 
 
 def is_loopback(host: str) -> bool:

@@ -3,7 +3,8 @@
 Only what was done is kept. A refusal changed nothing, so the same request may succeed later. A server that is
 killed in the middle leaves a key without an answer: the request is under way for everybody until the store
 takes it for dead, and is then carried out again. What the first try did before it was killed may then be
-there twice; who cannot have that looks before asking again.
+there twice; who cannot have that looks before asking again. The same holds where the database broke off in
+the middle: it is not known what it kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cleveragents.application.ports.answers import Claim, KeptAnswer
 from cleveragents.interfaces.server.gates.wire import header, state_of
-from cleveragents.interfaces.server.problems import Refused, problem
+from cleveragents.interfaces.server.problems import UNSURE, Refused, problem
 
 if TYPE_CHECKING:
     from cleveragents.interfaces.server.service import Service
@@ -71,7 +72,8 @@ class IdempotencyGate:
             raise
         answer = recording.answer()
         if answer is None:
-            await run_in_threadpool(store.release, claim)
+            if not state_of(scope).get(UNSURE):  # guard: what may have been done is not done again at once
+                await run_in_threadpool(store.release, claim)
         else:
             if state_of(scope).get(KEEP_NO_ANSWER):
                 answer = _secret_answer()

@@ -12,8 +12,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cleveragents.domain.acting import acting_as
 from cleveragents.domain.user import TokenKind
-from cleveragents.errors import NotAuthenticated
-from cleveragents.interfaces.server.gates.wire import SAFE_METHODS, address_of, header, state_of
+from cleveragents.errors import NotAuthenticated, Unavailable
+from cleveragents.interfaces.server.gates.wire import (
+    SAFE_METHODS,
+    address_of,
+    header,
+    is_for_anybody,
+    state_of,
+)
 
 if TYPE_CHECKING:
     from cleveragents.interfaces.server.buckets import Buckets
@@ -30,7 +36,8 @@ class Identity:
     """Puts the user and the token into `request.state`; None where nobody said who they are.
 
     A token that nobody knows is refused at once. A cookie that nobody knows any more is as good as none, so
-    that its browser can log in again.
+    that its browser can log in again. Where the database does not say who it is, what is for anybody is still
+    answered: the page, which can say so, and whether the process lives.
     """
 
     def __init__(self, app: ASGIApp, service: Service, strangers: Buckets) -> None:
@@ -53,9 +60,14 @@ class Identity:
         found = None
         if offered:
             container = self._service.container
-            found = await run_in_threadpool(
-                lambda: container.users.known_by(offered, kind, now=container.clock.now())
-            )
+            try:
+                found = await run_in_threadpool(
+                    lambda: container.users.known_by(offered, kind, now=container.clock.now())
+                )
+            except Unavailable:
+                if not is_for_anybody(scope):  # guard: nobody is let in whom nobody could look up
+                    raise
+                return
         if found is not None:
             state["user"], state["token"] = found
             state["secret"] = offered

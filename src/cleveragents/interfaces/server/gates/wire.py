@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-__all__ = ["SAFE_METHODS", "address_of", "header", "is_api", "state_of"]
+__all__ = ["SAFE_METHODS", "address_of", "header", "is_api", "is_for_anybody", "state_of"]
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -33,6 +33,11 @@ def is_api(scope: Scope) -> bool:
     """Whether it is for programs and for the page's script, rather than a page."""
     path: str = scope["path"]
     return path == "/api" or path.startswith("/api/")
+
+
+def is_for_anybody(scope: Scope) -> bool:
+    """Whether the answer depends on nobody's role: the page, its files, and whether the server lives."""
+    return scope["method"] in SAFE_METHODS and not is_api(scope) and scope["path"] != "/metrics"
 
 
 def address_of(scope: Scope) -> str:
