@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 
-from cleveragents.domain.event import EventType
+from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.job import JobState, NewJob, Outcome, WorkerIdentity, ensure_job_move
 from cleveragents.domain.job_moves import claimed, finished, reclaimed, requested_cancel, submitted
 from cleveragents.errors import IllegalJobMove, InvalidPayload
@@ -50,6 +51,12 @@ def test_a_new_job_is_checked_where_it_is_made() -> None:
         NewJob("build", at_most=0)
     with pytest.raises(InvalidPayload, match="payload of a build job"):
         NewJob("build", {"a": object()})
+    no_objects: list[Any] = [[1], "text", None, 1]
+    for no_object in no_objects:  # kept, it would fail whoever lists or claims jobs
+        with pytest.raises(InvalidPayload, match=r"payload of a build job: .* is not a JSON object"):
+            NewJob("build", no_object)
+        with pytest.raises(InvalidPayload, match=r"payload of job.claimed: .* is not a JSON object"):
+            DomainEvent(EventType.JOB_CLAIMED, "job", "id", NOW, no_object)
     payload = {"list": [1]}
     new = NewJob("build", payload)
     payload["list"].append(2)

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
-from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze_object
 from cleveragents.errors import UnknownEventType
 
 __all__ = ["DomainEvent", "EventType"]
@@ -102,7 +102,7 @@ class DomainEvent:
             object.__setattr__(self, "event_type", EventType.parse(self.event_type))
         if not isinstance(self.payload, FrozenObject):
             where = f"payload of {self.event_type.value}"
-            object.__setattr__(self, "payload", freeze(self.payload, where=where))
+            object.__setattr__(self, "payload", freeze_object(self.payload, where=where))
 
     def sequenced(self, sequence: int) -> DomainEvent:
         """The same fact, as the `sequence`-th that a bus emitted.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
-from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze
+from cleveragents.domain.json_value import FrozenObject, JsonValue, freeze_object
 from cleveragents.errors import IllegalJobMove
 
 __all__ = [
@@ -114,7 +114,8 @@ class NewJob:
             raise ValueError("a job is in a lane once")
         object.__setattr__(self, "lanes", tuple(sorted(self.lanes)))
         if not isinstance(self.payload, FrozenObject):
-            object.__setattr__(self, "payload", freeze(self.payload, where=f"payload of a {self.kind} job"))
+            where = f"payload of a {self.kind} job"
+            object.__setattr__(self, "payload", freeze_object(self.payload, where=where))
 
 
 @dataclass(frozen=True, slots=True)

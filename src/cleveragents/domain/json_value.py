@@ -13,11 +13,12 @@ from typing import TypeAlias
 
 from cleveragents.errors import InvalidPayload
 
-__all__ = ["FrozenObject", "JsonValue", "freeze", "thaw", "unkeepable"]
+__all__ = ["FrozenObject", "JsonValue", "freeze", "freeze_object", "thaw", "unkeepable"]
 
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 
 _DEPTH_LIMIT = 64
+_INTEGER_BITS = 14_000  # somewhat less than the 4300 digits beyond which Python writes and reads no integer
 _INTEGERS = range(-(1 << 63), 1 << 63)
 _BROKEN = re.compile("[\0\ud800-\udfff]")
 
@@ -60,7 +61,11 @@ _LEAVES = frozenset({str, bool, int, float, type(None)})
 
 def freeze(value: object, *, where: str = "payload", depth: int = 0) -> JsonValue:
     """The same JSON value, immutable all the way down; `InvalidPayload` for anything JSON cannot carry."""
-    if value is None or isinstance(value, (str, bool, int, FrozenObject)):
+    if value is None or isinstance(value, (str, bool, FrozenObject)):
+        return value
+    if isinstance(value, int):
+        if value.bit_length() > _INTEGER_BITS:
+            raise InvalidPayload(where, "an integer of thousands of digits is not one that can be read again")
         return value
     if isinstance(value, float):
         if not isfinite(value):
@@ -73,6 +78,14 @@ def freeze(value: object, *, where: str = "payload", depth: int = 0) -> JsonValu
     if isinstance(value, (list, tuple)):
         return tuple(freeze(item, where=where, depth=depth + 1) for item in value)
     raise InvalidPayload(where, f"{type(value).__name__} is not a JSON value")
+
+
+def freeze_object(value: object, *, where: str) -> FrozenObject:
+    """As `freeze`, for what is kept as an object; `InvalidPayload` for any other JSON value, too."""
+    frozen = freeze(value, where=where)
+    if not isinstance(frozen, FrozenObject):
+        raise InvalidPayload(where, f"{type(value).__name__} is not a JSON object")
+    return frozen
 
 
 def _freeze_object(value: Mapping[object, object], where: str, depth: int) -> FrozenObject:
