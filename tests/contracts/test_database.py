@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -451,6 +452,24 @@ def test_who_is_just_writing_is_named_and_nobody_is_told_to_end_it(database_url:
     assert holder is not None
     assert (holder.pid, holder.stopped, holder.remedy) == (os.getpid(), False, None)
     assert str(holder).endswith("is in the middle of a write")
+
+
+@sqlite_only
+def test_nobody_else_writes_from_before_a_unit_looks_until_its_commit(
+    database: Database, tmp_path: Path
+) -> None:
+    """Begun any later, what the unit has seen may be gone when it writes, and it would have to run again."""
+    runs: list[str] = []
+
+    def unit(connection: Connection) -> None:
+        other = sqlite3.connect(tmp_path / "store.db", isolation_level=None, timeout=0)
+        with closing(other), pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        runs.append("x")
+        keep("x")(connection)
+
+    database.write(unit)
+    assert runs == changeset_ids(database) == ["x"]
 
 
 @sqlite_only
