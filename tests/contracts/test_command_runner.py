@@ -88,6 +88,22 @@ def test_an_exit_code_is_told_as_a_shell_tells_it(bench: Bench, script: str, cod
     assert result.isolated == bench.runner.isolates
 
 
+def test_a_report_is_heard_however_late_its_reader_is(root: Path) -> None:
+    """A thread that got no processor for longer than the command had time."""
+    others = set(psutil.Process().children())
+    late = [0.0]
+
+    def starved(chunk: bytes) -> None:
+        guards = set(psutil.Process().children()) - others
+        while any(guard.status() != psutil.STATUS_ZOMBIE for guard in guards):
+            time.sleep(0.01)
+        late[0] = 1e6
+
+    runner = GuardedCommandRunner(isolation="off", monotonic=lambda: late[0])
+    result = Bench(runner, root).shell("echo one", on_output=starved)
+    assert (result.exit_code, result.timed_out, result.output) == (0, False, "one\n")
+
+
 def test_both_streams_come_in_the_order_of_writing(bench: Bench) -> None:
     assert bench.shell("echo one; echo two >&2; echo three").output == "one\ntwo\nthree\n"
 

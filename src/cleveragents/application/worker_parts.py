@@ -75,7 +75,7 @@ class SharedWorker:
         self._reconciling.stop()
         try:
             self._worker.close()
-        finally:  # guard: what was printed is kept, and the worker seen to be gone, though it is slow to end
+        finally:  # what was printed is kept, and the worker seen to be gone, though it is slow to end
             self._reconciling.join(_CLOSE_SECONDS)
             self._recorder.close()
             self._reports.close()

@@ -50,7 +50,7 @@ _MACHINE = (
 )
 # Programs named there run outside. The directory may be one that is mounted, writable, when it is looked at.
 _FORMATS = "/proc/sys/fs/binfmt_misc"
-_PROBE_SECONDS = 10.0
+_PROBE_SECONDS = 60.0
 _MEANING = "they can read and write whatever you can"
 _ADVICE = "install bubblewrap and allow user namespaces; `agents doctor` says whether it works"
 _REMEDY = "install bubblewrap and allow user namespaces, or set isolation to 'auto' or 'off'"
@@ -80,20 +80,26 @@ class BubblewrapProbe:
         Owner: the module, one for the process; any thread may share it.
         Lock: `_lock` guards the answer. It is held while bubblewrap is tried, some milliseconds, so that all
             who ask meanwhile get the same answer instead of trying themselves.
-        Guarantee: it is tried once, and `first_time` is True for one caller.
+        Guarantee: it is tried once, and again only if it did not answer in time: a slow machine is no reason
+            to isolate nothing from then on. `first_time` is True for one caller.
     Cancel safety: an interrupted try is made again by the next caller.
     """
 
-    def __init__(self, name: str = "bwrap") -> None:
+    def __init__(self, name: str = "bwrap", *, seconds: float = _PROBE_SECONDS) -> None:
         self._name = name
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._result: ProbeResult | None = None
         self._told = False
 
     def result(self) -> ProbeResult:
         with self._lock:
-            if self._result is None:
-                self._result = _try(self._name)
+            if self._result is not None:
+                return self._result
+            try:
+                self._result = _try(self._name, self._seconds)
+            except subprocess.TimeoutExpired as late:
+                return ProbeResult(None, f"bubblewrap cannot be run ({late})")
             return self._result
 
     def is_known_to_work(self) -> bool:
@@ -111,7 +117,8 @@ class BubblewrapProbe:
 shared_probe = BubblewrapProbe()
 
 
-def _try(name: str) -> ProbeResult:
+def _try(name: str, seconds: float) -> ProbeResult:
+    """`TimeoutExpired`."""
     found = look_up(name, os.environ.get("PATH", os.defpath))
     if found is None:
         return ProbeResult(None, "bubblewrap (bwrap) is not installed")
@@ -123,10 +130,10 @@ def _try(name: str) -> ProbeResult:
             env={"PATH": "/usr/bin:/bin"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_PROBE_SECONDS,
+            timeout=seconds,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         return ProbeResult(None, f"bubblewrap cannot be run ({error})")
     if done.returncode != 0:
         words = " ".join(done.stderr.decode("utf-8", "backslashreplace").split())

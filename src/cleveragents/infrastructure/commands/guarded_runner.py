@@ -45,6 +45,8 @@ Isolation = Literal["auto", "require", "off"]
 _LOOK_SECONDS = 0.05
 _LONGEST_GRACE_SECONDS = 3.0
 _GUARD_SECONDS = 3.0
+# It takes its own time for a slow machine's, so one that still works is not given up for a hanging one.
+_LATE_GUARD_SECONDS = 60.0
 _REFUSAL_WORDS = 500
 _OUR_DOING = ("order", "timeout", "processes")
 _LOST = b"\n[the process that watched over the command was killed, so all it had started was ended]\n"
@@ -71,12 +73,14 @@ class GuardedCommandRunner:
         allowed_names: tuple[str, ...] = (),
         grace_seconds: float = 2.0,
         probe: BubblewrapProbe = shared_probe,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._isolation = isolation
         self._hidden = tuple(place.absolute() for place in hidden)
         self._allowed_names = allowed_names
         self._grace_seconds = min(max(grace_seconds, 0.0), _LONGEST_GRACE_SECONDS)
         self._probe = probe
+        self._monotonic = monotonic
 
     @property
     def isolates(self) -> bool:
@@ -190,14 +194,17 @@ class GuardedCommandRunner:
     def _watch(self, program: GuardProgram, feed: bytes, stop: StopSignal, tail: OutputTail) -> GuardReport:
         """Until the guard says that nothing is left, or is itself gone or stuck."""
         ordered = False
-        late = time.monotonic() + program["timeout_seconds"] + self._grace_seconds + _GUARD_SECONDS
+        now = self._monotonic
+        late = now() + program["timeout_seconds"] + self._grace_seconds + _LATE_GUARD_SECONDS
         with GuardProcess(program, feed) as guard:
-            while guard.report is None and not guard.lost and time.monotonic() < late:
+            while guard.report is None and not guard.lost and now() < late:
                 tail.append(guard.read(_LOOK_SECONDS))
                 if not ordered and stop.is_cancelled:
                     ordered = True
-                    late = time.monotonic() + self._grace_seconds + _GUARD_SECONDS
+                    late = now() + self._grace_seconds + _GUARD_SECONDS
                     guard.end()
+            if guard.report is None:  # guard: it may have reported in time, and we be late to hear of it
+                tail.append(guard.read(0))
             report = guard.report
             if report is None:
                 cause = "order" if ordered else None if guard.lost else "timeout"
