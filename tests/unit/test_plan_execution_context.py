@@ -7,6 +7,7 @@ import contextvars
 import gc
 import pickle
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -22,6 +23,7 @@ from cleveragents.errors import (
     UnknownChangeset,
 )
 from cleveragents.testing.changeset_store import InMemoryChangesetStore
+from tests.telling_lock import TellingLock
 
 
 def change(name: str) -> ChangeEntry:
@@ -81,6 +83,34 @@ def test_the_names_the_reports_speak_of_are_there(context):
     changeset = context.start_changeset()
     assert context._active_changeset_ids == [changeset]
     assert isinstance(context._changeset_lock, type(threading.Lock()))
+
+
+def test_every_look_at_the_active_ones_waits_for_whoever_changes_them(context):
+    waited = threading.Event()
+    context._changeset_lock = TellingLock(waited)
+    looks = [
+        lambda: context.active_changesets,
+        lambda: context.record_change(change("a")),
+        context.start_changeset,
+        context.close_changeset,
+    ]
+    for look in looks:
+        waited.clear()
+        with context._changeset_lock:
+            looking = threading.Thread(target=contextvars.copy_context().run, args=(_quietly(look),))
+            looking.start()
+            while looking.is_alive() and not waited.wait(0.01):
+                pass
+        looking.join()
+        assert waited.is_set()
+
+
+def _quietly(look):
+    def run():
+        with suppress(PlanError):
+            look()
+
+    return run
 
 
 def test_a_record_says_where_it_went_and_as_what(context):

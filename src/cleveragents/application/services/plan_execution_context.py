@@ -60,7 +60,8 @@ class PlanExecutionContext:
     @property
     def active_changesets(self) -> tuple[str, ...]:
         """Those started here and not yet closed, oldest first."""
-        return tuple(self._active_changeset_ids)
+        with self._changeset_lock:
+            return tuple(self._active_changeset_ids)
 
     @property
     def current_changeset(self) -> str | None:
