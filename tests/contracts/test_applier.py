@@ -264,7 +264,7 @@ def test_only_a_sandbox_with_a_store_of_trees_can_be_applied(world: World) -> No
     class Other:
         base = "0" * 40
 
-    with pytest.raises(TypeError, match="Other has no store"), world.applier.prepare("p", Other(), "x"):  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Other has no store"), world.applier.prepare("p", Other(), "x"):
         pass
 
 

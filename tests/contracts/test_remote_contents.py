@@ -121,7 +121,7 @@ class ForAll(SqlContents):
 
     def lacking(self, root_id: str, names: object) -> set[str]:
         with self.database.read() as connection:
-            return set(names) - set(connection.execute(select(kept.c.digest)).scalars())  # type: ignore[call-overload]
+            return set(names) - set(connection.execute(select(kept.c.digest)).scalars())
 
 
 @pytest.mark.parametrize(("kind", "lost"), [(SqlContents, False), (ForAll, True)])
@@ -137,7 +137,7 @@ def test_nobody_loses_contents_because_another_plan_is_deleted(
     class Deleting(SqlChangesetStore):
         def record(self, *arguments: object, **more: object) -> object:
             plans.delete(ended, now=NOW)
-            return super().record(*arguments, **more)  # type: ignore[arg-type]
+            return super().record(*arguments, **more)
 
     keeping = keeping_for(database, plan, Store(a=b"1"), contents)
     keeping = replace(keeping, inner=Deleting(database, UlidSource()))

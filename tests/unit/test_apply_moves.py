@@ -196,7 +196,7 @@ def no_swaps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
             ctypes.set_errno(errno.EINVAL)
             return -1
 
-        library.renameat2 = unsupported  # type: ignore[attr-defined]
+        library.renameat2 = unsupported
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
     exchange_module._renameat2.cache_clear()
     exchange_module._syncfs.cache_clear()
@@ -236,11 +236,11 @@ def test_without_swaps_a_file_that_is_replaced_at_the_moment_stays(tmp_path: Pat
         real = os.link
 
         def link(*arguments: object, **options: object) -> None:
-            real(*arguments, **options)  # type: ignore[arg-type]
+            real(*arguments, **options)
             write(tmp_path, {"mine": b"mine"})
             (tmp_path / "mine").replace(tmp_path / "target")
 
-        os.link = link  # type: ignore[assignment]
+        os.link = link
         try:
             with pytest.raises(FileExistsError):
                 exchange(one, other, folder.place("spare"))

@@ -603,7 +603,7 @@ def test_a_reader_that_is_interrupted_gives_the_next_caller_what_that_asks_for(b
             def close(self) -> None:
                 real.close()
 
-        process.stdout = Interrupted()  # type: ignore[assignment]
+        process.stdout = Interrupted()
         with pytest.raises(KeyboardInterrupt):
             reader.read(tree.git("rev-parse", "HEAD:c.py"))
         assert reader.read(tree.git("rev-parse", "HEAD:a.py")) == first == b"alpha"
@@ -633,7 +633,7 @@ def test_no_process_is_left_by_threads_that_read_and_close_at_once(bench: Bench,
         read = staticmethod(real.read)
         close = staticmethod(real.close)
 
-    process.stdout = Slow()  # type: ignore[assignment]
+    process.stdout = Slow()
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(reader.read, name)
         assert entered.wait(30)
