@@ -217,14 +217,20 @@ def test_a_number_that_is_none_is_told_in_our_words(
         (["--format=json", "doctor"], "--format goes after the command: agents doctor --format json"),
         (["events", "-f", "tail"], "-f goes after the command: agents events tail -f"),
         (["jobs", "--limit", "3", "list"], "--limit goes after the command: agents jobs list --limit 3"),
+        (
+            ["plan", "list", "--server", "http://one"],
+            "--server goes before the command: agents --server http://one plan list",
+        ),
+        (["doctor", "--set=a.b=c"], "--set goes before the command: agents --set a.b=c doctor"),
     ],
 )
-def test_an_option_before_its_command_is_shown_its_place(
+def test_an_option_on_the_wrong_side_of_its_command_is_shown_its_place(
     agents: Agents, wrong: list[str], right: str
 ) -> None:
     ended = agents(*wrong)
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.splitlines()[-1] == right
+    assert "did you mean" not in ended.err
 
 
 @pytest.mark.parametrize(

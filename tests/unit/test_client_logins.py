@@ -5,7 +5,10 @@ from __future__ import annotations
 import ssl
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -98,12 +101,43 @@ def test_what_is_no_address_of_a_server_is_refused(typed: str) -> None:
 
 def test_a_login_that_no_server_confirms_keeps_nothing(agents: Agents, tmp_path: Path) -> None:
     for typed in ("", "two words", "x" * 600):
-        assert agents("login", "http://127.0.0.1:9", "-", typed=typed).code == 2
+        ended = agents("login", "http://127.0.0.1:9", "-", typed=typed)
+        assert (ended.code, "token` gives one line of visible" in " ".join(ended.err.split())) == (2, True)
     ended = agents("login", "http://127.0.0.1:9", "-", typed=f"{SECRET}\n")
     assert (ended.code, SECRET in ended.err + ended.out) == (75, False)
     assert agents("login", "http://127.0.0.1:9").code == 2  # nobody is there to ask
     assert "over http:// everybody" in agents("login", "http://nowhere.invalid", "-", typed=SECRET).err
     assert not logins_file({"HOME": str(tmp_path)}).exists()
+
+
+def test_a_wrong_address_or_token_is_told_as_what_was_typed(agents: Agents, tmp_path: Path) -> None:
+    assert agents("login", "host").err.startswith("error: URL: 'host' is no URL")
+    assert agents("logout", "host").err.startswith("error: URL: 'host' is no URL")
+    with _stranger() as address:
+        ended = agents("login", address, "-", typed=SECRET)
+    assert (ended.code, "this is none; whoever runs it makes one" in " ".join(ended.err.split())) == (1, True)
+    assert not logins_file({"HOME": str(tmp_path)}).exists()
+
+
+@contextmanager
+def _stranger() -> Iterator[str]:
+    """A server that knows nobody."""
+
+    class Refusal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(401)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refusal) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(10)
 
 
 @pytest.mark.parametrize(

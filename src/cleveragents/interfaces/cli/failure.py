@@ -48,7 +48,10 @@ def report_usage(error: click.ClickException) -> int:
         error.show()  # nothing was said, so all that can be said is shown
         return error.exit_code
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        error = click.NoSuchOption(error.option_name, possibilities=_shown_options(error.ctx), ctx=error.ctx)
+        # One of `agents` itself is no mistyped one of this command; where it belongs is said below.
+        misplaced = error.option_name in _shown_options(error.ctx.find_root())
+        near = [] if misplaced else _shown_options(error.ctx)
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     said = error.format_message()
     if isinstance(error, click.BadParameter) and error.param is not None:
         said = _NO_SUCH_NUMBER.sub(f" is no {_number_wanted(error.param.type)}", said)

@@ -58,7 +58,8 @@ def _restore(on_interrupt: _Handler) -> None:
 
 
 def _say_where_it_belongs(option: str, arguments: list[str]) -> None:
-    """If the option is one of the command's that was written before the command, says so."""
+    """If the option is one of the command's that was written before the command, or the other way round,
+    says so."""
     names: list[str] = []
     command: click.Command = cli
     for word in arguments:
@@ -66,10 +67,19 @@ def _say_where_it_belongs(option: str, arguments: list[str]) -> None:
             below = command.get_command(click.Context(command), word)
             command = below or command
             names += [word] if below else []
-    known = next((found for found in command.params if option in found.opts), None)
-    if isinstance(known, click.Option) and names:
-        value = "" if known.is_flag else f" {_value_after(option, arguments)}"
-        click.echo(f"{option} goes after the command: agents {' '.join(names)} {option}{value}", err=True)
+    before = _option_of(cli, option)
+    known = before or _option_of(command, option)
+    if known is None or not names:
+        return
+    said = option if known.is_flag else f"{option} {_value_after(option, arguments)}"
+    words = (said, *names) if before else (*names, said)
+    place = "before" if before else "after"
+    click.echo(f"{option} goes {place} the command: agents {' '.join(words)}", err=True)
+
+
+def _option_of(command: click.Command, name: str) -> click.Option | None:
+    known = next((found for found in command.params if name in found.opts), None)
+    return known if isinstance(known, click.Option) else None
 
 
 def _value_after(option: str, arguments: list[str]) -> str:

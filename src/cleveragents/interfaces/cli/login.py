@@ -31,14 +31,19 @@ def login(url: str, source: str | None, output: Output) -> None:
       agents login https://agents.example
       agents login http://127.0.0.1:8420 - < token-file
     """
+    from cleveragents.errors import NotAuthenticated
     from cleveragents.interfaces.cli.client.logins import keep_token, logins_file, normal_url
     from cleveragents.interfaces.cli.client.server_client import ServerClient
 
-    address = normal_url(url)
+    address = normal_url(url, said_by="URL")
     _warn_of_plain_text(address)
     token = _token(source)
-    with ServerClient(address, token) as client:
-        session = client.get("/session")
+    try:
+        with ServerClient(address, token) as client:
+            session = client.get("/session")
+    except NotAuthenticated:
+        remedy = "this is none; whoever runs it makes one with `agents user token NAME`"
+        raise NotAuthenticated(remedy) from None
     keep_token(logins_file(os.environ), address, token)
     progress(f"`agents --server {address} plan list` goes through it, as any command does with --server;")
     progress(f"`agents config set server.address {address}` has all of them do so")
@@ -60,7 +65,7 @@ def logout(url: str) -> None:
     """
     from cleveragents.interfaces.cli.client.logins import forget_token, logins_file, normal_url
 
-    address = normal_url(url)
+    address = normal_url(url, said_by="URL")
     if forget_token(logins_file(os.environ), address):
         progress(f"the token for {address} is forgotten")
     else:
@@ -76,9 +81,7 @@ def _token(source: str | None) -> str:
         said = sys.stdin.read(_LONGEST_TOKEN + 2)
     token = said.strip()
     if not token or len(token) > _LONGEST_TOKEN or not all("!" <= letter <= "~" for letter in token):
-        raise click.UsageError(
-            "that is no token: one line of visible characters, as `agents user token` gives"
-        )
+        raise click.UsageError("that is no token; `agents user token` gives one line of visible characters")
     return token
 
 

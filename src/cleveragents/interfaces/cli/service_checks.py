@@ -77,7 +77,7 @@ def server(state_directory: Path) -> Check:
     token = token_file(state_directory)
     if token.exists() and stat.S_IMODE(token.stat().st_mode) & 0o077:
         finding = f"others can read {token}, and whoever does is an admin"
-        remedy = f"chmod 600 {token}, and give out another token: `agents user token --help`"
+        remedy = f"chmod 600 {token}, and give out another token; `agents user token --help` says how"
         return Check("server", Verdict.WARN, finding, remedy)
     file = server_file(state_directory)
     running = running_server(state_directory)

@@ -81,7 +81,7 @@ def _read(file: Path) -> str:
                 raise ConfigurationError(str(file), "others can read it: chmod 600")
             return opened.read(_LARGEST).strip()
     except OSError as error:
-        raise ConfigurationError(str(file), f"cannot be read as a token: {error.strerror}") from error
+        raise ConfigurationError(str(file), f"cannot be read as a token ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(str(file), "is no token: it holds more than ASCII") from error
 

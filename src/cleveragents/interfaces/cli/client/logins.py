@@ -26,7 +26,7 @@ def logins_file(environment: Mapping[str, str]) -> Path:
     return user_file_path(environment).with_name("servers.toml")
 
 
-def normal_url(text: str) -> str:
+def normal_url(text: str, said_by: str = "--server") -> str:
     """The server's address as it is kept and shown. `ConfigurationError` unless it is one."""
     parts = urlsplit(text.strip())
     try:
@@ -34,11 +34,11 @@ def normal_url(text: str) -> str:
     except ValueError:
         port = -1
     if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-        raise ConfigurationError("--server", f"{text!r} is no URL that begins with http:// or https://")
+        raise ConfigurationError(said_by, f"{text!r} is no URL that begins with http:// or https://")
     if parts.username or parts.password:  # guard: what is in a URL ends up in histories and logs
-        raise ConfigurationError("--server", "should hold no user or password; `agents login` keeps tokens")
+        raise ConfigurationError(said_by, "should hold no user or password; `agents login` keeps tokens")
     if parts.query or parts.fragment:
-        raise ConfigurationError("--server", "should end with the server's name, port or path")
+        raise ConfigurationError(said_by, "should end with the server's name, port or path")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     place = host if port is None else f"{host}:{port}"
     return f"{parts.scheme}://{place}{parts.path.rstrip('/').removesuffix('/api')}"
