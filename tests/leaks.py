@@ -18,7 +18,7 @@ import psutil
 
 __all__ = ["Baseline", "take_baseline"]
 
-_SETTLE_SECONDS = 5.0
+_SETTLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tests.server_bench import ServerBench
 
 __all__ = ["events_in", "served", "stream"]
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 @contextmanager

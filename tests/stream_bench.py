@@ -13,7 +13,7 @@ from cleveragents.errors import StoreBusy
 
 __all__ = ["Connection", "MemoryLog", "Reader", "parsed"]
 
-SECONDS = 30.0
+SECONDS = 120.0
 
 
 class MemoryLog:

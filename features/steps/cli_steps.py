@@ -13,7 +13,7 @@ from typing import Any
 
 from behave import given, then, when
 
-_SECONDS = 120
+_SECONDS = 300
 
 
 @given("the command line has a fresh home")

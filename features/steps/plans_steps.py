@@ -20,7 +20,7 @@ from behave import given, then, when
 from cleveragents.interfaces.cli.failure import report
 from cleveragents.interfaces.cli.invocation import invoke
 
-_SECONDS = 60
+_SECONDS = 300
 _REPLACE = ("run", "--action", "builtin/replace", "--arg", "glob=paint.py")
 _KEY = "ghp_" + "a1B2" * 9
 _MANY_STEPS = """\

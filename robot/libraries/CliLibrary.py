@@ -25,7 +25,7 @@ from tests.leaks import Baseline, take_baseline
 
 AGENTS = str(Path(sys.executable).with_name("agents"))
 FORKED = [sys.executable, "-m", "cleveragents"]
-SECONDS = 120
+SECONDS = 300
 
 # Most commands begin as forks, which spares them what they import; those with a terminal, a reader that goes
 # away, a signal or others beside them are the executable itself.

@@ -21,7 +21,7 @@ from tests.leaks import Baseline, take_baseline
 
 AGENTS = str(Path(sys.executable).with_name("agents"))
 FORKED = [sys.executable, "-m", "cleveragents"]
-SECONDS = 120
+SECONDS = 300
 FILES = {
     "poem.txt": "one\ntwo\nthree\n",
     "long.txt": "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n",

@@ -19,7 +19,7 @@ from tests.leaks import Baseline, take_baseline
 
 AGENTS = str(Path(sys.executable).with_name("agents"))
 FORKED = [sys.executable, "-m", "cleveragents"]
-SECONDS = 120
+SECONDS = 300
 
 # What the user runs begins as a fork, which spares it what it imports; the server is the executable itself.
 keep_nursery([COMMANDS])

@@ -346,7 +346,7 @@ def test_a_writer_waits_for_the_one_before_it(made: Made) -> None:
     with made.sandbox.writing():
         thread = threading.Thread(target=second)
         thread.start()
-        entered.wait(10)
+        entered.wait(60)
         order.append("first")
     thread.join(60)
     assert order == ["first", "second"]

@@ -255,7 +255,7 @@ def test_a_job_that_ends_with_its_workers_death_leaves_no_process(world: World, 
 
 def test_a_cancel_from_another_process_ends_the_whole_tree(world: World) -> None:
     job_id = world.submit("tree")
-    child = world.spawn(cancel_grace_seconds=0.4, **SHORT)
+    child = world.spawn(cancel_grace_seconds=0.4, cancel_poll_seconds=0.1, **PATIENT)
     tree = world.pids.read(len(WAYS_OUT) + 1)
     world.store.request_cancel(job_id, "by a user elsewhere", now=SystemClock().now())
     child.communicate(timeout=240)

@@ -26,7 +26,7 @@ COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 MODEL = "openai/scripted"
 DONE = says("done")
 WRITE = answer(call("write", path="new.txt", content="new\n"))
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 30.0
 
 
 class Wire:

@@ -14,7 +14,7 @@ from tests.worker_bench import Bench, claim
 def test_a_drained_worker_lets_its_jobs_end_and_takes_no_more(bench: Bench) -> None:
     def run(job: AsyncJob) -> object:
         started.set()
-        return go_on.wait(10)
+        return go_on.wait(60)
 
     started, go_on = threading.Event(), threading.Event()
     drained: list[bool] = []
@@ -23,7 +23,7 @@ def test_a_drained_worker_lets_its_jobs_end_and_takes_no_more(bench: Bench) -> N
     claim(worker)
     running = threading.Thread(target=bench.run_all)
     running.start()
-    assert started.wait(10)
+    assert started.wait(60)
     draining = threading.Thread(target=lambda: drained.append(worker.drain(60)))
     draining.start()
     go_on.set()

@@ -112,7 +112,7 @@ def test_a_breaker_announces_without_building_or_waiting_for_anything(container:
         target=lambda: [breaker.record_failure("words") for _ in range(3)], daemon=True
     )
     opening.start()
-    opening.join(10)
+    opening.join(60)
     came_back = not opening.is_alive()
     leave.set()
     assert came_back

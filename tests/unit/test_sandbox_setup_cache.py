@@ -137,11 +137,11 @@ def test_many_keep_and_take_the_same_at_once(cache: SetupCache, tmp_path: Path) 
     whole: list[bool] = []
 
     def keep(tree: Path) -> None:
-        ready.wait(10)
+        ready.wait(60)
         cache.keep("k", tree, PATHS)
 
     def take(tree: Path) -> None:
-        ready.wait(10)
+        ready.wait(60)
         if cache.take("k", tree, PATHS):
             whole.append(fingerprint(tree / ".venv").keys() == fingerprint(trees[0] / ".venv").keys())
 

@@ -524,7 +524,7 @@ def test_a_straggler_beyond_the_bound_keeps_its_place() -> None:
     assert crew.close(LONG) == ()
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(100)
 def test_a_straggler_that_was_replaced_leaves_when_it_returns() -> None:
     crew: ThreadCrew[bool] = ThreadCrew(max_workers=1, max_stragglers=1, max_queued=1)
     batch = crew.batch()
