@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["cancel_plan", "delete_plan"]
 
 _LOOK_SECONDS = 0.1
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
 
 
 @click.command("cancel")
