@@ -533,6 +533,7 @@ TESTS: dict[str, list[str]] = {
     "langgraph/state.py": [f"{UNIT}actor_compiler.py"],
     "langgraph/structured.py": ACTORS,
     "langgraph/tool_loop.py": ACTORS,
+    "langgraph/tool_node.py": [f"{UNIT}actor_compiler.py"],
     "infrastructure/persistence/sql_answer_store.py": [f"{CONTRACTS}answer_store.py"],
     "infrastructure/persistence/sql_user_store.py": [
         f"{CONTRACTS}user_store.py",

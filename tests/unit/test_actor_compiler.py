@@ -17,6 +17,7 @@ from cleveragents.domain.actor import (
     Route,
     RouterNode,
     StateKey,
+    StateType,
     SubgraphNode,
     ToolNode,
 )
@@ -68,7 +69,8 @@ def test_an_llm_node_fills_its_prompt_and_writes_its_answer(bench: Bench) -> Non
 
 def test_what_is_not_text_is_spelt_out_in_a_prompt(bench: Bench) -> None:
     node = thinker(prompt="${flag} ${none} ${count} ${seen}")
-    state = tuple(StateKey(name, "object") for name in ("flag", "none", "count", "seen"))
+    kinds: dict[str, StateType] = {"flag": "boolean", "none": "list", "count": "integer", "seen": "object"}
+    state = tuple(StateKey(name, kind) for name, kind in kinds.items())
     host = ScriptedHost(["done"])
     bench.run(
         actor(node, state=state), host, inputs={"flag": True, "none": None, "count": 3, "seen": {"é": 1}}
@@ -92,6 +94,14 @@ def test_a_tool_node_writes_text_where_text_is_wanted(bench: Bench) -> None:
     host = ScriptedHost([], {"look": lambda: ToolAnswer("seen", value={"n": 2})})
     outcome = bench.run(actor(ToolNode(name="look", tool="look", output="text"), state=(TEXT,)), host)
     assert outcome.values["text"] == "seen"
+
+
+@pytest.mark.parametrize("value", [{"n": 2}, None, True])
+def test_a_tool_node_whose_result_is_of_another_type_stops_the_actor(bench: Bench, value: Any) -> None:
+    host = ScriptedHost([], {"look": lambda: ToolAnswer("seen", value=value)})
+    count = StateKey("count", "integer", "sum")
+    with pytest.raises(ActorStopped, match="what look gave is not of type integer, as 'count' is"):
+        bench.run(actor(ToolNode(name="look", tool="look", output="count"), state=(count,)), host)
 
 
 def test_a_tool_node_whose_call_fails_stops_the_actor(bench: Bench) -> None:
@@ -325,6 +335,13 @@ def test_a_subgraph_has_its_own_state_and_gives_what_is_asked_for(bench: Bench) 
     }
     (thought,) = host.thoughts
     assert (thought.actor, thought.node, thought.last) == ("local/inner", "ask.think", "win: the sea")
+
+
+def test_a_subgraph_that_is_given_a_value_of_another_type_stops(bench: Bench) -> None:
+    inner = actor(thinker(), state=(StateKey("count", "integer", "sum"),), name="local/inner")
+    outer = actor(SubgraphNode(name="ask", actor="local/inner", inputs={"count": "${goal}"}))
+    with pytest.raises(ActorStopped, match="its input 'count' has to be of type integer"):
+        bench.run(outer, ScriptedHost([]), actors=KnownActors(inner))
 
 
 def test_a_subgraph_that_is_visited_again_names_its_calls_anew(bench: Bench) -> None:

@@ -18,7 +18,7 @@ from cleveragents.domain.budget import Price
 from cleveragents.domain.conversation import Role, ToolRequest, Usage
 from cleveragents.errors import ActorStopped, ContextTooLong, ModelUnavailable, NeedsHuman, PriceUnknown
 from cleveragents.langgraph.structured import structured
-from cleveragents.testing.actor_host import ScriptedHost, Thought, asks_for
+from cleveragents.testing.actor_host import ScriptedHost, Thought, asks_for, says
 from tests.actor_bench import Bench, actor, open_bench, thinker
 
 SMALL = ModelFacts("small", 1000, 100)
@@ -331,6 +331,19 @@ def test_a_wrong_shape_goes_back_three_times_and_then_stops(bench: Bench) -> Non
     with pytest.raises(ActorStopped, match="no usable answer in 4 tries"):
         bench.run(one(worker(tools=(), schema=SHAPE)), stubborn)
     assert len(stubborn.thoughts) == 4
+
+
+def test_a_part_of_another_type_goes_back_though_the_schema_leaves_it_open(bench: Bench) -> None:
+    host = ScriptedHost(['{"n": "three", "text": null}', '{"n": 3, "text": null}'])
+    outcome = bench.run(one(worker(tools=(), schema={"type": "object"}, output=None)), host)
+    assert (outcome.values["n"], outcome.values["text"]) == (3, None)
+    assert "n: it has to be of type integer" in host.thoughts[1].last
+
+
+def test_half_a_thought_is_no_answer(bench: Bench) -> None:
+    host = ScriptedHost([says("Let me think about", cut_off=True), "brief"])
+    assert bench.run(one(worker(tools=())), host).values["text"] == "brief"
+    assert "cut off at its longest" in host.thoughts[1].last
 
 
 def test_an_answer_that_was_cut_off_is_told_to_be_shorter() -> None:

@@ -57,7 +57,14 @@ KEYS = (
 
 def test_a_sound_graph_has_no_problems() -> None:
     sound = actor(
-        llm("plan", "left", "right", tools=("read", "*", "search__web"), output="facts"),
+        llm(
+            "plan",
+            "left",
+            "right",
+            tools=("read", "*", "search__web"),
+            output="facts",
+            schema={"type": "object"},
+        ),
         llm("left", "meet", output="files"),
         ToolNode(name="right", tool="read", arguments={"path": "${task}"}, output="files", next=("meet",)),
         SubgraphNode(
@@ -276,6 +283,38 @@ def test_outputs_go_to_keys_of_the_actors_own() -> None:
         ("nodes", "c", "outputs", "zzz"): "there is no key 'zzz' in the state; "
         "declare it: `state: {zzz: {type: string}}`",
     }
+
+
+def test_what_a_node_writes_fits_the_key() -> None:
+    keys = (*KEYS, StateKey("sure", "boolean"), StateKey("rows", "list"))
+    shape = {"type": "object"}
+    wrong = problems(
+        actor(
+            llm("a", "b", output="count"),
+            llm("b", "c", output="rows"),
+            llm("c", "d", output="count", schema=shape),
+            HumanNode(name="d", question="?", output="sure", next=("e",)),
+            llm("e", "f", output="facts", schema=shape),
+            llm("f", "g", output="report", schema=shape),
+            SubgraphNode(name="g", actor="team/y", outputs={"count": "goal", "facts": "n", "files": "n"}),
+            state=keys,
+        ),
+        find=lambda name: actor(llm("x"), state=(StateKey("n", "integer"),)),
+    )
+    assert {place[1:] for place in wrong} == {
+        ("a", "output"),
+        ("b", "output"),
+        ("c", "output"),
+        ("d", "output"),
+        ("g", "outputs", "count"),
+        ("g", "outputs", "facts"),
+    }
+    assert "text is written to 'count', which is of type integer" in wrong["nodes", "a", "output"]
+    assert "a `schema` that has it" in wrong["nodes", "a", "output"]
+    assert "`reducer: append`" in wrong["nodes", "b", "output"]
+    assert "an object is written to 'count'" in wrong["nodes", "c", "output"]
+    assert wrong["nodes", "d", "output"].endswith("which is of type boolean; make it `type: string`")
+    assert "make it `type: integer`" in wrong["nodes", "g", "outputs", "facts"]
 
 
 def test_tools_are_those_that_exist_unless_a_server_brings_them() -> None:

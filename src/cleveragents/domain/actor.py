@@ -37,6 +37,7 @@ __all__ = [
     "SubgraphNode",
     "ToolNode",
     "is_actor_file",
+    "is_of_type",
     "sent_actor_of",
 ]
 
@@ -54,6 +55,15 @@ StateType: TypeAlias = Literal["string", "integer", "number", "boolean", "list",
 Reducer: TypeAlias = Literal["replace", "append", "sum", "merge"]
 PromptBy: TypeAlias = Literal["stdin", "argument", "file"]
 
+_OF_TYPE: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "list": (tuple, list),
+    "object": (Mapping,),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class StateKey:
@@ -66,6 +76,20 @@ class StateKey:
     reducer: Reducer = "replace"
     default: JsonValue = None
     description: str = ""
+
+    def takes(self, value: object) -> bool:
+        """Whether such a value may be written to it: text is told of anything, a list that is appended to
+        has room for anything, and nothing at all may take the place of a value."""
+        if self.type == "string" or self.reducer == "append":
+            return True
+        return is_of_type(value, self.type) or (value is None and self.reducer == "replace")
+
+
+def is_of_type(value: object, kind: str) -> bool:
+    """Whether it is what keys of that type begin with."""
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return isinstance(value, _OF_TYPE.get(kind, (object,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,12 +23,14 @@ from cleveragents.domain.actor import (
     Node,
     RouterNode,
     StateKey,
+    StateType,
     SubgraphNode,
     ToolNode,
+    is_of_type,
 )
 from cleveragents.domain.actor_paths import at_once, never_ending, router_circle, unreachable, written_by
 from cleveragents.domain.agent_rules import agent_problems
-from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.json_value import FrozenObject, JsonValue
 from cleveragents.domain.template import Place, template_problems
 from cleveragents.domain.tool import AGENT_TOOL
 from cleveragents.errors import CleverAgentsError, InvalidCondition
@@ -44,15 +46,15 @@ _NODE_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _RESERVED = (END, "start")
 # A name with one of these belongs to a server or is a pattern; what it means is known when it runs.
 _FOREIGN = ("__", ".", ":", "/", "*")
-_OF_TYPE: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "list": (tuple, list),
-    "object": (Mapping,),
-}
 _REDUCED = {"append": ("list",), "sum": ("integer", "number"), "merge": ("object",)}
+_OF_KIND: Mapping[StateType, JsonValue] = {
+    "string": "",
+    "integer": 0,
+    "number": 0.5,
+    "boolean": False,
+    "list": (),
+    "object": FrozenObject({}),
+}
 _JSON_TYPES = {"array": ("list",), "integer": ("integer", "number")}
 
 
@@ -98,14 +100,8 @@ def _key_problems(key: StateKey) -> Iterator[_Problem]:
     if wanted is not None and key.type not in wanted:
         remedy = f"make it `type: {wanted[0]}`, or leave the reducer out"
         yield (*place, "reducer"), f"{key.reducer!r} is not for values of type {key.type}; {remedy}"
-    if key.default is not None and not _is_of_type(key.default, key.type):
+    if key.default is not None and not is_of_type(key.default, key.type):
         yield (*place, "default"), f"the default should be of type {key.type}, as `type` says"
-
-
-def _is_of_type(value: JsonValue, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "boolean"
-    return isinstance(value, _OF_TYPE.get(kind, (object,)))
 
 
 # ── one node ──
@@ -131,6 +127,7 @@ def _of_node(actor: Actor, node: Node, around: Surroundings) -> Iterator[_Proble
         yield from _subgraph_problems(actor, node, around)
     elif node.output:
         yield from _output_problem(actor, ("output",), node.output)
+        yield from _written_problem(actor, node)
 
 
 def _next_problems(actor: Actor, names: tuple[str, ...]) -> Iterator[_Problem]:
@@ -235,10 +232,21 @@ def _subgraph_problems(actor: Actor, node: SubgraphNode, around: Surroundings) -
         if theirs not in _names(other):
             problem = f"{other.name} has no key {theirs[:60]!r} in its state"
             yield ("inputs", theirs), f"{problem}; {_hint(theirs, _names(other))}"
+    yield from _taken_over(actor, node, other)
+
+
+def _taken_over(actor: Actor, node: SubgraphNode, other: Actor) -> Iterator[_Problem]:
+    keys = {key.name: key for key in actor.state}
+    kinds: dict[str, StateType] = dict.fromkeys(GIVEN, "string")
+    kinds |= {key.name: key.type for key in other.state}
     for ours, theirs in node.outputs.items():
-        if theirs not in _names(other):
+        if theirs not in kinds:
             problem = f"{other.name} has no key {theirs[:60]!r} in its state"
             yield ("outputs", ours), f"{problem}; {_hint(theirs, _names(other))}"
+        elif ours in keys and not keys[ours].takes(_OF_KIND[kinds[theirs]]):
+            problem = f"{theirs!r} of {other.name} is of type {kinds[theirs]}"
+            problem += f", and {ours!r} of type {keys[ours].type}"
+            yield ("outputs", ours), f"{problem}; make it `type: {kinds[theirs]}`"
 
 
 def _way_back(name: str, first: str, around: Surroundings) -> tuple[str, ...]:
@@ -275,6 +283,25 @@ def _output_problem(actor: Actor, place: Place, key: str) -> Iterator[_Problem]:
         near = get_close_matches(key, known, n=1)
         hint = f"did you mean {near[0]!r}? If not, {remedy}" if near else remedy
         yield place, f"there is no key {key[:60]!r} in the state; {hint}"
+
+
+def _written_problem(actor: Actor, node: LlmNode | ToolNode | HumanNode | AgentNode) -> Iterator[_Problem]:
+    """What a tool gives is known when it is called; all else is known now."""
+    kind: StateType = "object" if isinstance(node, LlmNode) and node.schema is not None else "string"
+    found = next((key for key in actor.state if key.name == node.output), None)
+    if isinstance(node, ToolNode) or found is None or found.takes(_OF_KIND[kind]):
+        return
+    what, remedy = "text", "make it `type: string`"
+    if kind == "object":
+        what, remedy = (
+            "an object",
+            "make it `type: object`, or name no output: parts go to keys of their names",
+        )
+    elif found.type == "list":
+        remedy += ", or give it `reducer: append`"
+    elif isinstance(node, LlmNode):
+        remedy += ", or give the node a `schema` that has it"
+    yield ("output",), f"{what} is written to {found.name!r}, which is of type {found.type}; {remedy}"
 
 
 # ── the graph ──

@@ -52,7 +52,7 @@ class LlmStep:
     def __init__(self, actor: Actor, node: LlmNode) -> None:
         self._actor = actor
         self._node = node
-        self._keys = frozenset(key.name for key in actor.state)
+        self._keys = {key.name: key for key in actor.state}
 
     async def think(self, state: State, runtime: Runtime[RunContext]) -> tuple[dict[str, Any], str]:
         """Makes one model call: the next answer, or a summary of what has become too long. What it writes to
@@ -153,6 +153,10 @@ class LlmStep:
             # guard: half a thought is no answer
             return (None, "it was cut off at its longest; be brief") if reply.cut_off else (text, "")
         answer = structured(text, self._node.schema, cut_off=reply.cut_off)
+        for name, part in (answer.value or {}).items():
+            key = self._keys.get(name)
+            if key is not None and not key.takes(part):  # guard: a schema may leave a type open
+                return None, f"{name}: it has to be of type {key.type}"
         return answer.value, answer.problem
 
     def _correct(self, talk: _Talk, problem: str) -> None:

@@ -16,7 +16,7 @@ from cleveragents.domain.actor import (
     StateType,
 )
 from cleveragents.domain.json_value import JsonValue, freeze, thaw
-from cleveragents.errors import InvalidPayload
+from cleveragents.errors import ActorStopped, InvalidPayload
 
 __all__ = [
     "ACCOUNT",
@@ -85,7 +85,8 @@ def state_schema(actor: Actor) -> type[Any]:
 
 
 def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str) -> dict[str, Any]:
-    """What a run begins with. `InvalidPayload` for an input that the actor has no key for."""
+    """What a run begins with. `InvalidPayload` for an input that the actor has no key for, `ActorStopped` for
+    one that is of another type."""
     values: dict[str, Any] = dict.fromkeys(GIVEN, "")
     for key in actor.state:
         values[key.name] = plain(_EMPTY[key.type] if key.default is None else key.default)
@@ -93,6 +94,9 @@ def first_state(actor: Actor, inputs: Mapping[str, JsonValue], *, path: str) -> 
         if name not in values:  # guard: an input that nobody reads is a mistake of the caller
             raise InvalidPayload(f"the inputs of actor {actor.name}", f"it has no key {name!r}")
         values[name] = plain(value)
+    for key in actor.state:
+        if not key.takes(values[key.name]):  # guard: whoever adds to it could not say what is wrong
+            raise ActorStopped(actor.name, f"its input {key.name!r} has to be of type {key.type}")
     counted = {"steps": 0, "tokens": 0, "money": 0, "visits": {}}
     return {**values, ACCOUNT: {"path": path, **counted}}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from langgraph.runtime import Runtime
 
-from cleveragents.domain.actor import Actor, ToolNode
+from cleveragents.domain.actor import Actor, StateKey, ToolNode
 from cleveragents.domain.progress import ProgressKind
 from cleveragents.errors import ActorStopped
 from cleveragents.langgraph.deadline import time_left
@@ -27,7 +27,7 @@ class ToolStep:
     def __init__(self, actor: Actor, node: ToolNode) -> None:
         self._actor = actor
         self._node = node
-        self._types = {key.name: key.type for key in actor.state}
+        self._keys = {key.name: key for key in actor.state}
 
     async def call(self, state: State, runtime: Runtime[RunContext]) -> dict[str, Any]:
         """Makes the call. `ActorStopped` when it fails: there is no model here that could do better."""
@@ -51,4 +51,9 @@ class ToolStep:
         return update
 
     def _of_its_type(self, key: str, text: str, value: Any) -> Any:
-        return text if value is None or self._types.get(key, "string") == "string" else plain(value)
+        known = self._keys.get(key, StateKey(key))
+        given = text if value is None or known.type == "string" else plain(value)
+        if not known.takes(given):  # guard: what reads it, or adds it up, could not say what is wrong
+            problem = f"what {self._node.tool} gave is not of type {known.type}, as {key!r} is"
+            raise ActorStopped(self._actor.name, f"node {self._node.name}: {problem}")
+        return given
