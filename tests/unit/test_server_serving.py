@@ -329,7 +329,7 @@ def test_what_stops_one_from_listening_comes_with_what_to_do() -> None:
 
 
 def test_a_second_ctrl_c_waits_for_no_plan_and_gives_it_back(tmp_path: Path) -> None:
-    with server_bench(tmp_path, worker__cancel_grace_seconds=0.2) as bench:
+    with server_bench(tmp_path, worker__cancel_grace_seconds=20) as bench:
         bench.repository()
         request = {
             "resource": "shop",
