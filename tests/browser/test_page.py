@@ -9,7 +9,8 @@ from playwright.sync_api import Page, Route, expect
 from cleveragents.interfaces.demo.goals import GOALS
 from tests.page_bench import PageBench, until
 
-VIEWS = ["/", "/new", "/context", "/events", "/jobs", "/projects", "/users", "/docs", "/nowhere"]
+NOWHERE = ["/nowhere", "/plans/nowhere", "/plans/%E0%A4"]
+VIEWS = ["/", "/new", "/context", "/events", "/jobs", "/projects", "/users", "/docs", *NOWHERE]
 CONTROLS = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "radio", "spinbutton", "tab"}
 
 
@@ -20,6 +21,32 @@ def test_a_token_in_the_address_logs_in_and_is_gone_from_it(bench: PageBench) ->
     assert visit.page.url == f"{bench.url}/"
     assert not any(bench.token in url for url in visit.asked)
     assert visit.page.evaluate("document.cookie") == ""  # no script can read it
+    other = _token_of(bench, "olaf")
+    visit.page.goto(f"{bench.url}/login#{other}")  # a link does not make somebody else of who is logged in
+    expect(visit.page.get_by_text("You are logged in as admin already")).to_be_visible()
+    expect(visit.page.get_by_role("heading", level=1)).to_have_text("Board")
+    assert visit.page.evaluate("location.href") == f"{bench.url}/"
+
+
+def test_who_logs_in_anew_in_one_tab_goes_on_in_the_other(bench: PageBench) -> None:
+    visit = bench.visit()
+    page, other = visit.go("/projects"), visit.another_tab()
+    other.goto(f"{bench.url}/login")
+    other.get_by_label("Token").fill(bench.token)
+    other.get_by_label("Token").press("Enter")
+    expect(other.get_by_role("heading", level=1)).to_have_text("Board")
+    page.get_by_role("button", name="Add a project").click()
+    page.get_by_label("Name").fill("anew")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("heading", name="anew")).to_be_visible()
+    other.goto(f"{bench.url}/login")
+    other.get_by_label("Token").fill(_token_of(bench, "otto"))
+    other.get_by_label("Token").press("Enter")
+    expect(other.get_by_text("otto")).to_be_visible()
+    page.get_by_role("button", name="Add a project").click()
+    page.get_by_label("Name").fill("as-another")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_text("is logged in in this browser by now")).to_be_visible()
 
 
 def test_a_wrong_token_is_refused_beside_the_field_and_the_right_one_lets_in(bench: PageBench) -> None:
@@ -314,6 +341,12 @@ def test_users_and_their_tokens_are_made_and_taken_back_on_the_page(bench: PageB
     expect(page.get_by_role("button", name="Remove olga")).to_have_count(0)
     other.reload()
     expect(other.get_by_label("Token")).to_be_visible()  # with the user, the browser's cookie went
+
+
+def _token_of(bench: PageBench, name: str) -> str:
+    """A token of an operator of that name, who is added."""
+    bench.ask("POST", "/users", json={"name": name, "role": "operator"})
+    return str(bench.ask("POST", f"/users/{name}/tokens", json={"label": "test"})["token"])
 
 
 def _without_items(route: Route) -> None:

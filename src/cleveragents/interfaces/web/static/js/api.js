@@ -7,6 +7,7 @@ const RETRIES = 2;
 const PAUSE_MS = 400;
 
 let csrf = null;
+let name = null; // of who is logged in, as far as this tab knows
 const signedOut = new Set();
 
 /** What the server refused, or could not be asked: `status` (0: not reached), `code`, `detail`, `errors` by field. */
@@ -91,18 +92,27 @@ export async function all(path, query = {}, { most = 2000, signal } = {}) {
 export async function session() {
   const found = await get("/session");
   csrf = found.csrf ?? null;
+  name = found.user.name;
   return found;
 }
 
-/** Exchanges a token for a session that this browser keeps as a cookie. */
-export async function logIn(token) {
-  await change("POST", "/session", { token }, {});
+/** Exchanges a token for a session that this browser keeps as a cookie. Where somebody is logged in that this tab
+ * knows nothing of, it is refused (`csrf`), unless `over` says that it takes that one's place. */
+export async function logIn(token, { over = false } = {}) {
+  try {
+    await changed("POST", "/session", { token }, {});
+  } catch (error) {
+    if (error.code !== "csrf" || !over) throw error;
+    await session();
+    await changed("POST", "/session", { token }, {});
+  }
   return session();
 }
 
 export async function logOut() {
   await del("/session");
   csrf = null;
+  name = null;
 }
 
 /** Calls `listener` when a request finds that nobody is logged in any more. Returns how to stop that. */
@@ -117,6 +127,19 @@ export function tellSignedOut() {
 }
 
 async function change(method, path, body, headers, signal) {
+  try {
+    return await changed(method, path, body, headers, signal);
+  } catch (error) {
+    if (error.code !== "csrf" || name === null) throw error;
+    // Another tab has logged in since, so that the cookie is another, and its word.
+    const before = name;
+    const { user } = await session();
+    if (user.name === before) return changed(method, path, body, headers, signal);
+    throw new Problem(403, "another-user", `${user.name} is logged in in this browser by now; load this page again`);
+  }
+}
+
+async function changed(method, path, body, headers, signal) {
   const options = { method, headers: { ...headers }, signal };
   if (csrf !== null) options.headers["X-CSRF-Token"] = csrf;
   if (body !== undefined) {

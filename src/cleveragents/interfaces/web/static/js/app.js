@@ -2,7 +2,7 @@
 
 import { html, render, useEffect, useErrorBoundary, useState } from "./ui.js";
 import { onSignedOut, session } from "./api.js";
-import { ErrorBox, Loading, Toasts } from "./components.js";
+import { ErrorBox, Loading, toast, Toasts } from "./components.js";
 import { navigate, useLocation } from "./router.js";
 import { SessionContext } from "./session.js";
 import { wake } from "./stream.js";
@@ -34,9 +34,18 @@ const VIEWS = [
 function viewOf(path) {
   for (const [pattern, view] of VIEWS) {
     const found = pattern.exec(path);
-    if (found) return view(...found.slice(1).map(decodeURIComponent));
+    if (found) return view(...found.slice(1).map(decoded));
   }
   return html`<${NotFound} path=${path} />`;
+}
+
+/** An address can be cut off in the middle of a character; then it names nothing. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 /** What a view threw is shown in its place; the rest of the page goes on. Another address tries again. */
@@ -47,12 +56,24 @@ function Guarded({ path, children }) {
   return children;
 }
 
+/** Who has the token of the address; but who is logged in here stays so: a link makes nobody somebody else. */
+async function byAddress() {
+  try {
+    return await logInFromAddress();
+  } catch (error) {
+    if (error.code !== "csrf") throw error;
+    const found = await session();
+    toast(`You are logged in as ${found.user.name} already; log out first to use another token`);
+    return found;
+  }
+}
+
 function App() {
   const [who, setWho] = useState({ state: "asking" });
   const { path } = useLocation();
   const ask = async () => {
     try {
-      const found = tokenInAddress() ? await logInFromAddress() : await session();
+      const found = tokenInAddress() ? await byAddress() : await session();
       setWho({ state: "in", session: found });
       wake();
     } catch (error) {

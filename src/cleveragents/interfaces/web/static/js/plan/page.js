@@ -4,7 +4,7 @@
 // goes through one place (`asking`), so that nothing is asked twice and each refusal is shown where it happened.
 
 import { html, useEffect, useMemo, useState } from "../ui.js";
-import { Empty, ErrorBox, Link, Loading } from "../components.js";
+import { Empty, ErrorBox, Link, Loading, PageHead } from "../components.js";
 import { useSession } from "../session.js";
 import { useConnection } from "../stream.js";
 import { About } from "./about.js";
@@ -31,13 +31,15 @@ const ALSO = { actors: "graph", cost: "checks", budget: "checks", "sub-plans": "
 /** The page of the plan with this id. */
 export function PlanPage({ id }) {
   const { plan, problem, events, rev, reload } = usePlan(id);
-  if (plan && problem?.status !== 404) return html`<${Known} ...${{ given: plan, problem, events, rev, reload }} />`;
-  if (problem?.status === 404) {
-    return html`<${Empty} title="There is no such plan" icon="search">
-      It was deleted, or the address is wrong. <${Link} to="/">All plans<//>
-    <//>`;
+  const gone = [404, 422].includes(problem?.status); // or it never was: 422 is what cannot be an id
+  if (plan && !gone) return html`<${Known} ...${{ given: plan, problem, events, rev, reload }} />`;
+  if (gone) {
+    return html`<${PageHead} title="Not found" />
+      <${Empty} title="There is no such plan" icon="search">
+        It was deleted, or the address is wrong. <${Link} to="/">All plans<//>
+      <//>`;
   }
-  if (problem) return html`<${ErrorBox} error=${problem} again=${reload} />`;
+  if (problem) return html`<${PageHead} title="Plan" /><${ErrorBox} error=${problem} again=${reload} />`;
   return html`<${Loading} what="Reading the plan" />`;
 }
 

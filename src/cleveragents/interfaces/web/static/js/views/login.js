@@ -43,7 +43,7 @@ export function Login({ onEntered, error, ended }) {
     setBusy(true);
     setProblem(null);
     try {
-      onEntered(await logIn(token.trim()));
+      onEntered(await logIn(token.trim(), { over: true }));
     } catch (refused) {
       setProblem(refused);
       setBusy(false);
