@@ -134,6 +134,22 @@ def test_the_first_start_makes_an_admin_whose_token_is_told_once(container: Cont
     assert not [name for name in modes(container.state_directory) if name.startswith(".server-token")]
 
 
+def test_a_token_that_is_kept_from_another_database_counts_for_a_new_one_unless_it_was_revoked(
+    container: Container,
+) -> None:
+    now = container.clock.now()
+    kept = token_file(container.state_directory)
+    kept.write_text("0123456789abcdef" * 4)
+    kept.chmod(0o600)
+    assert ensure_first_token(container).secret is None
+    known = container.users.known_by(kept.read_text(), TokenKind.PROGRAM, now=now)
+    assert known is not None
+    assert known[0].role is Role.ADMIN
+    container.users.revoke(known[1].id, now=now)
+    assert ensure_first_token(container).secret is None
+    assert container.users.known_by(kept.read_text(), TokenKind.PROGRAM, now=now) is None
+
+
 def test_a_start_that_was_killed_before_it_told_anybody_is_made_good_by_the_next(
     container: Container,
 ) -> None:

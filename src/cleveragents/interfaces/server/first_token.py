@@ -42,9 +42,14 @@ def anybody_has_a_token(container: Container) -> bool:
 
 
 def ensure_first_token(container: Container) -> FirstToken:
-    """Makes an admin and a token where nobody has one yet."""
+    """Makes an admin and a token where nobody has one yet. One that was made for another database counts for
+    a new one, too: whoever is told of the file gets in with it. `ConfigurationError`, `InvalidName`."""
     file = token_file(container.state_directory)
-    if file.exists() or anybody_has_a_token(container):
+    if anybody_has_a_token(container):
+        return FirstToken(file, None)
+    if file.exists():
+        if not container.users.list():  # guard: one that was revoked stays so
+            adopt_token(container, file)
         return FirstToken(file, None)
     now = container.clock.now()
     name = _an_admin(container)
