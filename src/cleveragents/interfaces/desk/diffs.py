@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.json_value import JsonValue, freeze
-from cleveragents.domain.redaction import redact_text
+from cleveragents.domain.redaction import MASK, redact_content_text, redact_text
 from cleveragents.interfaces.desk.changes import changed_files, changes_of
 from cleveragents.interfaces.desk.hunks import Hunk, hunks_by_path
 
@@ -24,6 +24,8 @@ __all__ = ["DiffBounds", "PatchBounds", "diff_of", "masked_patch", "patch_of"]
 
 _FILE = b"\ndiff --git "
 _OPTIONS = ("--no-color", "--no-renames", "--src-prefix=a/", "--dst-prefix=b/")
+
+_KINDS = {"+": "add", "-": "remove", "\\": "note"}
 
 _HEADER_BYTES = 16 * 1024
 
@@ -91,7 +93,8 @@ def masked_patch(patch: bytes, bounds: PatchBounds | None = None) -> bytes:
         if len(file) > min(bounds.bytes_of_file, room):  # guard: no file holds up all other requests
             file = _left_out(file)
         room -= len(file)
-        text = file.decode("utf-8", "surrogateescape")
+        lines = file.decode("utf-8", "surrogateescape").split("\n")
+        text = "\n".join(_masked([(_KINDS.get(line[:1], "context"), line) for line in lines]))
         shown.append(redact_text(text).encode("utf-8", "surrogateescape"))
     return b"\n".join(shown)
 
@@ -128,22 +131,39 @@ def _file(row: Mapping[str, JsonValue], hunks: Sequence[Hunk], within: bool, bou
         "removed": row["removed"],
         "before": row["before"],
         "after": row["after"],
-        "hunks": freeze([_hunk(hunk, bounds) for hunk in hunks]),
+        "hunks": freeze(_shown(hunks, bounds)),
         "truncated": not binary and not within,
     }
 
 
-def _hunk(hunk: Hunk, bounds: DiffBounds) -> Row:
-    lines = [
-        {"kind": kind, "old": old, "new": new, "text": redact_text(_cut(text, bounds.line))}
-        for kind, old, new, text in hunk.lines
-    ]
-    return {
-        "header": redact_text(_cut(hunk.header, bounds.line)),
-        "old_start": hunk.old_start,
-        "new_start": hunk.new_start,
-        "lines": freeze(lines),
-    }
+def _shown(hunks: Sequence[Hunk], bounds: DiffBounds) -> list[Row]:
+    lines = [(kind, _cut(text, bounds.line)) for hunk in hunks for kind, _, _, text in hunk.lines]
+    texts = iter(_masked(lines))
+    shown: list[Row] = []
+    for hunk in hunks:
+        rows = [
+            {"kind": kind, "old": old, "new": new, "text": redact_text(next(texts))}
+            for kind, old, new, _ in hunk.lines
+        ]
+        header = redact_text(_cut(hunk.header, bounds.line))
+        starts = {"old_start": hunk.old_start, "new_start": hunk.new_start}
+        shown.append({"header": header, **starts, "lines": freeze(rows)})
+    return shown
+
+
+def _masked(lines: Sequence[tuple[str, str]]) -> list[str]:
+    """The texts of lines, each with its kind, without secrets that go over several of them. What was and what
+    is are looked through one by one: where one comes after the other, the begin of a key may be of both."""
+    shown = [text for _, text in lines]
+    for side in ("remove", "add"):
+        places = [place for place, (kind, _) in enumerate(lines) if kind in ("context", side)]
+        masked = redact_content_text("\n".join(lines[place][1] for place in places)).split("\n")
+        if len(masked) != len(places):  # a known secret of several lines
+            masked = [MASK] * len(places)
+        for place, text in zip(places, masked, strict=True):
+            if text != lines[place][1]:
+                shown[place] = text
+    return shown
 
 
 def _cut(text: str, bound: int) -> str:
