@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -867,6 +868,16 @@ def test_doctor_minds_the_state_directory(agents: Agents, home: Path) -> None:
     state.rmdir()
     state.write_text("")
     assert verdicts(agents("doctor", "--format", "json"))["state directory"] == "fail"
+
+
+def test_a_read_only_file_system_wants_another_remedy_than_a_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
+    found = checks.state_directory(tmp_path)
+    assert found.finding == f"{tmp_path} is on a read-only file system"
+    assert found.remedy is not None
+    assert found.remedy.startswith("mount that writable, or set state.directory")
 
 
 def findings(ended: Ended) -> dict[str, str]:

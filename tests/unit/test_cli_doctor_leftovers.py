@@ -778,6 +778,8 @@ def test_of_very_many_leftovers_all_are_mended_and_some_are_shown() -> None:
     lost = [Leftover(str(n), lambda n=n: mend(n)) for n in range(30)]
     rows = list(findings_of("refs", lambda: lost, mend=True))
     assert (len(mended), len(rows), rows[-1].finding) == (30, 21, "and 10 more")
+    [row] = findings_of("refs", lambda: [Leftover(str(n), amiss=False) for n in range(30)], mend=False)
+    assert row.finding == "none is left over; 0; 1; 2; and 27 more"
 
 
 def test_the_command_changes_nothing_until_it_is_asked_to_mend(

@@ -114,6 +114,14 @@ def test_an_invariant_of_the_command_line_is_enforced_and_said(agents: Agents, r
     assert agents("run", "Shout it", "--invariant", " ").code == 2
 
 
+def test_a_check_that_names_no_command_is_no_check(agents: Agents, tmp_path: Path) -> None:
+    together = tmp_path / "together.yaml"
+    together.write_text("goals: [{name: one, goal: Shout it}]\n")
+    for asked in (("Shout it",), ("-f", goals(tmp_path, "Shout it")), ("-f", str(together))):
+        refused = agents("run", *asked, "--check", " ")
+        assert (refused.code, refused.err.count('--check wants a command: --check "pytest -q"')) == (2, 1)
+
+
 def test_without_leave_results_rest_and_are_listed(agents: Agents, repository: Path, tmp_path: Path) -> None:
     file = goals(tmp_path, "Spell colour the other way", "Shout it")
     ran = agents("run", "-f", file)

@@ -168,6 +168,9 @@ def state_directory(path: Path) -> Check:
     facts = path.stat()
     if not stat.S_ISDIR(facts.st_mode):
         return Check(name, Verdict.FAIL, f"{path} is not a directory", "move it away, or set state.directory")
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        remedy = "mount that writable, or set state.directory to a place that can be written"
+        return Check(name, Verdict.FAIL, f"{path} is on a read-only file system", remedy)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         return Check(name, Verdict.FAIL, f"{path} is not writable", f"chmod u+rwx {path}")
     if facts.st_uid != os.geteuid():

@@ -17,6 +17,7 @@ __all__ = ["KeptBack", "Leftover", "Survey", "findings_of"]
 
 _MEND = "`agents doctor --mend`"
 _MOST_ROWS = 20
+_MOST_MENTIONED = 3
 
 
 class KeptBack(Exception):
@@ -48,7 +49,9 @@ def findings_of(name: str, survey: Survey, *, mend: bool) -> Iterator[Check]:
         yield Check(name, Verdict.FAIL, redact_text(str(error)), "mend that, then run `agents doctor` again")
         return
     if not any(left.amiss for left in found):
-        yield Check(name, Verdict.OK, "; ".join(["none is left over", *(left.what for left in found)]))
+        mentioned = [left.what for left in found[:_MOST_MENTIONED]]
+        more = [f"and {len(found) - _MOST_MENTIONED} more"] if len(found) > _MOST_MENTIONED else []
+        yield Check(name, Verdict.OK, "; ".join(["none is left over", *mentioned, *more]))
         return
     # Mended is everything, however much of it is shown.
     rows = [_mended(name, left) if mend else _shown(name, left) for left in found]

@@ -18,7 +18,13 @@ from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.domain.redaction import redact_text
 from cleveragents.errors import CleverAgentsError, RequestRefused
 from cleveragents.interfaces.desk.commit_ground import ensure_can_commit
-from cleveragents.interfaces.desk.requests import Wanted, named_action, requested_plan, thinking_of
+from cleveragents.interfaces.desk.requests import (
+    Wanted,
+    ensure_said,
+    named_action,
+    requested_plan,
+    thinking_of,
+)
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -114,6 +120,7 @@ def _whole(ground: _Ground, wanted: Wanted, goals: Goals, judged: Mapping[str, N
     from cleveragents.domain.policy import profile
 
     parts = ground.parts
+    ensure_said(wanted)
     if wanted.commit:
         ensure_can_commit(ground.root)
     thinking: dict[str, Any] = {}

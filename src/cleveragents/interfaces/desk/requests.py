@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.action import Action, Budget, Step
 
-__all__ = ["Wanted", "named_action", "requested_plan", "thinking_of"]
+__all__ = ["Wanted", "ensure_said", "named_action", "requested_plan", "thinking_of"]
 
 _GOAL = "builtin/goal"
 
@@ -73,10 +73,7 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote:
     from cleveragents.domain.policy import profile
     from cleveragents.infrastructure.sandbox.resources import ensure_apart, find_resource
 
-    if not all(text.strip() for text in wanted.invariants):
-        raise RequestRefused(
-            '--invariant wants a sentence: --invariant "never touch migrations/"', "invariants"
-        )
+    ensure_said(wanted)
     if wanted.action is None:
         wanted = _goal_wanted(wanted)
     name = profile(wanted.profile or parts.default_profile).name
@@ -111,6 +108,16 @@ def requested_plan(parts: PlanParts, wanted: Wanted, directory: Path, *, remote:
     goal = wanted.goal or ": ".join(filter(None, [action.name.removeprefix("builtin/"), said]))
     assert isinstance(request, Mapping)
     return NewPlan(goal, action.name, str(root), request)
+
+
+def ensure_said(wanted: Wanted) -> None:
+    """`RequestRefused` for what says nothing. A check that runs nothing would always pass."""
+    if not all(text.strip() for text in wanted.checks):
+        raise RequestRefused('--check wants a command: --check "pytest -q"', "checks")
+    if not all(text.strip() for text in wanted.invariants):
+        raise RequestRefused(
+            '--invariant wants a sentence: --invariant "never touch migrations/"', "invariants"
+        )
 
 
 def _kept(action: Action, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
