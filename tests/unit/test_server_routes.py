@@ -416,6 +416,12 @@ def test_no_more_models_are_tried_at_once_than_a_server_has_threads_for(
     assert bench.operator.post("/api/models/trial", json=trial).status_code == 200
 
 
+def test_nobody_keeps_all_threads_busy_by_having_the_log_verified(bench: ServerBench) -> None:
+    with bench.service.verifications.one("held"), bench.service.verifications.one("held"):
+        refused(bench.viewer.get("/api/events/verification"), 429, "too-many-at-once")
+    assert got(bench.viewer, "/events/verification")["ok"]
+
+
 def test_of_a_model_that_is_not_listed_is_told_what_is_known(bench: ServerBench, tmp_path: Path) -> None:
     unlisted = got(bench.viewer, "/models?name=openai/gpt-from-next-year")["items"][0]
     assert (unlisted["model"], unlisted["input"]) == ("openai/gpt-from-next-year", None)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Here", "Service"]
 
 _TRIALS = 4
+_VERIFICATIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +26,13 @@ class Service:
 
     `stopping` is for streams, on the server's loop: what never ends by itself ends when it begins. `trials`
     bounds how many models are tried at once: each keeps a thread until its provider has answered.
+    `verifications` does so for the log, which is read as a whole each time.
     """
 
     container: Container
     stopping: Stopping = field(default_factory=Stopping)
     trials: AtMost = field(default_factory=lambda: AtMost(_TRIALS))
+    verifications: AtMost = field(default_factory=lambda: AtMost(_VERIFICATIONS))
 
     @property
     def parts(self) -> PlanParts:
