@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
 from cleveragents.interfaces.cli.board import PlainBoard, StreamBoard, announced
-from cleveragents.interfaces.cli.live_output import PieceFlow
+from cleveragents.interfaces.cli.live_output import LiveOutput, PieceFlow
 from cleveragents.interfaces.cli.live_view import PlainView, is_for_terminal, lines_of
 from cleveragents.interfaces.cli.output import Output
 from cleveragents.interfaces.cli.stream_view import StreamView
@@ -39,6 +39,32 @@ class Gone(StringIO):
 
     def write(self, text: str) -> int:
         raise BrokenPipeError
+
+
+def test_a_private_key_that_a_command_prints_line_by_line_is_not_shown() -> None:
+    for end in ("", "\nafter\n"):
+        lines: list[str] = []
+        live = LiveOutput(lines.append)
+        for line in f"{'log ' * 10_000}\nbefore\n{KEY}{end}".splitlines(keepends=True):
+            live(line.encode())
+        live.finish()
+        assert "".join(lines).count("MIIEvQ") == 0
+        shown = [line for line in lines if not line.startswith("  log")]
+        assert shown[0] == "  before"
+        assert shown[1:] == [
+            "  -----BEGIN PRIVATE KEY-----***-----END PRIVATE KEY-----",
+            *(["  after"] if end else []),
+        ]
+
+
+def test_lines_before_a_key_are_shown_at_once_and_one_without_an_end_in_the_end() -> None:
+    lines: list[str] = []
+    live = LiveOutput(lines.append)
+    live(("x\n" * 40_000 + KEY[:40]).encode())
+    live(b"\nMIIEvQ3\n")
+    assert lines == ["  x"] * 40_000
+    live.finish()
+    assert lines[40_000:] == ["  -----BEGIN PRIVATE KEY-----***"]
 
 
 # ── Lines ─────────────────────────────────────────────────────────────────────────────────────────

@@ -25,6 +25,7 @@ class LiveOutput:
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show_line = show
+        self._key: list[bytes] = []
         self._rest = b""
 
     def __call__(self, chunk: bytes) -> None:
@@ -32,14 +33,18 @@ class LiveOutput:
         if len(self._rest) > _LONGEST_LINE:
             lines.append(self._rest)
             self._rest = b""
-        if lines:
-            self._show(lines)
+        lines = [*self._key, *lines]
+        place = _open_key(lines)
+        self._key = lines[place:]
+        if place:
+            self._show(lines[:place])
 
     def finish(self) -> None:
         """Shows what came after the last end of a line."""
-        rest, self._rest = self._rest, b""
-        if rest:
-            self._show([rest])
+        lines = [*self._key, self._rest] if self._rest else self._key
+        self._key, self._rest = [], b""
+        if lines:
+            self._show(lines)
 
     def _show(self, lines: list[bytes]) -> None:
         # Of a line that was written over, as progress bars are, the last state counts.
@@ -98,6 +103,16 @@ def _lines_of(text: str) -> list[str]:
         else:
             lines.append(line)
     return lines
+
+
+def _open_key(lines: list[bytes]) -> int:
+    """Where the private key begins that has not ended yet; after the last line, if there is none."""
+    begins = [number for number, line in enumerate(lines) if b"-----BEGIN " in line]
+    if begins:
+        key = b"\n".join(lines[begins[-1] :]).decode("latin-1")
+        if _is_open(key) and len(key) < _LONGEST_KEY:  # guard: each line of a key looks harmless by itself
+            return begins[-1]
+    return len(lines)
 
 
 def _is_open(line: str) -> bool:
