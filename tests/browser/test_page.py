@@ -176,6 +176,22 @@ def test_the_log_grows_by_itself_can_be_held_filtered_and_verified(bench: PageBe
     expect(page.get_by_text(re.compile(r"\d+ events, verified"))).to_be_visible()
 
 
+def test_who_works_is_shown_however_many_have_left(bench: PageBench) -> None:
+    visit = bench.visit()
+
+    def answer(route: Route) -> None:
+        first = "after=" not in route.request.url
+        one = bench.ask("GET", "/workers")["items"][0]
+        gone = [one | {"id": f"{number:026}", "name": "left", "state": "gone"} for number in range(200)]
+        here = [one | {"id": "Z" * 26, "name": "still-here", "state": "idle"}]
+        route.fulfill(json={"items": gone if first else here, "next": "0" * 26 if first else None})
+
+    visit.page.route(re.compile(r"/api/workers(\?|$)"), answer)
+    rows = visit.go("/jobs").get_by_role("table", name="Workers").get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("still-here")
+    expect(rows).to_have_count(22)
+
+
 def test_projects_and_repositories_are_added_on_the_page(bench: PageBench) -> None:
     """A newcomer's report: a name that is refused was answered with a regular expression."""
     page = bench.visit().go("/projects")

@@ -7,7 +7,7 @@ import { useLoad } from "../load.js";
 import { useSession } from "../session.js";
 import { useEvents } from "../stream.js";
 
-const PAGE = 100;
+const GONE_SHOWN = 20; // of the last day; a machine that starts one again and again makes thousands
 const UNDER_WAY = ["queued", "running"];
 const OVER = ["succeeded", "failed", "cancelled"];
 const SHOWN = 50;
@@ -20,13 +20,13 @@ export function Jobs() {
 }
 
 function Workers() {
-  const load = useLoad((signal) => get("/workers", { limit: PAGE }, { signal }));
+  const load = useLoad((signal) => all("/workers", {}, { signal, most: Infinity }));
   useEvents((event) => event.type === "reset" || /^(worker|job)\./.test(event.type), load.reload);
   return html`<section aria-labelledby="workers">
     <div class="section-head"><h2 id="workers">Workers</h2></div>
     <${Loaded} load=${load} what="Reading workers">
-      ${({ items }) => items.length
-        ? html`<${Table} caption="Workers" columns=${WORKER_COLUMNS} rows=${byState(items)} />`
+      ${(workers) => workers.length
+        ? html`<${Table} caption="Workers" columns=${WORKER_COLUMNS} rows=${byState(workers)} />`
         : html`<${Empty} title="Nobody works" icon="jobs"><p>Plans stay queued until somebody does. Start a worker:</p><${Code}>agents worker<//><//>`}
     <//>
   </section>`;
@@ -34,11 +34,13 @@ function Workers() {
 
 const WORKER_STATES = { working: ["good", "working"], idle: ["good", "idle"], draining: ["wait", "draining"], lost: ["bad", "lost"], gone: ["off", "gone"] };
 
-/** Those that work first, those that left last; of each the latest heard of first. */
+/** Those that work first, those that left last, and of these the latest alone; of each the latest heard of first. */
 function byState(workers) {
   const order = Object.keys(WORKER_STATES);
   const rank = (one) => order.indexOf(one.state);
-  return [...workers].sort((a, b) => rank(a) - rank(b) || (a.seen < b.seen ? 1 : -1));
+  const sorted = [...workers].sort((a, b) => rank(a) - rank(b) || (a.seen < b.seen ? 1 : -1));
+  const here = sorted.filter((one) => one.state !== "gone");
+  return sorted.slice(0, here.length + GONE_SHOWN);
 }
 
 const WORKER_COLUMNS = [
