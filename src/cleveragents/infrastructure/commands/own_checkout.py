@@ -23,7 +23,7 @@ from cleveragents.infrastructure.commands.tool_directories import shebang
 
 __all__ = ["imports_from"]
 
-_ASK_SECONDS = 30.0
+_ASK_SECONDS = 120.0
 _ANSWER_BYTES = 1 << 20
 _TOLD = 200
 # A shell's words for: cannot be run, not found. A version manager's stand-in says so of what it lacks.

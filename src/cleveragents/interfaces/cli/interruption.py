@@ -32,7 +32,7 @@ __all__ = ["STOPPING", "Haste", "Interrupts", "Shown", "give_back", "left_to_ser
 STOPPING = "interrupted: stopping"
 """So begins what is said when plans are told to stop."""
 
-_END_SECONDS = 30.0
+_END_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
 _KILL_AGAIN_SECONDS = 0.5
 _PATIENCE_SECONDS = 5.0
