@@ -506,6 +506,7 @@ TESTS: dict[str, list[str]] = {
         f"{UNIT}cli_plans_told.py",
         f"{UNIT}cli_left_out.py",
         f"{UNIT}cli_worker.py",
+        f"{UNIT}cli_goals.py",
     ],
     "interfaces/desk/model_choice.py": [f"{UNIT}plan_resume_model.py"],
     "interfaces/desk/requests.py": [f"{UNIT}guards_cli.py", f"{UNIT}agent_cli.py"],

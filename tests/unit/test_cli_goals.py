@@ -191,6 +191,25 @@ def test_an_actor_runs_alone_and_asks(agents: Agents) -> None:
     assert "report  I renamed it." in nothing.out
 
 
+def test_what_is_left_for_review_is_left_by_whoever_goes_on_with_it(agents: Agents, repository: Path) -> None:
+    """`--review` counts for the plan, not for the command that happened to begin it."""
+    asks = "  ask: {type: human, question: Now?, output: reply, next: write}\n"
+    writes = "  write: {type: tool, tool: write, with: {path: door.txt, content: red}}\n"
+    Path("ask.yaml").write_text(
+        "name: me/painter\ntype: graph\nentry: ask\nstate: {reply: {}}\nnodes:\n" + asks + writes
+    )
+    as_goal = ("run", "the door", "--actor", "./ask.yaml")
+    door = repository / "door.txt"
+    for begun in ((*as_goal, "--review"), ("actor", "run", "./ask.yaml", "the door"), as_goal):
+        ran = agents(*begun, "--profile", "full-auto")
+        assert (ran.code, "it waits: Now?" in ran.err) == (3, True), ran.err
+        assert not door.exists()
+        answered = agents("plan", "answer", ran.id, "yes")
+        left = begun is not as_goal
+        assert (answered.code, door.exists()) == (3 if left else 0, not left), answered.err
+        assert ("that is for you to decide" in answered.err) is left
+
+
 def test_an_actor_may_name_what_the_actors_of_every_plan_have(agents: Agents) -> None:
     """And what was found valid is there when it runs."""
     actor = f"name: me/knows\ntype: llm\nprompt: hello\ntools: [read, {', '.join(TOOLS_OF_PLANS)}]\n"

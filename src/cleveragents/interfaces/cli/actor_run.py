@@ -48,7 +48,7 @@ def run_actor(
     from cleveragents.interfaces.cli.actor_file import runnable_name
     from cleveragents.interfaces.cli.plan_account import told_plan
     from cleveragents.interfaces.cli.plan_work import decide, work_on
-    from cleveragents.interfaces.cli.run_request import requested_plan
+    from cleveragents.interfaces.cli.run_request import left_for_review, requested_plan
     from cleveragents.interfaces.desk.requests import Wanted
 
     container = session.container()
@@ -67,7 +67,7 @@ def run_actor(
         model=model,
         limits=limits,
     )
-    plan = parts.lifecycle.create(requested_plan(parts, wanted))
+    plan = parts.lifecycle.create(left_for_review(requested_plan(parts, wanted)))
     try:
         plan = decide(container, work_on(container, plan, output), yes=False, commit=None, only_review=True)
     except (click.exceptions.Exit, CleverAgentsError):

@@ -242,7 +242,11 @@ def is_to_be_applied(
         tell("edit its files where `agents plan show` says they are, then `agents plan reread` it; or:")
         told_next(parts, plan, commit)
         raise
-    return is_wanted_applied(parts, plan, yes=yes, tell=tell)
+    wanted = is_wanted_applied(parts, plan, yes=yes, tell=tell)
+    # A message for its commit is what somebody says now, and who says that wants it applied.
+    if plan.request.get("apply") == "review" and not yes and commit is None:  # guard: it was to be left
+        return False
+    return wanted
 
 
 def _applied_or_not(parts: PlanParts, plan: Plan, *, yes: bool, commit: CommitRequest | None) -> Plan:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.interfaces.cli.goals_file import text_of_stdin
-from cleveragents.interfaces.cli.run_request import with_goal_read
+from cleveragents.interfaces.cli.run_request import left_for_review, with_goal_read
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
@@ -73,7 +73,7 @@ def run_new(container: Container, wanted: Wanted, handling: Handling, output: Ou
     # What is wrong with it is told before the database is opened.
     requests = _requests(container, wanted, handling)
     parts.apply.settle()
-    plans = _made(parts, requests)
+    plans = _made(parts, [left_for_review(new) for new in requests] if handling.only_review else requests)
     if handling.background:
         _start(container, plans, handling, output)
     elif handling.one_by_one:

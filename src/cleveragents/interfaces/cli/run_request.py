@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleveragents.domain.json_value import FrozenObject
 from cleveragents.interfaces.cli.goals_file import text_of_stdin
 from cleveragents.interfaces.cli.usage import as_usage
 from cleveragents.interfaces.desk import requests
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.interfaces.desk.requests import Wanted
 
-__all__ = ["requested_plan", "with_goal_read"]
+__all__ = ["left_for_review", "requested_plan", "with_goal_read"]
 
 
 def with_goal_read(wanted: Wanted) -> Wanted:
@@ -30,3 +31,9 @@ def requested_plan(parts: PlanParts, wanted: Wanted) -> NewPlan:
     wrong request."""
     with as_usage():
         return requests.requested_plan(parts, with_goal_read(wanted), Path.cwd())
+
+
+def left_for_review(new: NewPlan) -> NewPlan:
+    """The same plan, which is never applied by itself, whoever goes on with it after a question, an
+    interruption or a spent budget."""
+    return replace(new, request=FrozenObject({**new.request, "apply": "review"}))
