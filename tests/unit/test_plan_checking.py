@@ -8,10 +8,12 @@ import pytest
 
 from cleveragents.application.services.async_worker import CancellationToken
 from cleveragents.domain.action import Setup
-from cleveragents.domain.check import CheckVerdict
+from cleveragents.domain.check import CheckVerdict, in_a_line
+from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.errors import ApplyConflict, CheckFailed, NeedsHuman, ToolRefused
 from cleveragents.infrastructure.commands.own_checkout import imports_from
+from cleveragents.interfaces.cli.plan_sections import in_short
 from tests.plan_bench import PlanBench, check, command, edit, write
 
 SETUP = Setup("mkdir -p kept && cat key.txt >> kept/made; echo ran >> ran.log", ("key.txt",), ("kept",))
@@ -32,7 +34,7 @@ def test_checks_run_at_the_end_of_execute_on_what_the_plan_made(plans: PlanBench
 @pytest.mark.parametrize(
     ("text", "verdict", "said"),
     [
-        ("echo why; exit 3", CheckVerdict.FAILED, "exit code 3"),
+        ("echo first; echo why; exit 3", CheckVerdict.FAILED, "exit code 3: why"),
         ("no-such-program-at-all", CheckVerdict.NOT_RUN, "could not be run"),
         ("./b.txt", CheckVerdict.NOT_RUN, "could not be run"),
     ],
@@ -47,6 +49,17 @@ def test_only_a_pass_is_a_pass(plans: PlanBench, text: str, verdict: CheckVerdic
     plan = plans.now(plan)
     assert plan.standing == (Phase.APPLY, PlanState.CONSTRAINED)
     assert said in str(plan.error)
+
+
+def test_a_check_is_told_in_a_line_with_the_last_that_it_printed() -> None:
+    """A person reads why it failed, not only that it did."""
+    assert in_a_line("exit code 1\n") == "exit code 1"
+    assert in_a_line("exit code 1\na\nb\n\n") == "exit code 1: b"
+    assert in_a_line(f"exit code 1\n{'x' * 201}") == f"exit code 1: {'x' * 200}…"
+    row: dict[str, JsonValue] = {"name": "tests", "verdict": "failed", "details": "exit code 1\na\nb\n"}
+    assert in_short(row)["what"] == "exit code 1: b"
+    assert in_short({**row, "name": "review", "details": "no\n- because"})["what"] == "no"
+    assert in_short({**row, "verdict": "passed"})["what"] == ""
 
 
 def test_a_check_that_could_not_be_started_did_not_run(plans: PlanBench) -> None:

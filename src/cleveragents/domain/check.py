@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
-__all__ = ["Check", "CheckRun", "CheckVerdict"]
+__all__ = ["Check", "CheckRun", "CheckVerdict", "in_a_line"]
+
+_LONGEST_LINE = 200
 
 
 class CheckVerdict(str, Enum):
@@ -42,3 +44,12 @@ class CheckRun:
     ended_at: datetime
     seconds: float | None = field(default=None, compare=False)
     """How long it took, for who hears of it at once; it is not kept."""
+
+
+def in_a_line(details: str) -> str:
+    """How a run that did not pass ended, and the last line that it printed, which mostly says why."""
+    how, _, printed = details.strip().partition("\n")
+    last = printed.strip().rpartition("\n")[2].strip()
+    if not last:
+        return how
+    return f"{how}: {last}" if len(last) <= _LONGEST_LINE else f"{how}: {last[:_LONGEST_LINE]}…"

@@ -26,7 +26,7 @@ from cleveragents.application.services.apply_obstacles import (
 from cleveragents.application.services.plan_checks import CheckGround, ChecksFor
 from cleveragents.application.services.plan_result import PlanResult
 from cleveragents.domain.action import Setup
-from cleveragents.domain.check import CheckVerdict
+from cleveragents.domain.check import CheckVerdict, in_a_line
 from cleveragents.domain.file_state import Difference, FileState
 from cleveragents.domain.json_value import JsonValue, freeze
 from cleveragents.domain.plan import Phase, Plan, PlanState
@@ -374,8 +374,7 @@ class PlanApply:
             self.furnish(strategy.setup, ground)
         for run in self.checks(ground.resource).run(strategy.checks, ground, progress=request.told):
             if run.required and run.verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
-                first = run.details.strip().partition("\n")[0]
-                raise CheckFailed(plan.id, run.name, f"{_TOLD[run.verdict]}: {first}")
+                raise CheckFailed(plan.id, run.name, f"{_TOLD[run.verdict]}: {in_a_line(run.details)}")
 
     def _move(
         self, plan: Plan, state: PlanState, facts: PlanFacts | None = None, fence: Fence | None = None

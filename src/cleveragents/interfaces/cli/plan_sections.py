@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from cleveragents.application.services.plan_family import short_of
+from cleveragents.domain.check import in_a_line
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.output import Output, printable
 from cleveragents.interfaces.desk.calls import spelt_arguments
@@ -30,6 +31,8 @@ __all__ = [
 Row = dict[str, JsonValue]
 
 CALL_COLUMNS = ["number", "tool", "state", "changed", "what"]
+
+_REVIEW = "review"
 
 
 def show_calls(output: Output, calls: Sequence[Mapping[str, JsonValue]]) -> None:
@@ -122,8 +125,10 @@ def in_short(row: Mapping[str, JsonValue]) -> Row:
     if "arguments" in row:
         told = spelt_arguments(row["arguments"])
         return dict(row) | {"what": f"{told}: {first_line(row['error'])}" if row["error"] else told}
-    first, _, _ = str(row["details"]).strip().partition("\n")
-    return dict(row) | {"what": first if row["verdict"] != "passed" else ""}
+    details = str(row["details"])
+    # A reviewer's first line is its summary; a command's is how it ended, and what it printed says why.
+    told = first_line(details.strip()) if row["name"] == _REVIEW else in_a_line(details)
+    return dict(row) | {"what": told if row["verdict"] != "passed" else ""}
 
 
 def rows_in(value: JsonValue) -> list[Row]:
