@@ -176,6 +176,28 @@ def test_the_log_grows_by_itself_can_be_held_filtered_and_verified(bench: PageBe
     expect(page.get_by_text(re.compile(r"\d+ events, verified"))).to_be_visible()
 
 
+def test_what_waits_is_on_the_board_however_much_was_never_decided_about(bench: PageBench) -> None:
+    plan = bench.plan(GOALS["receipt"])
+    row = next(one for one in bench.ask("GET", "/plans")["items"] if one["id"] == plan)
+
+    def answer(route: Route) -> None:
+        if "state=waiting" in route.request.url:
+            items = [row | {"state": "waiting", "goal": "an old question"}]
+            route.fulfill(json={"items": items, "next": None})
+        elif "state=complete" in route.request.url:
+            after = route.request.url.partition("after=")[2]
+            ids = [f"{after or 1}{number:03}" for number in range(200)]
+            route.fulfill(json={"items": [row | {"id": one} for one in ids], "next": ids[-1]})
+        else:
+            route.fulfill(json={"items": [], "next": None})
+
+    visit = bench.stranger()
+    visit.page.route(re.compile(r"/api/plans\?"), answer)
+    visit.page.goto(f"{bench.url}/#{bench.token}")
+    expect(visit.page.get_by_role("link", name="an old question")).to_be_visible()
+    expect(visit.page.get_by_text("the newest 600 are shown")).to_be_visible()
+
+
 def test_who_works_is_shown_however_many_have_left(bench: PageBench) -> None:
     visit = bench.visit()
 

@@ -7,11 +7,12 @@ import { plansOf, ready, useEvents } from "./stream.js";
 const GATHER_MS = 120;
 const APART_MS = 1000; // between two readings, however many events there are
 const AT_ONCE = 5; // rows read one by one; for more the list is read again
-const MOST = 600;
+export const MOST = 600;
 const OVER = ["applied", "cancelled", "rejected", "undone"];
-const UNDER_WAY = ["queued", "processing", "waiting", "complete", "errored", "constrained"];
+const UNDER_WAY = ["queued", "processing", "waiting"];
+const LEFT = ["complete", "errored", "constrained"];
 
-let state = { plans: new Map(), loading: true, error: null };
+let state = { plans: new Map(), cut: false, loading: true, error: null };
 let loading = null;
 let timer = null;
 let readAt = -Infinity;
@@ -19,7 +20,8 @@ const stale = new Set();
 const subjects = new Set();
 const listeners = new Set();
 
-/** {plans: rows, loading, error, reload}: all plans that are something to a person, as they change. */
+/** {plans: rows, cut, loading, error, reload}: all plans that are something to a person, as they change. `cut`: of
+ * those that ended and were never decided about, only the newest `MOST`. */
 export function usePlans() {
   const [now, setNow] = useState(state);
   useEffect(() => {
@@ -49,12 +51,14 @@ async function read() {
   try {
     await ready();
     // What is under way may be old, and has to be there all the same; of what is over the latest will do.
-    const [open, over] = await Promise.all([
-      all("/plans", { state: UNDER_WAY }, { most: MOST }),
+    const [open, left, over] = await Promise.all([
+      all("/plans", { state: UNDER_WAY }, { most: Infinity }),
+      all("/plans", { state: LEFT }, { most: MOST }),
       get("/plans", { state: OVER, limit: 100 }),
     ]);
-    const rows = [...open, ...over.items];
-    set({ plans: new Map(rows.map((row) => [row.id, row])), loading: false, error: null });
+    // The latest last: of a plan that moved on meanwhile, two of them may tell.
+    const rows = [...open, ...left, ...over.items].sort((a, b) => (a.updated < b.updated ? -1 : 1));
+    set({ plans: new Map(rows.map((row) => [row.id, row])), cut: left.length >= MOST, loading: false, error: null });
   } catch (error) {
     set({ loading: false, error });
   }

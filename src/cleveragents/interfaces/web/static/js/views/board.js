@@ -7,14 +7,14 @@ import { GROUPS, grouped, matches } from "../groups.js";
 import { useKeys } from "../keys.js";
 import { setQuery, useLocation } from "../router.js";
 import { useSession } from "../session.js";
-import { usePlans } from "../store.js";
+import { MOST, usePlans } from "../store.js";
 import { PlanRow } from "./plan_row.js";
 
 const LAYOUT = "cleveragents.board";
 const FEW = 8; // of what is done, before somebody asks for all
 
 export function Board() {
-  const { plans, loading, error, reload } = usePlans();
+  const { plans, cut, loading, error, reload } = usePlans();
   const { query } = useLocation();
   const filter = { text: query.get("q") ?? "", project: query.get("project") ?? "", group: query.get("state") ?? "" };
   const [layout, setLayout] = useState(() => localStorage.getItem(LAYOUT) ?? "list");
@@ -40,6 +40,7 @@ export function Board() {
     <div ref=${body} class=${`board board-${layout}`}>
       ${shown.length > 0 && html`<${Groups} plans=${shown} layout=${layout} filtering=${filtering} />`}
     </div>
+    ${cut && html`<p class="soft">Of plans that ended and wait to be looked at, the newest ${MOST} are shown; <code>agents plan list</code> has all.</p>`}
   `;
 }
 
