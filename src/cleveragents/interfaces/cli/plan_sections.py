@@ -127,7 +127,7 @@ def in_short(row: Mapping[str, JsonValue]) -> Row:
         return dict(row) | {"what": f"{told}: {first_line(row['error'])}" if row["error"] else told}
     details = str(row["details"])
     # A reviewer's first line is its summary; a command's is how it ended, and what it printed says why.
-    told = first_line(details.strip()) if row["name"] == _REVIEW else in_a_line(details)
+    told = details.strip().partition("\n")[0] if row["name"] == _REVIEW else in_a_line(details)
     return dict(row) | {"what": told if row["verdict"] != "passed" else ""}
 
 
