@@ -41,7 +41,7 @@ from cleveragents.interfaces.peers import a2a_answers
 from cleveragents.interfaces.peers.a2a_goals import goal_of
 from tests.applying import git
 from tests.served import served
-from tests.server_bench import BASE
+from tests.server_bench import BASE, server_bench
 from tests.server_plan_bench import PlanServer, plan_server
 
 T = TypeVar("T")
@@ -397,6 +397,21 @@ def test_what_the_protocols_library_logs_is_masked(
     assert "a2a.said" in said.err
     assert secret not in said.err + said.out
     assert not logging.getLogger("a2a").propagate
+
+
+def test_that_there_is_no_room_is_no_mistake_of_who_asks(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    _write_script(script)
+    metadata = {"resource": "shop", "model": f"scripted/{script}"}
+    message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "greet"}], "metadata": metadata}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+    with server_bench(tmp_path, jobs__queue_bound=1) as bench:
+        bench.repository()
+        first = {"resource": "shop", "action": "builtin/command", "arguments": {"argv": ["true"]}}
+        assert bench.operator.post("/api/plans", json=first).status_code == 201
+        answer = bench.operator.post("/a2a", json=request, headers={"A2A-Version": "1.0"})
+    error = answer.json()["error"]
+    assert (error["code"], "holds its limit" in error["message"]) == (-32603, True), error
 
 
 @pytest.mark.usefixtures("plain_faults")

@@ -44,6 +44,7 @@ from cleveragents.errors import (
     RemoteUnreachable,
     SandboxMissing,
     SandboxRefused,
+    Unavailable,
     UnknownPlan,
 )
 from cleveragents.interfaces.desk.accounts import found_plan
@@ -52,6 +53,7 @@ from cleveragents.interfaces.peers.a2a_answers import answered
 from cleveragents.interfaces.peers.a2a_goals import goal_of
 from cleveragents.interfaces.peers.a2a_tasks import count_of, is_over, is_resting, state_of, task_of
 from cleveragents.interfaces.peers.handover import Handover
+from cleveragents.interfaces.server.problems import said_of
 
 if TYPE_CHECKING:
     from a2a.server.context import ServerCallContext
@@ -249,5 +251,7 @@ async def _asked(ask: Callable[[], T]) -> T:
     except Fault:  # guard: how we are made is nobody's business
         structlog.get_logger().exception("a2a.failed")
         raise InternalError(message=_FAILED) from None
+    except Unavailable as error:  # the same may go well later: nobody is to change what they ask for
+        raise InternalError(message=redact_text(said_of(error))) from None
     except CleverAgentsError as error:
         raise InvalidParamsError(message=redact_text(str(error))) from None
