@@ -49,7 +49,7 @@ def resource_lock(
     try:
         yield
     finally:
-        os.close(descriptor)
+        _let_go(descriptor)
 
 
 @contextmanager
@@ -60,7 +60,13 @@ def try_resource_lock(resource: Path) -> Iterator[bool]:
         yield descriptor is not None
     finally:
         if descriptor is not None:
-            os.close(descriptor)
+            _let_go(descriptor)
+
+
+def _let_go(descriptor: int) -> None:
+    # Explicitly: what another thread is about to start has a copy of the descriptor until its program runs.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def _locked(resource: Path) -> int | None:

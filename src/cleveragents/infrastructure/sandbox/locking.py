@@ -33,7 +33,7 @@ def locked(path: Path, plan_id: str, *, timeout_seconds: float = 0.0) -> Iterato
         _ensure_current(descriptor, path, plan_id)
         yield
     finally:
-        os.close(descriptor)
+        _let_go(descriptor)
 
 
 def is_locked(path: Path) -> bool:
@@ -45,7 +45,7 @@ def is_locked(path: Path) -> bool:
     try:
         return not _try(descriptor)
     finally:
-        os.close(descriptor)
+        _let_go(descriptor)
 
 
 def _open(path: Path, plan_id: str) -> int:
@@ -61,6 +61,12 @@ def _try(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _let_go(descriptor: int) -> None:
+    # Explicitly: what another thread is about to start has a copy of the descriptor until its program runs.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def _ensure_current(descriptor: int, path: Path, plan_id: str) -> None:
