@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.ports.budgets import Reservation
+from cleveragents.application.ports.budgets import BudgetView, Reservation
 from cleveragents.application.ports.models import ModelFacts, ModelReply, ModelRequest
 from cleveragents.application.services.actor_host import PlanActorHost
 from cleveragents.application.services.model_calls import CallName, ModelCalls
@@ -357,6 +358,43 @@ def test_a_call_without_room_waits_for_those_under_way_and_is_made_in_full(budge
     quick = asyncio.run(both())
     assert [request.max_output_tokens for request in quick.asked] == [1_000]  # not shortened for want of room
     assert [call.state for call in budgets.calls_of("plan")] == ["settled", "settled"]
+    assert budgets.view("plan").spent.tokens == 200
+
+
+class Meeting(SqlBudgetStore):
+    """The first two who look at it find the same."""
+
+    def __init__(self, store: SqlBudgetStore) -> None:
+        super().__init__(store._database, UlidSource())
+        self._both = threading.Barrier(2, timeout=30)
+        self._looks = itertools.count()
+
+    def view(self, root_id: str) -> BudgetView:
+        seen = super().view(root_id)
+        if next(self._looks) < 2:
+            self._both.wait()
+        return seen
+
+
+def test_who_comes_too_late_for_the_rest_waits_for_whoever_has_it(budgets: SqlBudgetStore) -> None:
+    """Two find nobody under way, and room for one shorter answer. The other giving up would end the run."""
+    limit(budgets, Limits(tokens=1_000))
+    request = ModelRequest(messages=QUESTION, max_output_tokens=1_000)
+
+    async def both() -> FakeModel:
+        model = FakeModel("m/a", hangs=asyncio.Event(), go=asyncio.Event())
+        of = replace(calls(budgets, model), budgets=Meeting(budgets))
+        names = (CallName(f"think.{number}", "a/b", "think") for number in (1, 2))
+        tasks = [asyncio.create_task(of.reply("m/a", request, name)) for name in names]
+        assert model.hangs is not None
+        assert model.go is not None
+        await asyncio.wait_for(model.hangs.wait(), 30)
+        model.go.set()
+        await asyncio.wait_for(asyncio.gather(*tasks), 30)
+        return model
+
+    model = asyncio.run(both())
+    assert [one.max_output_tokens for one in model.asked] == [900, 800]
     assert budgets.view("plan").spent.tokens == 200
 
 

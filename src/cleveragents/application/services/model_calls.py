@@ -133,14 +133,24 @@ class ModelCalls:
     ) -> tuple[Reservation, ModelRequest]:
         """Leave to make the call; a shorter answer is asked for where the budget leaves no room for more, and
         nobody is under way who may yet give some back."""
+        give_up = self.clock.monotonic() + self.patience_seconds
+        alone = False
         while True:
             ended = self.open_calls.look().ended
             try:
                 return await self._asked(lambda: self._reserved(model, request, name))
             except BudgetExhausted:
-                if not await self._wait_ended(ended):  # guard: siblings would be cancelled, at their worst
-                    break
-        return await self._asked(lambda: self._afforded(model, request, name))
+                if await self._wait_ended(ended):  # guard: siblings would be cancelled, at their worst
+                    continue
+            try:
+                return await self._asked(lambda: self._afforded(model, request, name))
+            except BudgetExhausted:
+                # Of several that found nobody under way, one has the rest by now, or is about to begin with
+                # it: it is waited for like any other. Who is alone twice is alone.
+                nobody = not self.open_calls.look().open
+                if (alone and nobody) or self.clock.monotonic() >= give_up:  # guard: nobody waits for ever
+                    raise
+                alone = nobody
 
     async def _wait_ended(self, before: int) -> bool:
         """Whether a call has ended since there were that many; False if none is under way, or none ends in
