@@ -965,3 +965,8 @@ def test_what_was_told_once_is_forgotten_when_commands_are_isolated_again(tmp_pa
     for _ in range(2):
         _forget(kept, works)
     assert _is_news(kept, "one")
+
+
+def test_a_list_of_plans_that_is_empty_says_whether_others_were_left_out(agents: Agents) -> None:
+    assert "there are no plans yet; `agents run` makes one" in agents("plan", "list").err
+    assert "there are no such plans" in agents("plan", "list", "--state", "waiting").err

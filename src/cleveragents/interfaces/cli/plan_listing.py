@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
     from cleveragents.domain.plan import Plan
 
-__all__ = ["list_plans"]
+__all__ = ["list_plans", "none_listed"]
 
 Row = dict[str, JsonValue]
 
@@ -89,7 +89,7 @@ def list_plans(
     output.table(
         rows,
         columns,
-        empty="there are no such plans",
+        empty=none_listed(narrowed=bool(states or here or after)),
         cut=["goal"],
         spare=["updated"],
     )
@@ -97,6 +97,11 @@ def list_plans(
         progress(f"these are the latest {limit}; --limit shows more")
     elif more:
         progress(f"there may be more: --after {last}")
+
+
+def none_listed(*, narrowed: bool) -> str:
+    """What is said where a list would be; only if something was asked for are there others."""
+    return "there are no such plans" if narrowed else "there are no plans yet; `agents run` makes one"
 
 
 def _row(

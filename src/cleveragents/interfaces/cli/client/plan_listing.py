@@ -43,7 +43,8 @@ def _list_plans(
     columns = ["id", "phase", "state", "updated", "goal"]
     if output.for_eyes:
         columns.remove("phase")  # an id and a goal need the room
-    output.table(rows, columns, empty="there are no such plans", cut=["goal"], spare=["updated"])
+    empty = local.none_listed(narrowed=bool(states or here or after))
+    output.table(rows, columns, empty=empty, cut=["goal"], spare=["updated"])
     if len(found) > limit and after is None:
         progress(f"these are the latest {limit}; --limit shows more")
     elif len(found) > limit:
