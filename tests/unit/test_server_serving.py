@@ -25,7 +25,14 @@ from cleveragents.domain.user import Role, TokenKind
 from cleveragents.errors import ConfigurationError, InvalidName, PortTaken
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.server.first_token import adopt_token, ensure_first_token, token_file
-from cleveragents.interfaces.server.serve import ensure_guarded, listening, remedy_of, serve, url_of
+from cleveragents.interfaces.server.serve import (
+    ensure_guarded,
+    listening,
+    places_of,
+    remedy_of,
+    serve,
+    url_of,
+)
 from cleveragents.interfaces.server.server_file import RunningServer, announced, running_server, server_file
 from tests.cli_bench import command_line, paint_shop, use_home
 from tests.races.hammer import hammer
@@ -252,6 +259,8 @@ def test_where_it_listens_is_said_as_a_browser_takes_it() -> None:
     ):
         with listening(host, 0) as listens:
             assert url_of(host, listens) == f"http://{shown}:{listens.getsockname()[1]}"
+            everywhere = host in ("0.0.0.0", "::")
+            assert places_of(host, listens).endswith(" and all other addresses of this machine") is everywhere
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

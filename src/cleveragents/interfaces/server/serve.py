@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cleveragents.application.container import Container
     from cleveragents.application.worker_parts import SharedWorker
 
-__all__ = ["DRAIN_SECONDS", "ensure_guarded", "listening", "remedy_of", "serve", "url_of"]
+__all__ = ["DRAIN_SECONDS", "ensure_guarded", "listening", "places_of", "remedy_of", "serve", "url_of"]
 
 DRAIN_SECONDS = 60.0
 """How long running jobs may go on after the server was told to stop, unless somebody says otherwise."""
@@ -87,10 +87,20 @@ def _runs_there(state_directory: Path | None, port: int) -> str | None:
 
 def url_of(host: str, listens: socket.socket) -> str:
     """What to type into a browser on this machine."""
-    address, port, *_ = listens.getsockname()
-    if ipaddress.ip_address(address.partition("%")[0]).is_unspecified:
+    if _is_everywhere(listens):
         host = "::1" if listens.family == socket.AF_INET6 else "127.0.0.1"
-    return f"http://{_place(host, port)}"
+    return f"http://{_place(host, listens.getsockname()[1])}"
+
+
+def places_of(host: str, listens: socket.socket) -> str:
+    """Where it listens, in words: who opens it to a network reads that."""
+    others = " and all other addresses of this machine" if _is_everywhere(listens) else ""
+    return f"{url_of(host, listens)}{others}"
+
+
+def _is_everywhere(listens: socket.socket) -> bool:
+    """Whether it is on all addresses of this machine."""
+    return ipaddress.ip_address(listens.getsockname()[0].partition("%")[0]).is_unspecified
 
 
 def serve(
@@ -122,7 +132,7 @@ def serve(
             say(f"commands go on through the server at {other.url if other else 'another address'}")
         if not is_loopback(container.settings.server.host):
             say("others on the network can read what goes over http; a reverse proxy can speak https for it")
-        say(f"listening on {url} (Ctrl-C stops it)")
+        say(f"listening on {places_of(container.settings.server.host, listens)} (Ctrl-C stops it)")
         server.run(sockets=[listens])
     return _INTERRUPTED if server.interrupted else 0
 
