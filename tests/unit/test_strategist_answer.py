@@ -99,6 +99,11 @@ def test_steps_come_in_the_order_in_which_they_are_done_after_those_that_stay() 
     assert (tasks[2].sub_plan, tasks[3].decisions) == (True, (2,))
 
 
+def test_the_name_of_a_step_is_one_line() -> None:
+    tasks = tasks_in(freeze([{"title": "write it\napplied to 1 file"}, {"title": " \n"}]), terms())
+    assert [task.name for task in tasks] == ["write it applied to 1 file", "step 2"]
+
+
 def test_steps_take_the_places_of_what_was_taken_back_before_what_stays() -> None:
     said = freeze([{"title": "a"}, {"title": "b", "needs": [1]}, {"title": "c", "needs": [2]}])
     tasks = tasks_in(said, terms(2, 4))

@@ -93,7 +93,8 @@ def _steps(said: JsonValue, terms: StepTerms) -> tuple[Task, ...]:
     entries = _objects(said)
     return tuple(
         Task(
-            name=str(entry.get("title") or f"step {number}"),
+            # On one line: what followed a line break would look like our own words where it is shown.
+            name=" ".join(str(entry.get("title") or "").split()) or f"step {number}",
             instructions=str(entry.get("instructions") or ""),
             needs=tuple(
                 need for need in _numbers(entry.get("needs")) if 0 < need <= len(entries) and need != number

@@ -125,7 +125,8 @@ class Strategizing:
 
     def _show(self, kept: Sequence[Decision], tasks: Sequence[Task], this_round: int) -> None:
         for decision in kept:
-            self.say(redact_text(f"decided: {decision.made.question} {decision.made.choice}"))
+            words = f"{decision.made.question} {decision.made.choice}".split()
+            self.say(redact_text(f"decided: {' '.join(words)}"))
         for number, task in enumerate(tasks, start=1):
             how = "planned" if task.round == this_round else "kept"
             self.say(redact_text(f"{how}: {number}. {task.name}"))
