@@ -1,4 +1,4 @@
-"""Random trees of plans on one budget: no provider can ever charge more than it says, and nothing leaks.
+"""G9: random trees of plans on one budget: no provider can ever charge more than it says, and nothing leaks.
 
 The judge is not the store but who is paid: a provider that counts what it charges, and what it may charge for
 the calls it is working on. Plans of a tree call it at once, the way plans really do; some get no leave, some

@@ -1,4 +1,4 @@
-"""What threads of one worker, and workers of one store, can do to each other."""
+"""G7: what threads of one worker, and workers of one store, can do to each other."""
 
 from __future__ import annotations
 
