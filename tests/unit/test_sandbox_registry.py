@@ -60,6 +60,7 @@ def test_a_sandbox_is_made_found_and_removed_and_the_log_says_so(
     told: list[str] = []
     sandbox = registry.create(SandboxRequest("plan-1", resource), progress=told.append)
     assert told == [f"making a sandbox of {resource}"]
+    assert sandbox.root.parent.stat().st_mode & 0o077 == 0, "others on the machine could read it"
     elsewhere = SandboxRegistry(database, tmp_path / "sandboxes")
     assert elsewhere.open("plan-1").root == sandbox.root
     (row,) = registry.rows()

@@ -195,7 +195,7 @@ class SandboxRegistry:
         """The lock of a sandbox that may not exist yet. `SandboxBusy`."""
         with ExitStack() as held:
             for _ in range(_LOCK_ATTEMPTS):
-                place.directory.mkdir(parents=True, exist_ok=True)
+                place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 # A peer may remove the directory between any two of these steps.
                 with suppress(SandboxMissing, FileNotFoundError):
                     place.lock.touch()
