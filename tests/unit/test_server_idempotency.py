@@ -13,10 +13,11 @@ from fastapi import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.testclient import TestClient
 
+from cleveragents.domain.user import Role, TokenKind
 from cleveragents.errors import OutcomeUnknown
 from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
 from cleveragents.infrastructure.persistence.sql_answer_store import PATIENCE
-from tests.server_bench import ServerBench, server_bench
+from tests.server_bench import BASE, ServerBench, server_bench
 
 SECONDS_LIMIT = 60.0
 
@@ -85,6 +86,19 @@ def test_one_key_is_for_one_request_of_one_user(bench: ServerBench, desk: Desk) 
         assert (answer.status_code, answer.json()["code"]) == (422, "key-reused")
     assert post(bench.admin, "mine").text == "answer 2"
     assert post(bench.operator, "another").text == "answer 3"
+
+
+def test_what_was_answered_to_a_greater_role_is_not_answered_again_to_a_smaller_one(
+    bench: ServerBench, desk: Desk
+) -> None:
+    users, now = bench.container.users, bench.container.clock.now()
+    users.add("eve", Role.ADMIN, now=now)
+    _, secret = users.issue("eve", TokenKind.PROGRAM, "test", now=now)
+    eve = TestClient(bench.app, BASE, headers={"Authorization": f"Bearer {secret}"})
+    assert post(eve, "then").text == "answer 1"
+    users.set_role("eve", Role.VIEWER, now=now)
+    assert post(eve, "then").json()["code"] == "key-reused"
+    assert desk.done == 1
 
 
 def test_who_asks_while_it_is_being_done_is_told_to_wait(bench: ServerBench, desk: Desk) -> None:

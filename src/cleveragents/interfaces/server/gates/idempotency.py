@@ -23,6 +23,7 @@ from cleveragents.interfaces.server.gates.wire import header, state_of
 from cleveragents.interfaces.server.problems import UNSURE, Refused, problem
 
 if TYPE_CHECKING:
+    from cleveragents.domain.user import Role
     from cleveragents.interfaces.server.service import Service
 
 __all__ = ["KEEP_NO_ANSWER", "IdempotencyGate"]
@@ -53,7 +54,7 @@ class IdempotencyGate:
             raise Refused(422, "invalid-request", "an Idempotency-Key has 1 to 200 visible characters")
         body = await _read(receive)
         container = self._service.container
-        store, request = container.answers, _fingerprint(scope, body)
+        store, request = container.answers, _fingerprint(scope, user.role, body)
         begun = await run_in_threadpool(lambda: store.begin(user.id, key, request, now=container.clock.now()))
         if isinstance(begun, KeptAnswer):
             headers = {_REPLAYED: "true", **({"Location": begun.location} if begun.location else {})}
@@ -155,9 +156,11 @@ def _secret_answer() -> KeptAnswer:
     return KeptAnswer(response.status_code, str(response.media_type), bytes(response.body))
 
 
-def _fingerprint(scope: Scope, body: bytes) -> str:
+def _fingerprint(scope: Scope, role: Role, body: bytes) -> str:
+    """Tells requests apart. Who has another role by now asks for something else: it is not answered again."""
+    asked = (scope["method"], scope["path"], role.value)
     digest = sha256()
-    for part in (scope["method"].encode(), scope["path"].encode(), scope.get("query_string", b""), body):
+    for part in (*(text.encode() for text in asked), scope.get("query_string", b""), body):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)
     return digest.hexdigest()
