@@ -113,6 +113,12 @@ def test_a_login_that_no_server_confirms_keeps_nothing(agents: Agents, tmp_path:
 def test_a_wrong_address_or_token_is_told_as_what_was_typed(agents: Agents, tmp_path: Path) -> None:
     assert agents("login", "host").err.startswith("error: URL: 'host' is no URL")
     assert agents("logout", "host").err.startswith("error: URL: 'host' is no URL")
+    shown = agents("login", "http://127.0.0.1:9", "hunter2hunter2")
+    assert (shown.code, "does not belong on the command line" in shown.err, "hunter2" in shown.err) == (
+        2,
+        True,
+        False,
+    )
     with _stranger() as address:
         ended = agents("login", address, "-", typed=SECRET)
     assert (ended.code, "this is none; whoever runs it makes one" in " ".join(ended.err.split())) == (1, True)

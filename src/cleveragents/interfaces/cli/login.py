@@ -17,7 +17,7 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 @click.command()
 @click.argument("url")
-@click.argument("source", metavar="[-]", required=False, type=click.Choice(["-"]))
+@click.argument("source", metavar="[-]", required=False)
 @format_option
 def login(url: str, source: str | None, output: Output) -> None:
     """Log in to a server, with a token.
@@ -35,6 +35,11 @@ def login(url: str, source: str | None, output: Output) -> None:
     from cleveragents.interfaces.cli.client.logins import keep_token, logins_file, normal_url
     from cleveragents.interfaces.cli.client.server_client import ServerClient
 
+    if source not in (None, "-"):  # and what it was is not said again
+        raise click.UsageError(
+            "a token does not belong on the command line, where others can read it; "
+            "leave it out and you are asked, or write - and it is read from stdin"
+        )
     address = normal_url(url, said_by="URL")
     _warn_of_plain_text(address)
     token = _token(source)
