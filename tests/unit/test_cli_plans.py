@@ -602,14 +602,19 @@ def test_a_whole_changeset_can_be_left_out_and_taken_in_again(agents: Agents, re
 
 
 def test_a_rollback_says_how_to_go_on_and_an_edit_is_taken_in(agents: Agents, repository: Path) -> None:
-    ran = agents(*REPLACE, "--review")
+    ran = agents(*REPLACE, "--review", "--invariant", "never touch kept/")
     assert "recorded as call 2: nothing was changed" in agents("plan", "rollback", ran.id, "1").err
     assert agents("plan", "rollback", ran.id, "9").code == 2
     assert agents("plan", "resume", ran.id).code == 3
     assert agents("plan", "reread", ran.id).err == "nothing was edited\n"
     place = json.loads(agents("plan", "show", ran.id, "--format", "json").out)["sandbox"]
     (Path(place) / "README.md").write_text("Mine.\n")
-    assert "your edits are recorded as call" in agents("plan", "reread", ran.id).err
+    taken = agents("plan", "reread", ran.id).err
+    assert ("your edits are recorded as call" in taken, "mind that" in taken) == (True, False), taken
+    (Path(place) / "kept").mkdir()
+    (Path(place) / "kept/new").touch()
+    taken = agents("plan", "reread", ran.id).err
+    assert "mind that kept/new was changed, and that is forbidden: never touch kept/" in taken
     assert agents("plan", "apply", ran.id).code == 0
     assert (repository / "README.md").read_text() == "Mine.\n"
     assert agents("plan", "log", ran.id, "9").code == 2

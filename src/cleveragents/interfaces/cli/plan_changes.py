@@ -176,7 +176,21 @@ def reread_plan(session: Session, plan_id: str, output: Output) -> None:
         progress("nothing was edited")
     else:
         progress(f"your edits are recorded as call {call.number}: {summary_of(parts, plan)} in all")
+        broken = _broken(parts, plan)
+        if broken is not None:
+            progress(f"mind that {broken}; `agents plan rollback {plan.id} {call.number}` takes them back")
     told_plan(output, parts, plan)
+
+
+def _broken(parts: PlanParts, plan: Plan) -> str | None:
+    """Which invariant the result breaks by now. Who edits by hand may do that, and not know that it was not
+    their hand: a program that the plan had started may have changed the files, too."""
+    from cleveragents.domain.invariant import broken_by
+    from cleveragents.domain.strategy import Strategy
+
+    if plan.strategy is None:
+        return None
+    return broken_by(Strategy.from_json(plan.strategy).invariants, parts.history.states(plan.id))
 
 
 @click.command("rollback")
