@@ -203,7 +203,7 @@ class GuardedCommandRunner:
                     ordered = True
                     late = now() + self._grace_seconds + _GUARD_SECONDS
                     guard.end()
-            if guard.report is None:  # guard: it may have reported in time, and we be late to hear of it
+            if guard.report is None:  # it may have reported in time, and we be late to hear of it
                 tail.append(guard.read(0))
             report = guard.report
             if report is None:
