@@ -65,10 +65,15 @@ class Machine:
         self.claimed_jobs: list[AsyncJob] = []
 
     def plan(
-        self, remote: Remote, *steps: StrategyStep, request: Mapping[str, Any] | None = None, **facts: Any
+        self,
+        place: Remote | Path,
+        *steps: StrategyStep,
+        request: Mapping[str, Any] | None = None,
+        **facts: Any,
     ) -> Plan:
-        """A plan on the remote, with a job queued for it."""
-        new = NewPlan("a goal", "tests/steps", remote.resource, FrozenObject(request or {}))
+        """A plan on the remote, or on a directory of this machine, with a job queued for it."""
+        resource = str(place) if isinstance(place, Path) else place.resource
+        new = NewPlan("a goal", "tests/steps", resource, FrozenObject(request or {}))
         plan = self.parts.lifecycle.create(new)
         self.strategies[plan.id] = Strategy(steps, **{"profile": "full-auto", **facts})
         return plan

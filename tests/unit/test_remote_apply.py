@@ -31,7 +31,7 @@ from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.remote.mirror import Mirrors
 from cleveragents.testing.faults import RaiseAt
 from tests.applying import git
-from tests.plan_bench import check, write
+from tests.plan_bench import check, new_repository, write
 from tests.remote_bench import At, Died, Machine, machines_at
 from tests.remotes import Remote, new_remote
 
@@ -61,8 +61,8 @@ def other(machines: Callable[..., Machine]) -> Machine:
     return machines("other")
 
 
-def done(machine: Machine, remote: Remote, **facts: Any) -> Plan:
-    plan = machine.plan(remote, write("a.txt", "changed\n"), **facts)
+def done(machine: Machine, place: Remote | Path, **facts: Any) -> Plan:
+    plan = machine.plan(place, write("a.txt", "changed\n"), **facts)
     assert machine.run(machine.claimed(plan)).standing == (Phase.EXECUTE, PlanState.COMPLETE)
     return plan
 
@@ -249,6 +249,20 @@ def test_a_machine_that_starts_again_settles_its_own(
     if standing == ERRORED:
         one.apply(plan)
     assert remote.commits_of(plan.id) == [remote.tip()]
+
+
+def test_what_is_applied_to_a_directory_of_one_machine_is_that_ones_to_settle(
+    tmp_path: Path, one: Machine, other: Machine
+) -> None:
+    """Nobody else sees its files, its locks and its journal."""
+    plan = done(one, new_repository(tmp_path / "directory"))
+    for state in (PlanState.QUEUED, PlanState.PROCESSING):  # then its process was killed, or is at it
+        now = one.container.clock.now()
+        under_way = one.parts.plans.move(one.now(plan.id), (Phase.APPLY, state), now=now)
+        other.parts.apply.settle()
+        assert other.now(plan.id) == under_way
+    one.parts.apply.settle()
+    assert one.now(plan.id).standing == ERRORED
 
 
 def test_one_that_wakes_up_after_another_applied_it_pushes_nothing(

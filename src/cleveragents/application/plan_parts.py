@@ -233,6 +233,7 @@ class PlanParts:
             self._container.home,
             self.remotes.furnishing,
             self.remotes.is_somebodys,
+            self.sandboxes.is_copy,
         )
 
     @property

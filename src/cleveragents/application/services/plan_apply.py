@@ -58,8 +58,7 @@ __all__ = ["PlanApply"]
 
 _MOST = 10_000
 _BUSY_SECONDS = 30.0
-_MERGED_TREE = "merged_tree"
-_HOME = "home"
+_MERGED_TREE, _HOME = "merged_tree", "home"
 # One of those who push to a branch at once gets through in each round.
 _ROUNDS = 20
 _HELD_SECONDS = 0.5
@@ -109,6 +108,7 @@ class PlanApply:
     home: str = ""
     furnish: Callable[[Setup, CheckGround], None] = lambda setup, ground: None
     is_somebodys: Callable[[Plan], bool] = lambda plan: True
+    is_elsewhere: Callable[[str], bool] = lambda plan_id: False
 
     def apply(
         self,
@@ -263,7 +263,8 @@ class PlanApply:
             if not busy and not self.is_somebodys(plan):
                 self.taken_up(plan, None)
             return
-        if self.applier.is_busy(plan.resource):
+        # guard: another machine's files, locks and journals are not to be seen from here
+        if self.is_elsewhere(plan.id) or self.applier.is_busy(plan.resource):
             return
         if plan.id in self.applier.undecided():  # guard: only its journal knows what of it is left
             return
