@@ -1,7 +1,7 @@
 """Nothing is left behind: threads, child processes and file descriptors return to the baseline.
 
 Used around every test module by `tests/conftest.py`, and by the Behave and Robot environments. asyncio
-tasks live in loops and loops live in threads, so a task that is leaked with its loop shows as a leaked thread;
+tasks live in loops and loops live in threads, so a task that is leaked with its loop shows as a thread;
 one whose loop was closed does not show here, and asyncio says in its log that it was destroyed.
 """
 
