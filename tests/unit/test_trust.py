@@ -318,6 +318,16 @@ def test_a_preview_shows_what_would_run(path: str, content: str, lines: tuple[st
     assert all(line.startswith(start) for line, start in zip(shown, lines, strict=True))
 
 
+def test_a_preview_shows_no_secret_though_it_shows_only_a_part_of_it() -> None:
+    key = f"-----BEGIN PRIVATE KEY-----\n{'MIIEvQ' * 10}\n{'bcEiCA' * 10}\n-----END PRIVATE KEY-----\n"
+    token = "ghp_" + "a1B2" * 9
+    shown = preview(BroughtFile("SKILL.md", "", key.encode(), False))
+    assert "MIIEvQ" not in "".join(shown)
+    assert shown[0] == "-----BEGIN PRIVATE KEY-----"
+    (line,) = preview(BroughtFile("SKILL.md", "", f"{'x ' * 70}{token}".encode(), False))
+    assert "ghp_a1B2" not in line
+
+
 def test_a_preview_is_bounded_and_says_that_there_is_more() -> None:
     steps = "\n".join(f"    - {{tool: command, with: {{argv: [x{n}]}}}}" for n in range(20))
     shown = preview(

@@ -10,6 +10,7 @@ from cleveragents.application.ports.trust import BroughtFile
 from cleveragents.domain.action import Action
 from cleveragents.domain.actor import Actor, AgentNode, LlmNode, SubgraphNode, ToolNode
 from cleveragents.domain.json_value import JsonValue
+from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.errors import InvalidAction, InvalidActor
 from cleveragents.infrastructure.actions.loading import load_action
 from cleveragents.infrastructure.actors.loading import load_actor
@@ -23,8 +24,10 @@ _FIRST_LINES = 3
 
 
 def preview(file: BroughtFile) -> tuple[str, ...]:
-    """The commands it would run, or its first lines; never more than a screen of them."""
-    lines = [line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…" for line in _lines(file)]
+    """The commands it would run, or its first lines, without secrets; never more than a screen of them."""
+    # Before it is cut: half a secret does not look like one.
+    masked = map(redact_text, _lines(file))
+    lines = [line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…" for line in masked]
     if len(lines) > _LINES:
         return (*lines[:_LINES], f"… and {len(lines) - _LINES} more")
     return tuple(lines)
@@ -49,7 +52,8 @@ def _lines(file: BroughtFile) -> Iterator[str]:
     elif file.path.endswith(".mcp.json"):
         yield from _of_servers(file.content)
     else:
-        text = file.content.decode("utf-8", "backslashreplace")
+        # As a whole: a line of a key does not look like one either.
+        text = redact_content_text(file.content.decode("utf-8", "backslashreplace"))
         yield from [line.strip() for line in text.splitlines() if line.strip()][:_FIRST_LINES]
 
 

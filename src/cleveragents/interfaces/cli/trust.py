@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.cli.asking import confirmed
 from cleveragents.interfaces.cli.output import Output, counted, format_option, progress, timestamp
 from cleveragents.interfaces.cli.session import Session, pass_session
@@ -135,7 +134,7 @@ def _preview(root: Path, pending: list[BroughtFile]) -> None:
     for file in pending:
         progress(f"  {file.path} ({len(file.content)} bytes)")
         for line in preview(file):
-            progress(f"      {redact_text(line)}")
+            progress(f"      {line}")
     progress(WHAT_COUNTS)
 
 

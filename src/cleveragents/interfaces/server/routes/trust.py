@@ -12,7 +12,6 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.desk.project_account import place_of, trusted_place_of
 from cleveragents.interfaces.desk.wording import shown_name, timestamp
 from cleveragents.interfaces.server.access import Admin
@@ -149,7 +148,7 @@ def _brought(file: BroughtFile) -> dict[str, JsonValue]:
         "digest": file.digest,
         "size": len(file.content),
         "trusted": file.trusted,
-        "preview": [redact_text(line) for line in preview(file)],
+        "preview": list(preview(file)),
     }
 
 
