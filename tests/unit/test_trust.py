@@ -322,8 +322,7 @@ def test_a_preview_shows_no_secret_though_it_shows_only_a_part_of_it() -> None:
     key = f"-----BEGIN PRIVATE KEY-----\n{'MIIEvQ' * 10}\n{'bcEiCA' * 10}\n-----END PRIVATE KEY-----\n"
     token = "ghp_" + "a1B2" * 9
     shown = preview(BroughtFile("SKILL.md", "", key.encode(), False))
-    assert "MIIEvQ" not in "".join(shown)
-    assert shown[0] == "-----BEGIN PRIVATE KEY-----"
+    assert not {"MIIEvQ", "bcEiCA"} & {line[:6] for line in shown}
     (line,) = preview(BroughtFile("SKILL.md", "", f"{'x ' * 70}{token}".encode(), False))
     assert "ghp_a1B2" not in line
 
