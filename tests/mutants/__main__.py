@@ -298,7 +298,12 @@ TESTS: dict[str, list[str]] = {
     "infrastructure/apply/preparation.py": [f"{CONTRACTS}applier.py", *APPLY],
     "infrastructure/apply/prepared_merge.py": [f"{UNIT}apply_changes.py", *APPLY],
     "infrastructure/apply/presence.py": [f"{UNIT}apply_recovery.py", *APPLY],
-    "infrastructure/apply/recovery.py": [*GUARDS, f"{UNIT}apply_recovery.py", *APPLY],
+    "infrastructure/apply/recovery.py": [
+        *GUARDS,
+        f"{UNIT}apply_recovery.py",
+        f"{UNIT}remote_apply.py",
+        *APPLY,
+    ],
     "infrastructure/apply/user_git.py": [f"{UNIT}apply_recovery.py", f"{UNIT}apply_commit.py", *APPLY],
     "infrastructure/commands/bubblewrap.py": [f"{UNIT}guards_commands.py", *COMMANDS],
     "infrastructure/commands/environment.py": COMMANDS,

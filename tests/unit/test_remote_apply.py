@@ -265,6 +265,30 @@ def test_what_is_applied_to_a_directory_of_one_machine_is_that_ones_to_settle(
     assert one.now(plan.id).standing == ERRORED
 
 
+@pytest.mark.parametrize("point", ["apply.stage.after", "apply.done.before"])
+def test_what_is_moved_in_a_directory_of_one_machine_is_not_ended_by_one_with_the_same_path(
+    tmp_path: Path, machines: Callable[..., Machine], other: Machine, point: str
+) -> None:
+    """Both have one of that name, and each sees its own; the other applies to its own meanwhile, too."""
+    here, aside = tmp_path / "directory", tmp_path / "aside"
+    ended: list[int] = []
+
+    def elsewhere() -> None:
+        here.rename(aside)
+        new_repository(here)
+        others = done(other, here)
+        other.parts.apply.settle()
+        assert other.apply(others).standing == APPLIED
+        here.rename(tmp_path / "the other's")
+        aside.rename(here)
+        ended.append(1)
+
+    one = machines("one", faults=At(point, elsewhere))
+    plan = done(one, new_repository(here))
+    assert one.apply(plan).standing == APPLIED
+    assert (ended, (here / "a.txt").read_text()) == ([1], "changed\n")
+
+
 def test_one_that_wakes_up_after_another_applied_it_pushes_nothing(
     remote: Remote, machines: Callable[..., Machine], other: Machine
 ) -> None:

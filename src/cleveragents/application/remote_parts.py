@@ -197,6 +197,7 @@ class RemoteParts:
             faults=self._container.faults,
             durability=self._container.settings.database.durability,
             conclusion=self._conclude,
+            home=self._container.home,
         )
 
     def _calls(self, fence: Fence | None) -> SqlCallStore:

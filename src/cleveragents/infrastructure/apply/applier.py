@@ -49,7 +49,8 @@ class TreeApplier:
     share it, and any number of processes may have one each; the resource's own lock orders them.
 
     `conclusion` is called in the transaction in which an apply ends, so that a plan's own state is kept
-    together with it. `durability="full"`: also against a power cut.
+    together with it. `durability="full"`: also against a power cut. `home` names the state directory, where
+    several share the database.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class TreeApplier:
         faults: FaultPoints | None = None,
         durability: Literal["normal", "full"] = "normal",
         conclusion: Conclusion | None = None,
+        home: str = "",
     ) -> None:
         faults = faults or NoFaults()
         full = durability == "full"
         journal = ApplyJournal(database, identifiers, clock or SystemClock(), conclusion)
-        self._engine = Engine(journal, Recovery(journal, faults, full=full), identifiers, faults, full)
+        recovery = Recovery(journal, faults, full=full, home=home)
+        self._engine = Engine(journal, recovery, identifiers, faults, full, home)
 
     @contextmanager
     def prepare(

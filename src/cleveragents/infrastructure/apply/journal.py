@@ -107,7 +107,7 @@ class Journal:
 
     `staging` is where new contents wait and old ones are kept; `scratch`, in the git directory, where a new
     index waits. `made` are directories that did not exist; `emptied` those that deletions may empty, with
-    their permissions. `home` names the state directory of who applies to a remote.
+    their permissions. `home` names the state directory of who applies.
     """
 
     staging: str

@@ -49,6 +49,7 @@ class Engine:
     identifiers: IdentifierSource
     faults: FaultPoints
     full: bool
+    home: str = ""
 
 
 class TreePreparation(PreparedMerge):
@@ -65,15 +66,16 @@ class TreePreparation(PreparedMerge):
 
     def apply(self, commit: CommitRequest | None = None) -> Applied:
         self._use()
+        merge = self._merge
         entry = Entry(
             self._engine.identifiers.new(),
             self._wish.plan_id,
             str(self._presence.resource),
             self._wish.kind,
             STAGING,
-            Journal("", base=self._merge.base, ours=self._merge.ours, merged=self._merge.merged),
+            Journal("", base=merge.base, ours=merge.ours, merged=merge.merged, home=self._engine.home),
         )
-        if not self._merge.changes and commit is None:
+        if not merge.changes and commit is None:
             self._engine.journal.record_empty(replace(entry, state=DONE))
             return Applied(entry.id, {})
         return self._applied(entry, commit)

@@ -23,16 +23,21 @@ __all__ = ["Recovery", "is_absent"]
 
 
 class Recovery:
-    """Ends entries of the journal. Stateless but for the journal, so any thread may share it."""
+    """Ends entries of the journal. Stateless but for the journal, so any thread may share it.
 
-    def __init__(self, journal: ApplyJournal, faults: FaultPoints, *, full: bool) -> None:
+    `home` names the state directory where several share the database: of what another one began, only that is
+    ended whose files are here.
+    """
+
+    def __init__(self, journal: ApplyJournal, faults: FaultPoints, *, full: bool, home: str = "") -> None:
         self._journal = journal
         self._faults = faults
         self._full = full
+        self._home = home
 
     def recover(self) -> list[Recovered]:
         """Ends every entry whose resource nobody holds."""
-        found = [self._isolated(entry) for entry in self._journal.open_entries(remote=False)]
+        found = [self._isolated(entry) for entry in self._open_here()]
         return [recovered for recovered in found if recovered is not None]
 
     def _isolated(self, entry: Entry) -> Recovered | None:
@@ -48,7 +53,7 @@ class Recovery:
 
     def recover_held(self, resource: Path, plan_id: str) -> None:
         """Ends every entry of this resource, which the caller holds for the plan. `ApplyRefused`."""
-        for entry in self._journal.open_entries(remote=False):
+        for entry in self._open_here():
             if entry.resource == str(resource):
                 if not wait_for_stragglers(entry):
                     raise ApplyBusy(str(resource))
@@ -110,6 +115,16 @@ class Recovery:
         # A git process that outlived its parent may still write there; then the next one removes it.
         if all(gone):
             self._journal.close(entry)
+
+    def _open_here(self) -> list[Entry]:
+        return [entry for entry in self._journal.open_entries(remote=False) if self._is_here(entry)]
+
+    def _is_here(self, entry: Entry) -> bool:
+        """Whether it is of this machine; whoever began it, where what it laid out is here."""
+        journal = entry.journal
+        if journal.home not in ("", self._home):  # guard: another may have a directory of the same name
+            return Path(journal.staging).is_dir()
+        return True
 
     def _attempted(self, entry: Entry) -> Recovered | None:
         if is_absent(entry):  # guard: what is out of reach may come back, half done
