@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 import structlog
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
+from sqlalchemy import event as sql_event
 
 from cleveragents.application.ports.events import PreparedEvent
 from cleveragents.domain.event import DomainEvent, EventType
@@ -34,6 +35,7 @@ from cleveragents.infrastructure.persistence.sql_plan_output import SqlPlanOutpu
 from cleveragents.infrastructure.persistence.tables import events
 from cleveragents.interfaces.server.log_follower import LogSource
 from cleveragents.testing.faults import RaiseAt, RecordFaultPoints
+from tests.postgres import PostgresServer
 from tests.races.hammer import hammer
 from tests.ready_database import ready_database
 
@@ -63,6 +65,31 @@ def fill(sink: DurableAuditSink, count: int) -> None:
 
 
 # ── Order and acknowledgement ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "database_url", [pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
+)
+def test_a_connection_that_is_lost_while_the_last_row_is_looked_for_is_replaced(
+    log: DurableAuditLog, database_url: str, postgres: PostgresServer
+) -> None:
+    texts = [
+        PreparedEvent(f"e{n}", "job.claimed", "subject", "2026-01-01T12:30:00+00:00", "{}") for n in (1, 2)
+    ]
+    assert log.sequence(texts[:1]) == [1]
+    cut: list[str] = []
+
+    def cut_once(_: object, __: object, statement: str, *rest: object) -> None:
+        if "ORDER BY events.position DESC" in statement and not cut:
+            cut.append(statement)
+            postgres.disconnect(database_url)
+
+    sql_event.listen(Engine, "before_cursor_execute", cut_once)
+    try:
+        assert log.sequence(texts[1:]) == [2]
+    finally:
+        sql_event.remove(Engine, "before_cursor_execute", cut_once)
+    assert cut
 
 
 def test_what_is_appended_comes_back_in_order_chained_and_verified(

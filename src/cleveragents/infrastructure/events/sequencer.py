@@ -215,6 +215,8 @@ def _last(connection: Connection) -> Tip:
     try:
         found = prepared(_LAST, connection.dialect.name).run(connection, {}).plain
     except OperationalError:
+        if connection.dialect.name != "sqlite":  # a connection that was lost is asked nothing more
+            raise
         rows = log_rows(connection, _LAST_ROW)
         found = [(row.position, row.hash) for row in rows]
     return Tip(*found[0]) if found else EMPTY
