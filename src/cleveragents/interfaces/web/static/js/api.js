@@ -132,10 +132,13 @@ async function change(method, path, body, headers, signal) {
   } catch (error) {
     if (error.code !== "csrf" || name === null) throw error;
     // Another tab has logged in since, so that the cookie is another, and its word.
-    const before = name;
-    const { user } = await session();
-    if (user.name === before) return changed(method, path, body, headers, signal);
-    throw new Problem(403, "another-user", `${user.name} is logged in in this browser by now; load this page again`);
+    const found = await get("/session");
+    if (found.user.name !== name) {
+      // The old word is kept: what is asked once more, by who was logged in before, is refused once more.
+      throw new Problem(403, "another-user", `${found.user.name} is logged in in this browser by now; load this page again`);
+    }
+    csrf = found.csrf ?? null;
+    return changed(method, path, body, headers, signal);
   }
 }
 

@@ -52,7 +52,7 @@ async function read() {
     await ready();
     // What is under way may be old, and has to be there all the same; of what is over the latest will do.
     const [open, left, over] = await Promise.all([
-      all("/plans", { state: UNDER_WAY }, { most: Infinity }),
+      all("/plans", { state: UNDER_WAY, limit: 1000 }, { most: Infinity }),
       all("/plans", { state: LEFT }, { most: MOST }),
       get("/plans", { state: OVER, limit: 100 }),
     ]);

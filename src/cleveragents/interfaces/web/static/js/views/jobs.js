@@ -20,7 +20,7 @@ export function Jobs() {
 }
 
 function Workers() {
-  const load = useLoad((signal) => all("/workers", {}, { signal, most: Infinity }));
+  const load = useLoad((signal) => all("/workers", { limit: 1000 }, { signal, most: Infinity }));
   useEvents((event) => event.type === "reset" || /^(worker|job)\./.test(event.type), load.reload);
   return html`<section aria-labelledby="workers">
     <div class="section-head"><h2 id="workers">Workers</h2></div>
