@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -266,6 +269,45 @@ class TestWithoutBubblewrap:
         assert probe.result().program == str(slow)
         slow.unlink()
         assert probe.result().program == str(slow), "what worked once is known"
+
+    def test_all_who_wait_for_one_that_is_too_slow_get_that_answer(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else they would wait for each other, and the last of many for an hour."""
+        (tmp_path / "slow").touch(mode=0o700)
+        probe = BubblewrapProbe(str(tmp_path / "slow"))
+        came = threading.Semaphore(0)
+        tries: list[float] = []
+
+        class Telling:
+            """The lock, which says that somebody comes."""
+
+            def __init__(self) -> None:
+                self.lock = threading.Lock()
+
+            def __enter__(self) -> None:
+                came.release()
+                self.lock.acquire()
+
+            def __exit__(self, *error: object) -> None:
+                self.lock.release()
+
+        with ThreadPoolExecutor(3) as threads:
+            asked: list[Future[object]] = []
+
+            def run(argv: Sequence[str], *, timeout: float, **options: object) -> NoReturn:
+                tries.append(timeout)
+                if len(tries) == 1:
+                    asked.extend(threads.submit(probe.result) for _ in range(3))
+                    assert all(came.acquire(timeout=30) for _ in range(4))
+                raise subprocess.TimeoutExpired(argv[0], timeout)
+
+            monkeypatch.setattr(subprocess, "run", run)
+            monkeypatch.setattr(probe, "_lock", Telling())
+            answers = {probe.result(), *(one.result(30) for one in asked)}
+        assert (len(tries), len(answers)) == (1, 1)
+        assert "timed out" in probe.result().problem
+        assert len(tries) == 2, "who comes later asks again"
 
     def test_where_isolation_is_required_nothing_runs(self, tmp_path: Path) -> None:
         with pytest.raises(ToolRefused, match="not installed; install bubblewrap"):

@@ -79,7 +79,7 @@ class BubblewrapProbe:
     Thread safety:
         Owner: the module, one for the process; any thread may share it.
         Lock: `_lock` guards the answer. It is held while bubblewrap is tried, some milliseconds, so that all
-            who ask meanwhile get the same answer instead of trying themselves.
+            who ask meanwhile get the same answer instead of trying themselves; also that it was too slow.
         Guarantee: it is tried once, and again only if it did not answer in time: a slow machine is no reason
             to isolate nothing from then on. `first_time` is True for one caller.
     Cancel safety: an interrupted try is made again by the next caller.
@@ -90,16 +90,22 @@ class BubblewrapProbe:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._result: ProbeResult | None = None
+        self._late: ProbeResult | None = None
         self._told = False
 
     def result(self) -> ProbeResult:
+        known = self._late
         with self._lock:
             if self._result is not None:
                 return self._result
+            late = self._late
+            if late is not None and late is not known:  # guard: many who wait do not wait for each other
+                return late
             try:
                 self._result = _try(self._name, self._seconds)
-            except subprocess.TimeoutExpired as late:
-                return ProbeResult(None, f"bubblewrap cannot be run ({late})")
+            except subprocess.TimeoutExpired as error:
+                self._late = ProbeResult(None, f"bubblewrap cannot be run ({error})")
+                return self._late
             return self._result
 
     def is_known_to_work(self) -> bool:
