@@ -85,6 +85,7 @@ def test_what_was_kept_is_given_to_the_next_sandbox_and_names_its_place(
 def test_what_is_in_a_sandbox_already_is_not_replaced(cache: SetupCache, tmp_path: Path) -> None:
     one, two = make_tree(tmp_path / "one", set_up=True), make_tree(tmp_path / "two")
     cache.keep("k", one, PATHS)
+    assert cache.directory.stat().st_mode & 0o077 == 0, "others on the machine could read it"
     write(two, {".venv/mine": "x"})
     assert not cache.take("k", two, PATHS)
     assert fingerprint(two / ".venv").keys() == {"mine"}

@@ -83,6 +83,7 @@ class SetupCache:
     def keep(self, key: str, tree: Path, paths: Sequence[str]) -> None:
         if (self.directory / key).exists():
             return
+        self._make_directory()
         draft = self.directory / f"draft-{secrets.token_hex(8)}"
         try:
             for path in paths:
@@ -117,9 +118,12 @@ class SetupCache:
     def _entries(self) -> list[Path]:
         return [path.parent for path in self.directory.glob("*/entry.json") if "-" not in path.parent.name]
 
+    def _make_directory(self) -> None:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # as of the sandboxes it is copied from
+
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self._make_directory()
         descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, how)
