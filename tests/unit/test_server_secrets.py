@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import structlog
 from sqlalchemy import select
 
 from cleveragents.application.worker_parts import WorkerParts
+from cleveragents.domain.project import Project
 from cleveragents.infrastructure.logging import configure_logging
 from cleveragents.infrastructure.persistence.tables import METADATA
+from cleveragents.interfaces.desk.project_account import project_account
 from tests.server_bench import ServerBench, server_bench
 
 SECONDS_LIMIT = 60.0
@@ -116,6 +119,8 @@ checks:
     assert made.status_code == 201, made.text
     project = bench.admin.post("/api/projects", json={"name": "shop", "description": f"opens with {TYPED}"})
     assert project.json()["description"] == "opens with ***"
+    written_before = Project("shop", f"opens with {TYPED}", datetime.now(UTC))
+    assert project_account(written_before, 0)["description"] == "opens with ***"
     shown = bench.viewer.get("/api/actions/team/publish")
     assert shown.json()["steps"][0]["with"] == {"argv": ["publish", "--token", "***"]}
     for answer in (made, shown, bench.viewer.get("/api/actions"), bench.viewer.get("/api/projects")):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.domain.project import Project, Resource, ResourceKind, ensure_branch, ensure_remote
+from cleveragents.domain.redaction import redact_text
 from cleveragents.interfaces.desk.wording import timestamp
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def project_account(project: Project, resources: int) -> dict[str, JsonValue]:
     """A project as rows and JSON show it, with how many resources it has."""
     return {
         "name": project.name,
-        "description": project.description,
+        "description": redact_text(project.description),  # of old ones, too
         "max_parallel": project.max_parallel,
         "resources": resources,
         "created": timestamp(project.created_at),
