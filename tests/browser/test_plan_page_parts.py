@@ -234,6 +234,12 @@ def test_where_a_result_goes_is_read_from_the_resource_without_who_logs_in(page:
     assert computed(page, "place.js", asked, "ssh://git.example/shop.git#main") == "agents/red"
 
 
+def test_a_check_that_passed_on_other_files_is_said_to_and_does_not_count(page: Page) -> None:
+    told = "given.map((one) => [m.hasPassed(one), m.verdictOf(one)])"
+    checks = [{"verdict": "passed", "stale": stale} for stale in (False, True)]
+    assert computed(page, "words.js", told, checks) == [[True, "passed"], [False, "passed on other files"]]
+
+
 def test_an_undone_plan_has_no_tick_at_apply(page: Page) -> None:
     marks = computed(page, "words.js", "m.phaseMarks(given)", {"phase": "apply", "state": "undone"})
     assert marks == [["strategize", "done"], ["execute", "done"], ["apply", "taken back"]]

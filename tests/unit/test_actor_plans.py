@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from cleveragents.application.services.executing import REVIEW
 from cleveragents.application.services.plan_deciding import objection_to
 from cleveragents.domain.actor import Actor, ActorLimits, HumanNode, StateKey, SubgraphNode, ToolNode
 from cleveragents.domain.budget import Limits, Spend, exceeded
-from cleveragents.domain.check import CheckVerdict
+from cleveragents.domain.check import REVIEW, CheckVerdict
 from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.domain.tool import CallState
@@ -198,6 +197,8 @@ def test_a_reviewer_sends_back_three_times_and_then_the_objection_stays(bench: A
     assert objection_to(bench.parts, plan) == "not good - say it better"
     reviewed = [run for run in bench.parts.check_runs.of_plan(plan.id) if run.name == REVIEW]
     assert [run.verdict.value for run in reviewed] == ["failed"] * 4
+    assert len({run.tree for run in reviewed}) == 4, "each is of the files that were read"
+    assert reviewed[-1].tree == bench.parts.result.tree(plan, bench.sandbox(plan))
 
 
 def test_what_the_executor_does_not_change_is_not_reviewed_twice(bench: ActorPlanBench) -> None:

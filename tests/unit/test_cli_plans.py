@@ -602,8 +602,10 @@ def test_a_whole_changeset_can_be_left_out_and_taken_in_again(agents: Agents, re
 
 
 def test_a_rollback_says_how_to_go_on_and_an_edit_is_taken_in(agents: Agents, repository: Path) -> None:
-    ran = agents(*REPLACE, "--review", "--invariant", "never touch kept/")
+    ran = agents(*REPLACE, "--review", "--invariant", "never touch kept/", "--check", "true")
     assert "recorded as call 2: nothing was changed" in agents("plan", "rollback", ran.id, "1").err
+    shown = agents("plan", "show", ran.id)
+    assert " passed on other files " in shown.out, shown.out
     assert agents("plan", "rollback", ran.id, "9").code == 2
     assert agents("plan", "resume", ran.id).code == 3
     assert agents("plan", "reread", ran.id).err == "nothing was edited\n"

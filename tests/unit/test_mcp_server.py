@@ -168,7 +168,7 @@ def test_a_goal_is_handed_over_watched_read_and_left_to_a_person(world: World) -
     done, diff, refusal = world.ask(work, sets=(f"models.default={world.scripted()}",))
     assert (done["phase"], done["state"], done["needs"]) == ("execute", "complete", "review"), done
     assert done["changes"] == [{"path": "today.txt", "change": "created"}]
-    assert done["checks"][0] == {"name": "test -f today.txt", "verdict": "passed"}
+    assert done["checks"][0] == {"name": "test -f today.txt", "verdict": "passed", "stale": False}
     assert "+green" in diff
     assert "its profile leaves applying to a person" in refusal
     assert not (world.repository / "today.txt").exists()

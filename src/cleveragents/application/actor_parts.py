@@ -96,8 +96,8 @@ class PlanSide(Protocol):
         """The tool calls of the ground's plan in its sandbox, under that policy."""
         ...
 
-    def diff(self, ground: ActorGround) -> str:
-        """What the plan changed so far, as a model reads it."""
+    def outcome(self, ground: ActorGround) -> tuple[str, str]:
+        """The tree that the plan came to so far, and what it changed, as a model reads it."""
         ...
 
 
@@ -276,7 +276,7 @@ class ActorParts:
                 host=self._hosts(ground, tools, on_output),
                 instructions=instructions,
                 context=context.at_the_start,
-                diff=lambda: self._plans.diff(ground),
+                outcome=lambda: self._plans.outcome(ground),
                 named=lambda part: current_name(part, history.calls(plan.id)),
             )
 

@@ -301,9 +301,10 @@ class PlanParts:
         made = self._execution(ground.plan, ground.strategy, ground.sandbox, ground.job, on_output)
         return replace(made, policy=policy, tools=tools or made.tools)
 
-    def diff(self, ground: ActorGround) -> str:
-        """What the plan changed so far."""
-        return self.result.diff(ground.plan, ground.sandbox).decode("utf-8", "backslashreplace")
+    def outcome(self, ground: ActorGround) -> tuple[str, str]:
+        """The tree that the plan came to so far, and what it changed."""
+        tree = self.result.tree(ground.plan, ground.sandbox)
+        return tree, ground.sandbox.diff(tree).decode("utf-8", "backslashreplace")
 
     def run(
         self,

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
-__all__ = ["Check", "CheckRun", "CheckVerdict", "in_a_line"]
+__all__ = ["REVIEW", "Check", "CheckRun", "CheckVerdict", "in_a_line"]
+
+REVIEW = "review"
+"""The name under which the reviewer's verdict is kept among the checks."""
 
 _LONGEST_LINE = 200
 
@@ -44,6 +47,15 @@ class CheckRun:
     ended_at: datetime
     seconds: float | None = field(default=None, compare=False)
     """How long it took, for who hears of it at once; it is not kept."""
+
+    @property
+    def is_review(self) -> bool:
+        """Whether a reviewer said it, whose actor is the command."""
+        return self.name == REVIEW and not self.required
+
+    def is_check_of(self, tree: str) -> bool:
+        """Whether a command said it of that tree. A reviewer is none, though a command be spelt like it."""
+        return self.tree == tree and not self.is_review
 
 
 def in_a_line(details: str) -> str:

@@ -34,7 +34,8 @@ class Stage:
     host: OpenHost
     instructions: str
     context: StartingContext
-    diff: Callable[[], str]
+    outcome: Callable[[], tuple[str, str]]
+    """The name of the tree that the plan came to so far, and what it changed, as a model reads it."""
     named: Callable[[str], str]
     """What a run is called by now: after a rollback took its calls back, it is run anew, under a new name."""
 

@@ -21,9 +21,11 @@ from cleveragents.errors import (
 __all__ = [
     "INTERRUPTED",
     "IN_THE_WAY",
+    "MERGED_TREE",
     "ensure_no_conflict",
     "is_for_another_try",
     "is_unknown",
+    "merged_tree_of",
     "obstacle_of",
     "unknown",
 ]
@@ -33,6 +35,9 @@ IN_THE_WAY = "in_the_way"
 
 INTERRUPTED = "applying it was interrupted"
 """How it begins, of one that was."""
+
+MERGED_TREE = "merged_tree"
+"""Under which a plan that is being applied keeps the result, merged with what is there by now."""
 
 _AWAY = "away"
 _MOST_NAMED = 100
@@ -63,6 +68,12 @@ def unknown(error: BaseException) -> str:
 def is_unknown(plan: Plan) -> bool:
     """Whether it is one of these."""
     return plan.standing == (Phase.APPLY, PlanState.PROCESSING) and plan.error is not None
+
+
+def merged_tree_of(plan: Plan) -> str | None:
+    """What is checked and applied at present, if it is being applied."""
+    kept = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
+    return str(kept[MERGED_TREE]) if MERGED_TREE in kept else None
 
 
 def is_for_another_try(plan: Plan) -> bool:

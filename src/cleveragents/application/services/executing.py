@@ -22,7 +22,7 @@ from cleveragents.application.services.conflict_words import conflict_task
 from cleveragents.application.services.sub_plans import SubPlans
 from cleveragents.application.services.tool_answers import cut
 from cleveragents.domain.actor import Actor, LlmNode
-from cleveragents.domain.check import CheckRun, CheckVerdict
+from cleveragents.domain.check import REVIEW, CheckRun, CheckVerdict
 from cleveragents.domain.conversation import Message, Role
 from cleveragents.domain.correction import MOST_RETURNS
 from cleveragents.domain.json_value import JsonValue
@@ -31,10 +31,7 @@ from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.domain.strategy import Strategy, Task
 from cleveragents.errors import RethinkNeeded
 
-__all__ = ["REVIEW", "Executing"]
-
-REVIEW = "review"
-"""The name under which the reviewer's verdict is kept among the checks."""
+__all__ = ["Executing"]
 
 _ROUNDS = 3
 _TOLD = 6_000
@@ -101,8 +98,10 @@ class Executing:
 
     def _objections(self, ground: ActorGround, stage: Stage, rethinks: bool) -> str:
         actor = ground.casting.review
-        diff = "" if actor is None else stage.diff()
-        if actor is None or not diff:
+        if actor is None:
+            return ""
+        tree, diff = stage.outcome()
+        if not diff:
             return ""
         self.say(f"{actor.rpartition('/')[2]} reads the changes")
         # Named by what is read: other changes get another verdict, and the same ones none that costs again.
@@ -116,7 +115,7 @@ class Executing:
         verdict = CheckVerdict.PASSED if accepted else CheckVerdict.FAILED
         summary = redact_content_text(str(values.get("summary") or ""))
         details = "\n".join(filter(None, [summary, findings]))
-        run = CheckRun(ground.plan.id, REVIEW, actor, False, verdict, details, "", self.clock.now())
+        run = CheckRun(ground.plan.id, REVIEW, actor, False, verdict, details, tree, self.clock.now())
         self.checks.record(run)
         if values.get("verdict") == _RETHINK and rethinks and _may_go_back(ground.strategy):
             raise RethinkNeeded(ground.plan.id, findings or details)

@@ -19,6 +19,7 @@ from cleveragents.application.ports.plans import PlanFacts, PlanStore
 from cleveragents.application.ports.sandboxes import Sandbox, Sandboxes
 from cleveragents.application.services.apply_obstacles import (
     INTERRUPTED,
+    MERGED_TREE,
     ensure_no_conflict,
     obstacle_of,
     unknown,
@@ -57,11 +58,10 @@ from cleveragents.errors import (
 __all__ = ["PlanApply"]
 
 _MOST = 10_000
-_BUSY_SECONDS = 30.0
-_MERGED_TREE, _HOME = "merged_tree", "home"
+_BUSY_SECONDS, _HELD_SECONDS = 30.0, 0.5
+_HOME = "home"
 # One of those who push to a branch at once gets through in each round.
 _ROUNDS = 20
-_HELD_SECONDS = 0.5
 _NO_SANDBOX = (SandboxMissing, SandboxRefused, GitFailed, RemoteUnreachable, OSError)
 _NO_STORE = (StoreBusy, StoreFull, DatabaseUnreachable, OutcomeUnknown)
 _TOLD = {
@@ -274,10 +274,10 @@ class PlanApply:
         error = f"{INTERRUPTED}, and nothing of it is left; apply it again"
         under_way = plan.waiting_for if isinstance(plan.waiting_for, Mapping) else {}
         # Where another machine was at it, that was in a sandbox of its own.
-        if _MERGED_TREE in under_way and under_way.get(_HOME, self.home) == self.home:
+        if MERGED_TREE in under_way and under_way.get(_HOME, self.home) == self.home:
             with suppress(*_NO_SANDBOX):  # else nobody could ever apply, cancel or delete it
                 # Before the plan says so: whoever dies in between is followed by another.
-                self._take_back_merged(plan, str(under_way[_MERGED_TREE]))
+                self._take_back_merged(plan, str(under_way[MERGED_TREE]))
         return self._move(plan, PlanState.ERRORED, PlanFacts(error=error), fence)
 
     def _take_back_merged(self, plan: Plan, merged: str) -> None:
@@ -327,7 +327,7 @@ class PlanApply:
         # Kept for `settle`; and whoever looks at the plan meanwhile reads what it is about.
         under_way: dict[str, JsonValue] = {"what": "the apply that is under way"}
         if merged is not None:
-            under_way[_MERGED_TREE] = merged
+            under_way[MERGED_TREE] = merged
         if remote_of(plan.resource) is not None:
             under_way[_HOME] = self.home
         return self._move(plan, PlanState.PROCESSING, PlanFacts(waiting_for=freeze(under_way)), fence)

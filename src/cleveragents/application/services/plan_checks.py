@@ -96,8 +96,9 @@ class PlanChecks:
         last: dict[str, CheckRun] = {}
         on_tree: dict[str, CheckRun] = {}
         for run in self.store.of_plan(plan_id):
-            last[run.command] = run
-            if run.tree == tree:
+            if not run.is_review:
+                last[run.command] = run
+            if run.is_check_of(tree):
                 on_tree[run.command] = run
         passed = {command: run for command, run in on_tree.items() if run.verdict is CheckVerdict.PASSED}
         for command, run in passed.items():

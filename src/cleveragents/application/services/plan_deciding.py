@@ -72,7 +72,7 @@ def ensure_checked(parts: DecidingParts, plan: Plan) -> None:
     if not required:
         return
     tree = parts.result.tree(plan, parts.sandboxes.open(plan.id))
-    runs = {run.command: run for run in parts.check_runs.of_plan(plan.id) if run.tree == tree}
+    runs = {run.command: run for run in parts.check_runs.of_plan(plan.id) if run.is_check_of(tree)}
     for check in required:
         verdict = runs[check.command].verdict if check.command in runs else CheckVerdict.NOT_RUN
         if verdict is not CheckVerdict.PASSED:  # guard: only a pass is a pass
@@ -81,9 +81,7 @@ def ensure_checked(parts: DecidingParts, plan: Plan) -> None:
 
 def objection_to(parts: DecidingParts, plan: Plan) -> str | None:
     """What the reviewer has against the result, if it was not accepted in the end."""
-    from cleveragents.application.services.executing import REVIEW
-
-    read = [run for run in parts.check_runs.of_plan(plan.id) if run.name == REVIEW and not run.required]
+    read = [run for run in parts.check_runs.of_plan(plan.id) if run.is_review]
     if not read or read[-1].verdict is CheckVerdict.PASSED:
         return None
     return " ".join(read[-1].details.split())

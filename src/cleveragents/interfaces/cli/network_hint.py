@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleveragents.interfaces.cli.output import progress
-from cleveragents.interfaces.desk.accounts import checks_of
+from cleveragents.interfaces.desk.checks import checks_of
 
 if TYPE_CHECKING:
     from cleveragents.application.plan_parts import PlanParts
@@ -55,7 +55,7 @@ def _failures(parts: PlanParts, plan: Plan) -> Iterator[str]:
         yield plan.error
         for call in parts.history.calls(plan.id)[-1:]:
             yield str(call.result.get("output")) if isinstance(call.result, Mapping) else ""
-    for check in checks_of(parts, plan):
+    for check in checks_of(parts, plan, None):
         if check["verdict"] != "passed":
             yield str(check["details"])
 

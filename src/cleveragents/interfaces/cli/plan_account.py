@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from cleveragents.application.services.plan_family import left_out_in_words
 from cleveragents.interfaces.cli.output import Output, progress
-from cleveragents.interfaces.desk.accounts import account_of, checks_of
+from cleveragents.interfaces.desk.accounts import account_of
 from cleveragents.interfaces.desk.changes import (
     changes_in_words,
-    changes_of,
+    found_changes,
     ignored_in_words,
     ignored_of,
     lines_of,
 )
+from cleveragents.interfaces.desk.checks import checks_of, has_passed, verdict_in_words
 from cleveragents.interfaces.desk.meanings import goal_of, meaning_of
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ def told_plan(output: Output, parts: PlanParts, plan: Plan) -> None:
 
 def told_changes(parts: PlanParts, plan: Plan) -> bool:
     """The changed files and the checks that did not pass, on stderr; whether there is anything to apply."""
-    changes = changes_of(parts, plan)
+    found = found_changes(parts, plan)
     without = left_out_in_words(parts, plan)
     ignored = ignored_in_words(parts, plan, ignored_of(parts, plan))
-    tell_of_changes(changes, [*([without] if without else []), *ignored], checks_of(parts, plan))
-    return bool(changes)
+    checks = checks_of(parts, plan, found.tree)
+    tell_of_changes(found.rows, [*([without] if without else []), *ignored], checks)
+    return bool(found.rows)
 
 
 def tell_of_changes(changes: Sequence[Row], sentences: Sequence[str], checks: Sequence[Row]) -> None:
@@ -58,9 +60,9 @@ def tell_of_changes(changes: Sequence[Row], sentences: Sequence[str], checks: Se
     for sentence in sentences:
         progress(sentence)
     for check in checks:
-        if check["verdict"] != "passed":
+        if not has_passed(check):
             weight = "it has to pass before the plan can be applied" if check["required"] else "informational"
-            progress(f"check {check['name']}: {check['verdict']} ({weight})")
+            progress(f"check {check['name']}: {verdict_in_words(check)} ({weight})")
 
 
 def tell_left_out(parts: PlanParts, plan: Plan) -> None:

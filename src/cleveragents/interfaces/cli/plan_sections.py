@@ -12,6 +12,7 @@ from cleveragents.domain.json_value import JsonValue
 from cleveragents.interfaces.cli.output import Output, printable
 from cleveragents.interfaces.desk.calls import spelt_arguments
 from cleveragents.interfaces.desk.changes import lines_of
+from cleveragents.interfaces.desk.checks import verdict_in_words
 from cleveragents.interfaces.desk.wording import on_one_line
 
 __all__ = [
@@ -128,7 +129,10 @@ def in_short(row: Mapping[str, JsonValue]) -> Row:
     details = str(row["details"])
     # A reviewer's first line is its summary; a command's is how it ended, and what it printed says why.
     told = details.strip().partition("\n")[0] if row["name"] == _REVIEW else in_a_line(details)
-    return dict(row) | {"what": told if row["verdict"] != "passed" else ""}
+    return dict(row) | {
+        "verdict": verdict_in_words(row),
+        "what": told if row["verdict"] != "passed" else "",
+    }
 
 
 def rows_in(value: JsonValue) -> list[Row]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cleveragents.application.services.executing import REVIEW
 from cleveragents.domain.budget import Spend, dollars, exceeded
-from cleveragents.domain.check import CheckRun, CheckVerdict
+from cleveragents.domain.check import REVIEW, CheckRun, CheckVerdict
 from cleveragents.domain.event import EventType
 from cleveragents.domain.plan import PlanState
 from cleveragents.domain.tool import CallState

@@ -14,12 +14,13 @@ from cleveragents.domain.sub_plan import SUB_PLANS
 from cleveragents.errors import PlanError, RemoteUnreachable, SandboxMissing, SandboxRefused
 from cleveragents.interfaces.desk.calls import call_in_short
 from cleveragents.interfaces.desk.changes import (
-    changes_of,
+    found_changes,
     ignored_in_words,
     ignored_of,
     recorded_changes,
     state_row,
 )
+from cleveragents.interfaces.desk.checks import checks_of
 from cleveragents.interfaces.desk.spending import spending_of
 from cleveragents.interfaces.desk.wording import timestamp
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "account_of",
-    "checks_of",
     "conflict_rows",
     "correction_rows",
     "fields_of",
@@ -86,12 +86,14 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
     notes: tuple[str, ...] = ()
     ignored: list[str] = []
     changes: list[Row] = []
+    tree: str | None = None
     problem = None
     try:
         sandbox = parts.sandboxes.look(plan.id)
         ignored = ignored_of(parts, plan)
         place, notes = str(sandbox.root), (*sandbox.notes, *ignored_in_words(parts, plan, ignored))
-        changes = changes_of(parts, plan)
+        found = found_changes(parts, plan)
+        changes, tree = found.rows, found.tree
     except SandboxMissing:
         pass
     except (RemoteUnreachable, SandboxRefused) as away:  # guard: what is known is told, remote or not
@@ -110,7 +112,7 @@ def account_of(parts: PlanParts, plan: Plan) -> Row:
         "ignored": list(ignored),
         "review_problem": problem,
         "left_out": [review.subject for review in reviews if not review.accepted],
-        "checks": freeze(checks_of(parts, plan)),
+        "checks": freeze(checks_of(parts, plan, tree)),
         "spending": freeze(spending_of(parts, plan)),
         "sub_plans": freeze(rows),
         "sub_plans_done": sum(row["phase"] == "execute" and row["state"] == "complete" for row in rows),
@@ -176,18 +178,3 @@ def correction_rows(parts: PlanParts, plan: Plan) -> list[Row]:
         }
         for one in parts.thinking.corrections.of_plan(plan.id)
     ]
-
-
-def checks_of(parts: PlanParts, plan: Plan) -> list[Row]:
-    """What each check said when it last ran."""
-    last: dict[str, Row] = {}
-    for run in parts.check_runs.of_plan(plan.id):
-        last[run.command] = {
-            "name": redact_text(run.name),
-            "command": redact_text(run.command),
-            "verdict": run.verdict.value.replace("_", " "),
-            "required": run.required,
-            "ended": timestamp(run.ended_at),
-            "details": run.details,
-        }
-    return list(last.values())

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from cleveragents.domain.plan import Plan
 
 __all__ = [
+    "Found",
     "changed_files",
     "changes_in_words",
     "changes_of",
+    "found_changes",
     "ignored_in_words",
     "ignored_of",
     "lines_of",
@@ -35,13 +37,26 @@ Lines = tuple[int | None, int | None]
 _LOOKS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Files that are changed, and the name of the tree that this makes; none where nobody can say it here."""
+
+    rows: list[Row]
+    tree: str | None = None
+
+
 def changes_of(parts: PlanParts, plan: Plan) -> list[Row]:
     """Each file that would be changed if the plan were applied now, with the lines added and removed.
 
     Without its sandbox, of which the lines are read, there is nothing left to say. `PlanError` if what the
     review left out cannot be told from the rest.
     """
-    return _looked_at(parts, plan, lambda sandbox: _rows(sandbox, parts.result.states(plan, sandbox)))
+    return found_changes(parts, plan).rows
+
+
+def found_changes(parts: PlanParts, plan: Plan) -> Found:
+    """The same, with the tree that would be applied. `PlanError`."""
+    return _looked_at(parts, plan, lambda sandbox: _found(sandbox, parts.result.states(plan, sandbox)))
 
 
 def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
@@ -54,35 +69,36 @@ def recorded_changes(parts: PlanParts, plan: Plan) -> list[Row]:
 def changed_files(parts: PlanParts, plan: Plan) -> list[Row]:
     """The same of all that it changed, whatever the review left out of it."""
 
-    def look(sandbox: Sandbox) -> list[Row]:
+    def look(sandbox: Sandbox) -> Found:
         states = parts.history.states(plan.id)
         base = sandbox.base_states(states)
-        return _rows(sandbox, {path: state for path, state in states.items() if state != base[path]})
+        return _found(sandbox, {path: state for path, state in states.items() if state != base[path]})
 
-    return _looked_at(parts, plan, look)
+    return _looked_at(parts, plan, look).rows
 
 
-def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], list[Row]]) -> list[Row]:
+def _looked_at(parts: PlanParts, plan: Plan, look: Callable[[Sandbox], Found]) -> Found:
     for left in reversed(range(_LOOKS)):
         try:
             return look(parts.sandboxes.look(plan.id))
         except SandboxMissing:
             break
         except (RemoteUnreachable, SandboxRefused):
-            return recorded_changes(parts, plan)
+            return Found(recorded_changes(parts, plan))
         except GitFailed:
             # Who works on it elsewhere has recorded something since; the next look has its contents, too.
             if not left:
                 raise
-    return []
+    return Found([])
 
 
-def _rows(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> list[Row]:
+def _found(sandbox: Sandbox, states: Mapping[str, FileState | None]) -> Found:
     if not states:
-        return []
-    base, lines = _compared(_Look(str(sandbox.root), sandbox.base, tuple(sorted(states.items())), sandbox))
+        return Found([], sandbox.base)
+    look = _Look(str(sandbox.root), sandbox.base, tuple(sorted(states.items())), sandbox)
+    tree, base, lines = _compared(look)
     counted = {path: lines.get(path, (None, None)) for path in states}
-    return [_row(path, base[path], states[path], counted[path]) for path in sorted(states)]
+    return Found([_row(path, base[path], states[path], counted[path]) for path in sorted(states)], tree)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +112,14 @@ class _Look:
 
 
 @lru_cache(maxsize=16)
-def _compared(look: _Look) -> tuple[Mapping[str, FileState | None], Mapping[str, Lines]]:
-    """What the files were, and how many lines differ. Who follows a plan asks again and again, and each time
-    would start four processes."""
+def _compared(look: _Look) -> tuple[str, Mapping[str, FileState | None], Mapping[str, Lines]]:
+    """The tree that they make, what the files were, and how many lines differ. Who follows a plan asks again
+    and again, and each time would start four processes."""
     states = dict(look.states)
     base = look.sandbox.base_states(states)
-    text = look.sandbox.diff(look.sandbox.tree(states), options=("--numstat", "--no-renames", "-z"))
-    return base, _counted_lines(text)
+    tree = look.sandbox.tree(states)
+    text = look.sandbox.diff(tree, options=("--numstat", "--no-renames", "-z"))
+    return tree, base, _counted_lines(text)
 
 
 def _row(path: str, before: FileState | None, after: FileState | None, lines: Lines) -> Row:

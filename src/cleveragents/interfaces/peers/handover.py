@@ -193,7 +193,9 @@ class Handover:
     def _told(self, plan: Plan) -> dict[str, JsonValue]:
         account = overview_of(self.container.plan_parts, plan)
         return {name: account[name] for name in _TOLD} | {
-            "checks": [{"name": row["name"], "verdict": row["verdict"]} for row in _rows(account["checks"])],
+            "checks": [
+                {name: row[name] for name in ("name", "verdict", "stale")} for row in _rows(account["checks"])
+            ],
             "changes": [{"path": row["path"], "change": row["change"]} for row in _rows(account["changes"])],
         }
 

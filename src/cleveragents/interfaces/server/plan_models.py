@@ -124,6 +124,10 @@ class CheckRow(BaseModel):
     name: str = Field(examples=["pytest -q"])
     command: str = Field(examples=["pytest -q"])
     verdict: str = Field(description="passed, failed, not run or void", examples=["passed"])
+    stale: bool = Field(
+        default=False,
+        description="it saw other files than would be applied now: they were rolled back, edited or left out",
+    )
     required: bool
     ended: str = Field(examples=[_MOMENT])
     details: str = Field(examples=["12 passed"])

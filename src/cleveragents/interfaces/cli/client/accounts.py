@@ -10,6 +10,7 @@ from cleveragents.interfaces.cli.narrow import steps_in_lines
 from cleveragents.interfaces.cli.output import Output, progress
 from cleveragents.interfaces.cli.plan_account import tell_of_changes
 from cleveragents.interfaces.cli.plan_outcome import FAILED, INTERRUPTED, NEEDS_HUMAN, TRY_AGAIN
+from cleveragents.interfaces.desk.checks import has_passed
 from cleveragents.interfaces.desk.wording import on_one_line
 
 __all__ = [
@@ -102,7 +103,7 @@ def exit_code_of(account: Account, *, only_review: bool = False) -> int:
 
 def failed_checks(account: Account) -> list[str]:
     """The required ones that did not pass."""
-    return [str(one["name"]) for one in account["checks"] if one["required"] and one["verdict"] != "passed"]
+    return [str(one["name"]) for one in account["checks"] if one["required"] and not has_passed(one)]
 
 
 def place_of(account: Account) -> str:

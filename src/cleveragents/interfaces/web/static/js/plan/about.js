@@ -3,7 +3,7 @@
 import { html } from "../ui.js";
 import { Badge, Button } from "../components.js";
 import { Bars } from "./budget.js";
-import { shortModel } from "./words.js";
+import { hasPassed, shortModel, verdictOf } from "./words.js";
 
 export function About({ plan, go }) {
   const request = plan.request || {};
@@ -36,7 +36,7 @@ export function About({ plan, go }) {
       <ul class="p-plain">
         ${plan.checks.map(
           (check) => html`<li key=${check.command} class="p-row">
-            <${Badge} tone=${check.verdict === "passed" ? "good" : "bad"}>${check.verdict}<//><code>${check.name}</code>
+            <${Badge} tone=${hasPassed(check) ? "good" : check.stale ? "need" : "bad"}>${verdictOf(check)}<//><code>${check.name}</code>
           </li>`,
         )}
       </ul>

@@ -6,6 +6,7 @@ import { counted } from "../format.js";
 import { navigate } from "../router.js";
 import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
+import { hasPassed } from "./words.js";
 
 const SHOWN = [
   ["apply", "Apply …", "", "check"],
@@ -81,7 +82,7 @@ function Apply({ plan, asking, shut, send, trouble }) {
   const [message, setMessage] = useState("");
   const [branch, setBranch] = useState("");
   const left = (plan.left_out || []).length;
-  const failed = (plan.checks || []).filter((check) => check.required && check.verdict !== "passed");
+  const failed = (plan.checks || []).filter((check) => check.required && !hasPassed(check));
   const said = { commit: message.trim(), to_branch: branch.trim() };
   const body = Object.fromEntries(Object.entries(said).filter(([, value]) => value));
   const apply = () => send(body, "Applying it: the page shows when it is done");
@@ -103,7 +104,7 @@ function Apply({ plan, asking, shut, send, trouble }) {
       ${left > 0 && html`<br />${left === 1 ? "1 file left out stays as it is." : `${left} files left out stay as they are.`}`}
     </p>
     ${failed.length > 0 &&
-    html`<p class="p-warn">${failed.map((one) => one.name).join(", ")} did not pass; it is run again first.</p>`}
+    html`<p class="p-warn">${failed.map((one) => one.name).join(", ")} did not pass on these files; it is run again first.</p>`}
     <${TextField} label="Commit message" optional autofocus hint=${hint}
       value=${message} onInput=${setMessage} maxlength="500" />
     ${remote && html`<${TextField} label="New branch" optional class="mono" placeholder=${remote.target}

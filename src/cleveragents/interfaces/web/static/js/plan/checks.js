@@ -7,7 +7,7 @@ import { stripped } from "./ansi.js";
 import { Bars, RaiseForm } from "./budget.js";
 import { useRead } from "./load.js";
 import { Long, Section } from "./parts.js";
-import { clock, shortModel } from "./words.js";
+import { clock, shortModel, verdictOf } from "./words.js";
 
 const TONES = { passed: "good", failed: "bad", "not run": "off", "timed out": "bad" };
 
@@ -23,12 +23,11 @@ export function Checks({ plan, rev, asking }) {
 }
 
 function Check({ row }) {
-  const failed = row.verdict !== "passed";
-  const [open, setOpen] = useState(failed);
+  const [open, setOpen] = useState(row.verdict !== "passed");
   const details = stripped(row.details || "");
   return html`<li class="p-checkrow">
     <div class="p-row">
-      <${Badge} tone=${TONES[row.verdict] || "need"}>${row.verdict}<//>
+      <${Badge} tone=${(!row.stale && TONES[row.verdict]) || "need"}>${verdictOf(row)}<//>
       <code>${row.name}</code>
       ${row.command !== row.name && html`<span class="p-muted">${row.command}</span>`}
       <span class="p-muted">${row.required ? "has to pass" : "informational"}, ${clock(row.ended)}</span>

@@ -11,6 +11,7 @@ import { ConflictRows } from "./family.js";
 import { InTheWay } from "./in_the_way.js";
 import { Act, Trouble } from "./parts.js";
 import { placeInWords, remoteOf } from "./place.js";
+import { hasPassed } from "./words.js";
 
 // Nothing where nobody is needed. `open(name)` opens the dialog of an action.
 export function NeedsYou({ plan, asking, deed, open }) {
@@ -164,12 +165,13 @@ function Constrained({ plan, asking, may, open }) {
 }
 
 function Result({ plan, may, open }) {
-  const failed = (plan.checks || []).filter((check) => check.verdict !== "passed");
+  const failed = (plan.checks || []).filter((check) => !hasPassed(check));
+  const stale = failed.some((check) => check.stale) ? " on the files as they are now" : "";
   const left = (plan.left_out || []).length;
   const checked = (plan.checks || []).length ? "All checks passed." : "No check was asked for.";
   return html`<p class="p-said">
       ${counted(plan.files_changed, "file")} changed${left ? `, ${left} left out` : ""}.${" "}
-      ${failed.length ? html`<a href="#checks">${counted(failed.length, "check")} did not pass.</a>` : checked}${" "}
+      ${failed.length ? html`<a href="#checks">${counted(failed.length, "check")} did not pass${stale}.</a>` : checked}${" "}
       ${remoteOf(plan)
         ? `Nothing is pushed to ${placeInWords(plan)} before you apply it.`
         : "Nothing is written to your files before you apply it."}

@@ -23,7 +23,7 @@ import { Output, useLines } from "./output.js";
 import { RollbackDialog } from "./rollback.js";
 import { Tabs, useTab } from "./tabs.js";
 import { Timeline } from "./timeline.js";
-import { isRunning, standing } from "./words.js";
+import { hasPassed, isRunning, standing } from "./words.js";
 
 const TABS = ["timeline", "output", "decisions", "graph", "diff", "checks", "plans"];
 const ALSO = { actors: "graph", cost: "checks", budget: "checks", "sub-plans": "plans", subplans: "plans", log: "output", changes: "diff" };
@@ -78,7 +78,7 @@ function Known({ given, problem, events, rev, reload }) {
 }
 
 function tabsOf(plan, lines) {
-  const bad = (plan.checks || []).filter((check) => check.verdict !== "passed").length;
+  const bad = (plan.checks || []).filter((check) => !hasPassed(check)).length;
   return [
     ["timeline", "Timeline", (plan.calls || []).length],
     ["output", "Output", lines.lines.length ? "•" : ""],

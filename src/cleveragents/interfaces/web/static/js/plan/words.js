@@ -52,6 +52,10 @@ export function toneOf(state, status) {
   return (STANDINGS[state] || ["", "off"])[1];
 }
 
+// Of a check: whether it passed on the files as they are now, and what is said of it.
+export const hasPassed = (check) => check.verdict === "passed" && !check.stale;
+export const verdictOf = (check) => (check.stale ? `${check.verdict} on other files` : check.verdict);
+
 export const isOver = (plan) => ["cancelled", "applied", "rejected", "undone"].includes(plan.state);
 export const isRunning = (plan) => ["queued", "processing"].includes(plan.state);
 
