@@ -88,6 +88,15 @@ def test_a_token_tells_whose_it_is_for_what_it_is_made(store: SqlUserStore, data
     assert told(database)[1:] == [("access.given", ada.id, facts)]
 
 
+def test_a_secret_that_is_given_is_given_once(store: SqlUserStore) -> None:
+    store.add("ada", Role.ADMIN, now=NOW)
+    store.issue("ada", TokenKind.PROGRAM, "", now=NOW, secret="s" * 43)
+    with pytest.raises(AlreadyThere) as refused:
+        store.issue("ada", TokenKind.PROGRAM, "", now=NOW, secret="s" * 43)
+    assert "sss" not in str(refused.value)
+    assert len(store.tokens_of("ada")) == 1
+
+
 def test_of_a_token_nothing_is_kept_that_could_be_used(store: SqlUserStore, database: Database) -> None:
     store.add("ada", Role.ADMIN, now=NOW)
     secrets = [store.issue("ada", kind, "x", now=NOW)[1] for kind in (PROGRAM, BROWSER)]

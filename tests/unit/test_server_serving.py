@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 
 import httpx
@@ -23,6 +24,7 @@ from cleveragents.application.container import Container
 from cleveragents.domain.job import JobState
 from cleveragents.domain.user import Role, TokenKind
 from cleveragents.errors import ConfigurationError, InvalidName, PortTaken
+from cleveragents.infrastructure.clock import SystemClock
 from cleveragents.infrastructure.configuration.loading import load_configuration
 from cleveragents.interfaces.server.first_token import adopt_token, ensure_first_token, token_file
 from cleveragents.interfaces.server.serve import (
@@ -157,6 +159,19 @@ def test_a_token_that_is_kept_from_another_database_counts_for_a_new_one_unless_
     assert container.users.known_by(kept.read_text(), TokenKind.PROGRAM, now=now) is None
 
 
+def test_where_a_token_is_is_said_only_if_it_lets_somebody_in(container: Container) -> None:
+    now = container.clock.now()
+    first = ensure_first_token(container)
+    assert first.lets_in
+    assert ensure_first_token(container).lets_in
+    container.users.revoke(container.users.tokens_of("admin")[0].id, now=now)
+    assert not ensure_first_token(container).lets_in
+    container.users.issue("admin", TokenKind.PROGRAM, "", now=now)
+    assert not ensure_first_token(container).lets_in
+    first.file.unlink()
+    assert not ensure_first_token(container).lets_in
+
+
 def test_a_start_that_was_killed_before_it_told_anybody_is_made_good_by_the_next(
     container: Container,
 ) -> None:
@@ -186,6 +201,27 @@ def test_of_servers_that_start_at_once_one_makes_the_token(container: Container)
     told = [secret for secret in made if secret is not None]
     assert len(told) == 1
     assert token_file(container.state_directory).read_text().strip() == told[0]
+    assert len(container.users.tokens_of("admin")) == 1
+
+
+def test_servers_that_start_at_once_with_a_token_that_is_kept_let_its_owner_in(container: Container) -> None:
+    kept = token_file(container.state_directory)
+    kept.write_text("0123456789abcdef" * 4)
+    kept.chmod(0o600)
+
+    class Meanwhile(SystemClock):
+        """Another server starts between the first one's look for the token and its admin."""
+
+        readings = 0
+
+        def now(self) -> datetime:
+            self.readings += 1
+            if self.readings == 2:
+                ensure_first_token(container)
+            return super().now()
+
+    container.clock = Meanwhile()
+    assert ensure_first_token(container).lets_in
     assert len(container.users.tokens_of("admin")) == 1
 
 

@@ -48,8 +48,8 @@ class UserStore(Protocol):
     ) -> tuple[Token, str]:
         """What is kept of the token, and the token itself, which nobody can learn again. It is random,
         unless `secret` says what it is. What a program makes with it ends when it ends; what a browser does,
-        by `issues_until`. `UnknownUser`; `InvalidName` if the secret is too short; `NotAuthenticated` if the
-        token that it is `made_with` is none any more."""
+        by `issues_until`. `UnknownUser`; `InvalidName` if the secret is too short, `AlreadyThere` if it is
+        somebody's token; `NotAuthenticated` if the token that it is `made_with` is none any more."""
         ...
 
     def known_by(self, token: str, kind: TokenKind, *, now: datetime) -> tuple[User, Token] | None:

@@ -135,6 +135,9 @@ class SqlUserStore:
             # Sessions of browsers that are over would otherwise be kept for ever.
             past = tokens.c.expires_at <= microseconds(now)
             connection.execute(delete(tokens).where(tokens.c.user_id == user.id, past))
+            same = select(tokens.c.id).where(tokens.c.digest == _digest(text))
+            if connection.execute(same).first() is not None:  # the user is held: nobody else gives it to them
+                raise AlreadyThere("token", "***")
             token = Token(token_id, user.id, kind, described, now, expires_at, bound, made_with)
             connection.execute(tokens.insert(), _token_row(token, text))
             facts: dict[str, JsonValue] = {"access": token.id, "kind": kind.value, "label": described}

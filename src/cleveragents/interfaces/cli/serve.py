@@ -102,7 +102,7 @@ def _container(ctx: click.Context, settings: Settings) -> Container:
 
 
 def _tell_first_token(container: Container, listens: socket.socket) -> None:
-    from cleveragents.interfaces.server.first_token import ensure_first_token
+    from cleveragents.interfaces.server.first_token import anybody_has_a_token, ensure_first_token
     from cleveragents.interfaces.server.serve import url_of
 
     first = ensure_first_token(container)
@@ -110,5 +110,7 @@ def _tell_first_token(container: Container, listens: socket.socket) -> None:
         # Behind the #, which browsers send to nobody: so it is in no log and in no `Referer`.
         progress(f"log in at {url_of(container.settings.server.host, listens)}/login#{first.secret}")
         progress(f"  this is shown once; the token stays in {first.file}")
-    elif first.file.exists():
+    elif first.lets_in:
         progress(f"the admin's token is in {first.file}")
+    elif not anybody_has_a_token(container):
+        progress("nobody has a token, so that nobody can log in; `agents user token NAME` makes one")

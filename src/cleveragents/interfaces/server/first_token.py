@@ -22,10 +22,12 @@ _LARGEST = 1024
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """Where the first token is kept; `secret` the one time that it was made, to be told once."""
+    """Where the first token is kept; `secret` the one time that it was made, to be told once. `lets_in`: what
+    the file holds is known, and was not revoked."""
 
     file: Path
     secret: str | None
+    lets_in: bool
 
 
 def token_file(state_directory: Path) -> Path:
@@ -46,27 +48,41 @@ def ensure_first_token(container: Container) -> FirstToken:
     a new one, too: whoever is told of the file gets in with it. `ConfigurationError`, `InvalidName`."""
     file = token_file(container.state_directory)
     if anybody_has_a_token(container):
-        return FirstToken(file, None)
+        return _kept(container, file)
     if file.exists():
         if not container.users.list():  # guard: one that was revoked stays so
             adopt_token(container, file)
-        return FirstToken(file, None)
+        return _kept(container, file)
     now = container.clock.now()
     name = _an_admin(container)
     token, secret = container.users.issue(name, TokenKind.PROGRAM, "made by `agents serve`", now=now)
     if not _write(file, secret):  # another server began at this moment
         container.users.revoke(token.id, now=now)
-        return FirstToken(file, None)
-    return FirstToken(file, secret)
+        return _kept(container, file)
+    return FirstToken(file, secret, lets_in=True)
 
 
 def adopt_token(container: Container, file: Path) -> None:
     """Lets in, as an admin, who has the token in that file. `ConfigurationError`, `InvalidName`."""
     secret = _read(file)
     now = container.clock.now()
-    if container.users.known_by(secret, TokenKind.PROGRAM, now=now) is None:
-        name = _an_admin(container)
+    if container.users.known_by(secret, TokenKind.PROGRAM, now=now) is not None:
+        return
+    name = _an_admin(container)
+    try:
         container.users.issue(name, TokenKind.PROGRAM, f"from {file.name}", now=now, secret=secret)
+    except AlreadyThere:  # another server began at this moment
+        if container.users.known_by(secret, TokenKind.PROGRAM, now=now) is None:
+            raise
+
+
+def _kept(container: Container, file: Path) -> FirstToken:
+    try:
+        secret = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return FirstToken(file, None, lets_in=False)
+    known = container.users.known_by(secret, TokenKind.PROGRAM, now=container.clock.now())
+    return FirstToken(file, None, lets_in=known is not None)
 
 
 def _an_admin(container: Container) -> str:
