@@ -22,6 +22,7 @@ from cleveragents.application.services.job_recovery import JobRecovery
 from cleveragents.application.services.service_thread import ServiceThread, start_daemon
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions, WorkerStatistics
+from cleveragents.application.services.worker_trouble import NO_STORE
 from cleveragents.domain.cancel_reason import said_by_somebody
 from cleveragents.domain.job import Job, JobState, NewJob, WorkerIdentity
 from cleveragents.domain.json_value import JsonValue
@@ -272,11 +273,15 @@ class AsyncWorker:
         return False
 
     def run_until_idle(self, timeout: float) -> None:
-        """Returns when no job that it would claim is queued or running anywhere. `DeadlineExceeded`."""
+        """Returns when no job that it would claim is queued or running anywhere. `DeadlineExceeded`; what has
+        kept the store from being used for a whole lease, as `StoreFull`."""
         deadline = self._clock.monotonic() + timeout
         while self._unfinished():
             if self._clock.monotonic() >= deadline:
                 raise DeadlineExceeded("running all jobs", timeout)
+            trouble = self._table.trouble.since(self._clock.monotonic() - self._options.lease_seconds)
+            if trouble is not None:
+                raise trouble
             self._table.wait_change(self._options.poll_seconds)
 
     def close(self) -> None:
@@ -299,9 +304,12 @@ class AsyncWorker:
         return ServiceThread(full_name, step, pause_seconds=self._options.poll_seconds)
 
     def _claim_ready(self) -> float:
-        while self._table.reserve():
-            if not self._claim_one():
-                break
+        try:
+            while self._table.reserve():
+                if not self._claim_one():
+                    break
+        except NO_STORE as error:
+            self._table.trouble.met("claiming", error, self._clock.monotonic())
         return self._options.poll_seconds
 
     def _claim_one(self) -> bool:
@@ -331,9 +339,11 @@ class AsyncWorker:
             # If the claim was kept after all, the job is ours and silent, and will be reclaimed.
             self._table.release()
             raise
+        self._table.trouble.over("claiming")
         if job is None:
             self._table.release()
             return None
+        self._table.trouble.wrote()
         attempt = self._attempt(job, claimed_at)
         if not self._table.admit(attempt):  # guard: the worker gave up its attempts while this was claimed
             self._give_back(attempt)
@@ -370,6 +380,15 @@ class AsyncWorker:
     def _unfinished(self) -> bool:
         if self._table.running():  # its own are known without a look at the table of jobs
             return True
+        try:
+            found = self._has_queued()
+        except NO_STORE as error:
+            self._table.trouble.met("looking", error, self._clock.monotonic())
+            return True
+        self._table.trouble.over("looking")
+        return found
+
+    def _has_queued(self) -> bool:
         after: str | None = None
         while page := self._store.list(states=(JobState.QUEUED, JobState.RUNNING), after=after):
             if any(is_for(job, self._handlers, self._options.queues) for job in page):

@@ -26,6 +26,7 @@ __all__ = ["AttemptRunner", "Following"]
 
 _WAIT_SECONDS = 1.0
 _STORE_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 1.0
 _COUNTED = {
     JobState.SUCCEEDED: "succeeded",
     JobState.FAILED: "failed",
@@ -194,6 +195,7 @@ class AttemptRunner:
             self._lost(attempt, str(error))
             return None
         self.faults.reach("job.finish.after")
+        self.table.trouble.wrote()
         after = turn.ended
         handed_on = outcome.handed_on and after.state is JobState.QUEUED
         self.table.count("handed_on" if handed_on else _COUNTED[after.state])
@@ -210,6 +212,7 @@ class AttemptRunner:
         """
         job = attempt.job
         tried_before = False
+        pause = _STORE_PAUSE_SECONDS
         while True:
             try:
                 if goes_on and not tried_before:
@@ -221,11 +224,15 @@ class AttemptRunner:
             except (StaleFence, UnknownJob):
                 raise
             except CleverAgentsError as error:
-                if self.clock.monotonic() >= attempt.lease_until:  # guard: it is not ours to write any more
+                now = self.clock.monotonic()
+                told = self.table.trouble.met("writing", error, now) or tried_before
+                if now >= attempt.lease_until:  # guard: it is not ours to write any more
                     raise
-                worker_log(job).warning("job.finish_failed", problem=str(error))
+                if not told:
+                    worker_log(job).warning("job.finish_failed", problem=str(error))
                 tried_before = True
-                threading.Event().wait(_STORE_PAUSE_SECONDS)
+                threading.Event().wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _finish_once(self, job: Job, outcome: Outcome, tried_before: bool) -> Job:
         try:

@@ -1,4 +1,4 @@
-"""The attempts that a worker has under way, and whether it takes more."""
+"""The attempts that a worker has under way, whether it takes more, and what keeps it from its store."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from cleveragents.application.services.job_attempt import Attempt
 from cleveragents.application.services.worker_options import WorkerOptions, WorkerStatistics
+from cleveragents.application.services.worker_trouble import StoreTrouble
 
 __all__ = ["AttemptTable"]
 
@@ -25,6 +26,7 @@ class AttemptTable:
     """
 
     def __init__(self, options: WorkerOptions) -> None:
+        self.trouble = StoreTrouble()
         self._options = options
         self._changed = threading.Condition()
         self._accepting = True

@@ -72,11 +72,14 @@ class LeaseKeeper:
                 continue
             try:
                 ask(attempts)
-            except Unavailable as error:
-                # Not an end: the lease decides how long we may go without an answer.
-                self._logger(attempts).warning("job.heartbeat_failed", problem=str(error))
-            except Exception:
-                # No reason to stop: the next round may be heard.
+            except Exception as error:
+                # No reason to stop: the next round may be heard, and the lease decides how long we may go
+                # without an answer.
+                if self._table.trouble.met("writing", error, self._clock.monotonic()):
+                    continue
+                if isinstance(error, Unavailable):
+                    self._logger(attempts).warning("job.heartbeat_failed", problem=str(error))
+                    continue
                 logger = self._logger(attempts)
                 logger.exception("job.heartbeat_failed")
 
@@ -114,6 +117,7 @@ class LeaseKeeper:
                 continue
             if answer.heard:  # guard: what nobody kept extends no lease
                 attempt.renewed(sent_at)
+                self._table.trouble.wrote()
             if answer.cancel_reason is not None:
                 attempt.stop(StopCause.CANCEL, answer.cancel_reason, self._clock.monotonic())
 

@@ -23,7 +23,7 @@ from cleveragents.application.services.job_attempt import marker_of
 from cleveragents.application.services.worker_log import worker_log
 from cleveragents.application.services.worker_options import WorkerOptions
 from cleveragents.domain.job import Job, JobState
-from cleveragents.errors import StaleFence, Unavailable
+from cleveragents.errors import DatabaseFailed, StaleFence, Unavailable
 
 __all__ = ["JobRecovery"]
 
@@ -76,6 +76,7 @@ class JobRecovery:
 
     def _sweep(self, before: dict[str, _Sight]) -> int:
         reclaimed = 0
+        failed = False
         after: str | None = None
         while True:
             asked_at = self._clock.monotonic()
@@ -87,13 +88,22 @@ class JobRecovery:
                     continue
                 try:
                     reclaimed += self._look_at(job, before.get(job.id), asked_at, seen_at)
-                except Unavailable as error:  # as one that somebody holds
-                    worker_log(job).warning("job.reclaim_failed", problem=str(error))
-                except Exception:
+                except Exception as error:
                     # This job waits for the next sweep; the others do not.
+                    # What nobody foresaw may be this job's alone.
+                    if not isinstance(error, DatabaseFailed) and self._table.trouble.met(
+                        "reclaiming", error, seen_at
+                    ):
+                        failed = True
+                        continue
+                    if isinstance(error, Unavailable):  # as one that somebody holds
+                        worker_log(job).warning("job.reclaim_failed", problem=str(error))
+                        continue
                     logger = worker_log(job)
                     logger.exception("job.reclaim_failed")
             if len(page) < _PAGE:
+                if not failed:
+                    self._table.trouble.over("reclaiming")
                 return reclaimed
             after = page[-1].id
 
@@ -124,6 +134,7 @@ class JobRecovery:
         except StaleFence:
             return False  # a peer was faster, or the owner lives
         self._faults.reach("job.reclaim.after")
+        self._table.trouble.wrote()
         self._table.count("reclaimed")
         worker_log(job).info("job.reclaimed", fence=job.fence, why=why)
         if not owner_is_dead:

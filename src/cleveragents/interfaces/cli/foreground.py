@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleveragents.application.services.plan_family import below
+from cleveragents.application.services.worker_trouble import NO_STORE
 from cleveragents.domain.plan import PlanState
 from cleveragents.interfaces.cli.board import Board, PlainBoard
 from cleveragents.interfaces.cli.interruption import Interrupts, give_back, stop_plans
@@ -37,7 +38,8 @@ def run_in_front(
     that does it, for this to start. When it returns, nothing of the plans runs here, and the board is closed.
 
     Ctrl-C cancels those that run; what was done already, or waits for a person, is as it was, and whoever
-    interrupted is to be asked nothing more. SIGTERM leaves all to be resumed, and is raised.
+    interrupted is to be asked nothing more. SIGTERM leaves all to be resumed, and is raised; so does a store
+    that cannot be used for a whole lease, as `StoreFull`.
     """
     worker: AsyncWorker | None = None
     board: Board = PlainBoard(plans, alone=len(plans) == 1)
@@ -58,6 +60,13 @@ def run_in_front(
             board.close()
             for plan in plans:
                 progress(f"stopped; `agents plan resume {plan.id}` goes on with it")
+            raise
+        except NO_STORE:
+            give_back(worker)
+            board.close()
+            for plan in plans:
+                progress(f"stopped: what plan {plan.id} does cannot be recorded; what was recorded is kept")
+                progress(f"once that is mended, `agents plan resume {plan.id}` goes on with it")
             raise
         finally:
             board.close()
