@@ -26,9 +26,11 @@ from cleveragents.errors import (
     RemoteMoved,
     RemoteUnreachable,
     StaleFence,
+    UnknownPlan,
 )
 from cleveragents.infrastructure.git.plumbing import PrivateRepository
 from cleveragents.infrastructure.remote.mirror import Mirrors
+from cleveragents.interfaces.desk.ending import delete
 from cleveragents.testing.faults import RaiseAt
 from tests.applying import git
 from tests.plan_bench import check, new_repository, write
@@ -263,6 +265,20 @@ def test_what_is_applied_to_a_directory_of_one_machine_is_that_ones_to_settle(
         assert other.now(plan.id) == under_way
     one.parts.apply.settle()
     assert one.now(plan.id).standing == ERRORED
+
+
+def test_what_a_machine_was_applying_to_a_directory_that_never_comes_back_is_deleted_elsewhere(
+    tmp_path: Path, one: Machine, other: Machine
+) -> None:
+    place = new_repository(tmp_path / "directory")
+    plan = done(one, place)
+    finish(one, one.claimed_jobs[-1])
+    for state in (PlanState.QUEUED, PlanState.PROCESSING):  # its checks ran, and it had moved no file
+        now = one.container.clock.now()
+        one.parts.plans.move(one.now(plan.id), (Phase.APPLY, state), now=now)
+    delete(other.container, plan.id, force=True)
+    with pytest.raises(UnknownPlan):
+        other.now(plan.id)
 
 
 @pytest.mark.parametrize("point", ["apply.stage.after", "apply.done.before"])

@@ -64,11 +64,7 @@ _HOME = "home"
 _ROUNDS = 20
 _NO_SANDBOX = (SandboxMissing, SandboxRefused, GitFailed, RemoteUnreachable, OSError)
 _NO_STORE = (StoreBusy, StoreFull, DatabaseUnreachable, OutcomeUnknown)
-_TOLD = {
-    CheckVerdict.FAILED: "failed",
-    CheckVerdict.NOT_RUN: "did not run",
-    CheckVerdict.VOID: "is void",
-}
+_TOLD = {CheckVerdict.FAILED: "failed", CheckVerdict.NOT_RUN: "did not run", CheckVerdict.VOID: "is void"}
 
 Told = Callable[[str], None]
 
@@ -123,7 +119,7 @@ class PlanApply:
         of the user's was touched. `PolicyDenied`, `PlanError`, `NeedsHuman`, `Cancelled`.
 
         Where a branch moved while it was to be moved, it is merged with what came. Whoever applies a plan as
-        a job gives its `fence`: once that is another's, nothing is pushed or recorded. `StaleFence`.
+        a job gives its `fence`: once that is another's, nothing is begun or pushed. `StaleFence`.
         """
         request = _Request(stop, commit, told, fence)
         while True:
@@ -240,7 +236,10 @@ class PlanApply:
         """For a plan that is to be deleted: what is half applied, and could not be settled, stays so. The
         plan, and where its files are. `ApplyBusy`."""
         where = self.applier.give_up(plan.id)
-        if where and plan.phase is Phase.APPLY and plan.state.running:
+        running = plan.phase is Phase.APPLY and plan.state.running
+        if running and remote_of(plan.resource) is None and self.is_elsewhere(plan.id):
+            where = (plan.resource,)  # a machine that is gone for good never settles it
+        if where and running:
             error = f"applying it was interrupted, and given up; some of it may be left in {where[0]}"
             plan = self._move(plan, PlanState.ERRORED, PlanFacts(error=error))
         return plan, where
