@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import stat
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from cleveragents.interfaces.cli.client.logins import (
 )
 from cleveragents.interfaces.cli.client.places import same_remote
 from cleveragents.interfaces.cli.client.plan_changes import patch_of_files
+from cleveragents.interfaces.cli.client.problems import ServerSaid
 from cleveragents.interfaces.cli.client.server_client import ServerClient
 from tests.cli_bench import Agents, command_line, use_home
 from tests.races.hammer import hammer
@@ -125,6 +127,35 @@ def test_a_wrong_address_or_token_is_told_as_what_was_typed(agents: Agents, tmp_
     assert not logins_file({"HOME": str(tmp_path)}).exists()
 
 
+@pytest.mark.parametrize(("first", "asked"), [("outcome-unknown", 1), ("database-unreachable", 2)])
+def test_that_the_database_broke_off_is_told_and_not_that_somebody_is_at_it(first: str, asked: int) -> None:
+    keys: list[str | None] = []
+
+    class BrokeOff(BaseHTTPRequestHandler):
+        """Keeps the key, because it is not known what was done."""
+
+        def do_POST(self) -> None:
+            keys.append(self.headers["Idempotency-Key"])
+            status, code = (503, first) if len(keys) == 1 else (409, "request-under-way")
+            body = json.dumps({"code": code, "detail": f"it is {code}"}).encode()
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with (
+        _served(BrokeOff) as address,
+        ServerClient(address, SECRET, patience_seconds=1.0) as client,
+        pytest.raises(ServerSaid) as told,
+    ):
+        client.post("/plans")
+    assert (told.value.code, len(keys), len(set(keys))) == (first, asked, 1)
+
+
 @contextmanager
 def _stranger() -> Iterator[str]:
     """A server that knows nobody."""
@@ -136,7 +167,13 @@ def _stranger() -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Refusal) as server:
+    with _served(Refusal) as address:
+        yield address
+
+
+@contextmanager
+def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

@@ -21,7 +21,13 @@ from cleveragents.application.ports.workers import WorkerRecord
 from cleveragents.domain.budget import Limits, Spend
 from cleveragents.domain.conversation import Usage
 from cleveragents.domain.job import NewJob
-from cleveragents.errors import DatabaseUnreachable, OutcomeUnknown
+from cleveragents.errors import (
+    DatabaseFailed,
+    DatabaseUnreachable,
+    DatabaseUnusable,
+    OutcomeUnknown,
+    StoreFull,
+)
 from cleveragents.infrastructure.persistence.sql_budget_store import SqlBudgetStore
 from cleveragents.interfaces.server.gates.identity import COOKIE
 from cleveragents.interfaces.server.problems import said_of
@@ -98,7 +104,13 @@ def test_where_the_database_is_is_told_to_nobody(
     bench.app.add_api_route("/api/away", ask)
     answer = bench.viewer.get("/api/away")
     assert (answer.status_code, answer.json()["code"]) == (503, "database-unreachable")
-    for said in (answer.text, said_of(away), said_of(OutcomeUnknown(away.location, "it broke"))):
+    others = (
+        OutcomeUnknown(away.location, "it broke"),
+        StoreFull(away.location),
+        DatabaseUnusable(away.location, "it is of db.inside"),
+        DatabaseFailed(away.location, "db.inside said so"),
+    )
+    for said in (answer.text, said_of(away), *map(said_of, others)):
         assert "database" in said
         assert "inside" not in said
     assert "db.inside" in capsys.readouterr().out, "the log says why"

@@ -20,6 +20,7 @@ from cleveragents.errors import (
     Conflict,
     DatabaseFailed,
     DatabaseUnreachable,
+    DatabaseUnusable,
     DuplicateKey,
     Fault,
     IllegalPlanMove,
@@ -28,6 +29,7 @@ from cleveragents.errors import (
     NotAuthenticated,
     OutcomeUnknown,
     PlanError,
+    StoreFull,
     TooManyRequests,
     Unavailable,
 )
@@ -62,6 +64,9 @@ _OF_THE_DATABASE: dict[type[CleverAgentsError], str] = {
     "whoever runs the server: its log says why",
     OutcomeUnknown: "the server's database broke off while it wrote: that may have been kept or not, look "
     "before you try again",
+    StoreFull: "the server's database has no space left; nothing was written, tell whoever runs the server",
+    DatabaseUnusable: "the server cannot use its database; tell whoever runs the server: its log says why",
+    DatabaseFailed: "the server's database failed; tell whoever runs the server: its log says why",
 }
 """Where the database is, and as whom one logs in there, is in the log: strangers are told this, too."""
 
@@ -204,7 +209,7 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, (CleverAgentsError, Refused))
     if isinstance(error, Fault):  # guard: what no caller can mend is in the log, where somebody can
         raise error
-    if type(error) in _OF_THE_DATABASE:
+    if isinstance(error, (DatabaseUnreachable, OutcomeUnknown)):
         setattr(request.state, UNSURE, True)  # guard: some of it may have been done
     return problem_of(error, request)
 

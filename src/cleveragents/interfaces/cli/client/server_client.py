@@ -36,6 +36,9 @@ _STREAM_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _PAGE = 1000
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_NOT_AGAIN = ("remote-unreachable", "outcome-unknown")
+"""A git remote that the server cannot reach is not the server, and may be away for long. What may have been
+done is looked at by somebody first."""
 _NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 
 
@@ -176,13 +179,14 @@ class ServerClient:
         if not _is_name(path):  # guard: a name that was typed leads nowhere else
             raise click.UsageError(f"{path.removeprefix('/')!r} names nothing on a server")
         failed: CleverAgentsError | ServerSaid | None = None
+        broke_off = False
         for _ in self.trying():
             if tries is not None:
                 tries.append(None)
             try:
                 response = self._http.request(method, quote(path), **options)
             except httpx.TransportError as error:
-                failed = self.unreachable(error)
+                failed, broke_off = self.unreachable(error), False
                 if not self._answered and isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
                     break
                 continue
@@ -191,12 +195,12 @@ class ServerClient:
             self._answered = True
             if response.status_code < 400:
                 return _ensure_api(response, self.url)
-            failed = problem_of(response, self.url, self._prefix)
             code = said_code(response)
-            # A git remote that the server cannot reach is not the server, and may be away for long.
-            if code == "remote-unreachable" or (
-                response.status_code not in BUSY and code != "request-under-way"
-            ):
+            if code == "request-under-way" and broke_off:  # nobody is at it: what broke off keeps the key
+                break
+            failed = problem_of(response, self.url, self._prefix)
+            broke_off = code == "database-unreachable"
+            if code in _NOT_AGAIN or (response.status_code not in BUSY and code != "request-under-way"):
                 break
         assert failed is not None
         raise failed from None
