@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -55,3 +57,25 @@ def test_a_copy_of_a_descriptor_holds_no_lock(
                 assert free
     finally:
         os.close(copy)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [lambda path: locked(path / "file", "plan"), lambda path: resource_lock(path, timeout_seconds=0)],
+    ids=["sandbox", "resource"],
+)
+def test_who_is_done_is_done_though_the_file_system_does_not_let_go(
+    tmp_path: Path, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    flock = fcntl.flock
+
+    def away(descriptor: int, how: int) -> None:
+        if how == fcntl.LOCK_UN:
+            raise OSError(errno.ENOLCK, "No locks available")
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", away)
+    for _ in range(2):  # closed, it is free
+        with held(tmp_path):
+            pass

@@ -11,7 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cleveragents.application.ports.commands import StopSignal
@@ -65,7 +65,8 @@ def try_resource_lock(resource: Path) -> Iterator[bool]:
 
 def _let_go(descriptor: int) -> None:
     # Explicitly: what another thread is about to start has a copy of the descriptor until its program runs.
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    with suppress(OSError):  # a file system of another machine that is away; to close it is enough then
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 
