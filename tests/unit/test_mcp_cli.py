@@ -16,6 +16,8 @@ import pytest
 from cleveragents.errors import ConfigurationError, StoreBusy, StoreFull
 from cleveragents.infrastructure.tools.mcp import editing
 from cleveragents.infrastructure.tools.mcp.editing import add_server, remove_server
+from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
+from cleveragents.interfaces.cli.mcp import told_working
 from tests.cli_bench import Agents, command_line, git, paint_shop, use_home
 from tests.mcp_bench import PROGRAMS
 
@@ -82,6 +84,8 @@ def test_a_server_behind_a_url_is_neither_isolated_nor_not(agents: Agents) -> No
     assert "n/a" in agents("mcp", "list").out
     (row,) = json.loads(agents("mcp", "list", "--format", "json").out)
     assert row["isolated"] is None
+    far = McpServer("far", "mcp.json", True, url="https://far.test/mcp")
+    assert told_working(far, 2) == "far works and offers 2 tools", "nobody started it, and nobody stops it"
 
 
 def test_a_server_that_nobody_added_is_said_not_to_be_there(agents: Agents) -> None:

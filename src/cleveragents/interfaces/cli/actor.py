@@ -28,7 +28,7 @@ __all__ = ["actor"]
 
 @click.group()
 def actor() -> None:
-    """List, check, draw and run actors: who thinks, and how.
+    """List, check, graph and run actors: who thinks, and how.
 
     \b
     Example:

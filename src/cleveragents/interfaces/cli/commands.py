@@ -22,7 +22,7 @@ _COMMANDS = {
     ),
     "plan": (f"{_HERE}.plan:plan", "Look at plans, review what they changed, apply or undo it."),
     "action": (f"{_HERE}.action:action", "Create, list and delete templates of plans."),
-    "actor": (f"{_HERE}.actor:actor", "List, check, draw and run actors: who thinks, and how."),
+    "actor": (f"{_HERE}.actor:actor", "List, check, graph and run actors: who thinks, and how."),
     "tool": (f"{_HERE}.tool:tool", "List, describe and try the tools that actions can call."),
     "mcp": (f"{_HERE}.mcp:mcp", "Add, list, test and remove MCP servers, or be one."),
     "model": (f"{_HERE}.model:model", "List language models, describe one, try one out."),

@@ -46,7 +46,11 @@ def jobs() -> None:
     "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only these; may be repeated."
 )
 @click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many."
+    "--limit",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="At most so many, the oldest of them.",
 )
 @click.option("--after", metavar="ID", type=JobId(), help="Only jobs after this one, where a list ended.")
 @format_option

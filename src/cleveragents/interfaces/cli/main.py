@@ -45,7 +45,7 @@ Commands:
             tokens.
   plan      Look at plans, review what they changed, apply or undo it.
   action    Create, list and delete templates of plans.
-  actor     List, check, draw and run actors: who thinks, and how.
+  actor     List, check, graph and run actors: who thinks, and how.
   tool      List, describe and try the tools that actions can call.
   mcp       Add, list, test and remove MCP servers, or be one.
   model     List language models, describe one, try one out.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cleveragents.infrastructure.tools.mcp.configuration import McpConfiguration
     from cleveragents.infrastructure.tools.mcp.server_entry import McpServer
 
-__all__ = ["mcp"]
+__all__ = ["mcp", "told_working"]
 
 
 @click.group()
@@ -154,7 +154,13 @@ def test(session: Session, name: str, output: Output) -> None:
     ]
     columns = columns_for(output, ["name", "needs", "description"], spare=["needs"])
     output.table(rows, columns, empty="it offers no tools")
-    progress(f"{name} works and offers {counted(len(rows), 'tool')}; it was stopped again")
+    progress(told_working(found.servers[name], len(rows)))
+
+
+def told_working(server: McpServer, tools: int) -> str:
+    """That it works; only what was started for the test is stopped after it."""
+    stopped = "" if server.url else "; it was stopped again"
+    return f"{server.name} works and offers {counted(tools, 'tool')}{stopped}"
 
 
 def _configuration(session: Session) -> McpConfiguration:

@@ -39,7 +39,11 @@ _STATES = tuple(state.value for state in PlanState)
 @click.option("--here", is_flag=True, help="Only plans of the repository or directory you are in.")
 @click.option("--all", "every", is_flag=True, help="Sub-plans, too, below the plans that they are parts of.")
 @click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="At most so many."
+    "--limit",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="At most so many, the latest of them.",
 )
 @click.option("--after", metavar="ID", help="The first ones after this plan, instead of the latest.")
 @format_option
