@@ -212,6 +212,7 @@ def test_what_the_executor_does_not_change_is_not_reviewed_twice(bench: ActorPla
     assert plan.standing == COMPLETE, plan.error
     actors = [thought.actor for thought in bench.thoughts(plan)]
     assert actors.count("builtin/reviewer") == 1
+    assert bench.said.count("reviewer reads the changes") == 1, "what is remembered is not read again"
     assert objection_to(bench.parts, plan) is not None
 
 

@@ -37,9 +37,11 @@ class ActorTurn:
         task: str = "",
         reads: bool = False,
         about: str | None = None,
+        begins: Callable[[], None] | None = None,
     ) -> Mapping[str, JsonValue]:
         """What the actor left in its state. It is shown what matters for its goal and task, or for what it is
-        `about`. `NeedsHuman` where it asks a person, `BudgetExhausted`."""
+        `about`. `begins` is called once it is at work; never, if it ended before and answers with what it
+        said then. `NeedsHuman` where it asks a person, `BudgetExhausted`."""
         plan, strategy, job = ground.plan, ground.strategy, ground.job
         who, part = stage.actors.get(actor), stage.named(part)
         left = ground.seconds_left()
@@ -63,7 +65,7 @@ class ActorTurn:
             fence=Fence(job.id, job.fence),
             answer=_answer(job.payload.get("answer")),
             seconds=left,
-            told=self.told,
+            told=self.told if begins is None else _after(begins, self.told),
             actors=stage.actors,
         )
         try:
@@ -85,6 +87,19 @@ class ActorTurn:
                 plan.id, redact_content_text(f"{asked.text}{choices}"), remedy, asked.id, asked.choices
             )
         return outcome.values
+
+
+def _after(begins: Callable[[], None], told: Callable[[Progress], None] | None) -> Callable[[Progress], None]:
+    """Tells what is seen, and before the first of it that there is something."""
+    unsaid = [begins]
+
+    def seen(progress: Progress) -> None:
+        if unsaid:
+            unsaid.pop()()
+        if told is not None:
+            told(progress)
+
+    return seen
 
 
 def _answer(kept: JsonValue) -> Answer | None:

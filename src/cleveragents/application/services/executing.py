@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from cleveragents.application.ports.actors import ActorHost
 from cleveragents.application.ports.clock import Clock
@@ -103,11 +104,11 @@ class Executing:
         tree, diff = stage.outcome()
         if not diff:
             return ""
-        self.say(f"{actor.rpartition('/')[2]} reads the changes")
         # Named by what is read: other changes get another verdict, and the same ones none that costs again.
         part = f"review-{hashlib.sha256(diff.encode()).hexdigest()[:16]}"
         shown = _legible(redact_content_text(diff), stage.actors.get(actor), stage.host(part, reads=True))
-        values = self.turn.run(ground, stage, actor, part, task=shown, reads=True)
+        reading = partial(self.say, f"{actor.rpartition('/')[2]} reads the changes")
+        values = self.turn.run(ground, stage, actor, part, task=shown, reads=True, begins=reading)
         findings = redact_content_text(
             "\n".join(f"- {finding}" for finding in _texts(values.get("findings")))
         )
