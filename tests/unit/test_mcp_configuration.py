@@ -126,9 +126,13 @@ def test_a_repositorys_file_that_cannot_be_read_stops_nobody(tmp_path: Path, tru
     assert not found.servers
     assert "it is not used" in found.notes[0]
     file.unlink()
-    for content in ("{", '{"mcpServers": 1}'):
+    wrong = {"{": "is not valid JSON", '{"mcpServers": 1}': "must be an object", '{"servers": {}}': "has no"}
+    for content, why in wrong.items():
         file.write_text(content)
-        assert not load_mcp(tmp_path / "none.json", repository, trust).untrusted
+        found = load_mcp(tmp_path / "none.json", repository, trust)
+        assert not found.untrusted
+        (note,) = found.notes
+        assert (str(file) in note, why in note, "it is not used" in note) == (True, True, True), note
 
 
 def test_variables_are_filled_in_and_what_they_held_is_never_printed() -> None:

@@ -68,7 +68,10 @@ def load_mcp(
         return McpConfiguration(servers)
     path = str(resource / REPOSITORY_FILE)
     if not brought.trusted:  # guard: what a repository brings runs nothing before it is trusted
-        untrusted = {name: path for name in _names(brought) if name not in servers}
+        try:
+            untrusted = {name: path for name in _names(brought, path) if name not in servers}
+        except ConfigurationError as error:
+            return McpConfiguration(servers, notes=(f"{error}; it is not used",))
         note = f"{path} is not trusted; read it, then say `agents trust {path}`"
         return McpConfiguration(servers, untrusted, (note,) if untrusted else ())
     theirs = parse_servers(brought.content.decode("utf-8", "replace"), path, own=False)
@@ -80,14 +83,9 @@ def load_mcp(
 def parse_servers(text: str, source: str, *, own: bool) -> dict[str, McpServer]:
     """The servers of a file. `ConfigurationError` names every mistake, and what to write instead."""
     document = parse_object(text, source)
-    section = document.get(SECTION, {})
-    if not isinstance(section, Mapping):
-        raise ConfigurationError(source, f'"{SECTION}" must be an object of servers by name')
-    if SECTION not in document and document:
-        raise ConfigurationError(source, f'has no "{SECTION}"; put the servers inside it')
     servers: dict[str, McpServer] = {}
     problems: list[str] = []
-    for name, facts in section.items():
+    for name, facts in _section(document, source).items():
         server, wrong = entry_of(name, facts, source, own=own)
         problems += [f"server {name!r}: {problem}" for problem in wrong]
         if server is not None and not server.disabled:
@@ -95,6 +93,15 @@ def parse_servers(text: str, source: str, *, own: bool) -> dict[str, McpServer]:
     if problems:
         raise ConfigurationError(source, "; ".join(problems))
     return servers
+
+
+def _section(document: Mapping[str, object], source: str) -> Mapping[str, object]:
+    section = document.get(SECTION, {})
+    if not isinstance(section, Mapping):
+        raise ConfigurationError(source, f'"{SECTION}" must be an object of servers by name')
+    if SECTION not in document and document:
+        raise ConfigurationError(source, f'has no "{SECTION}"; put the servers inside it')
+    return section
 
 
 def parse_object(text: str, source: str) -> dict[str, object]:
@@ -120,11 +127,6 @@ def parse_object(text: str, source: str) -> dict[str, object]:
     return document
 
 
-def _names(brought: BroughtFile) -> tuple[str, ...]:
-    """What an untrusted file calls its servers; nothing, if that cannot be told."""
-    try:
-        document = parse_object(brought.content.decode("utf-8", "replace"), brought.path)
-    except ConfigurationError:
-        return ()
-    section = document.get(SECTION)
-    return tuple(section) if isinstance(section, Mapping) else ()
+def _names(brought: BroughtFile, source: str) -> tuple[str, ...]:
+    """What an untrusted file calls its servers. `ConfigurationError` if that cannot be told."""
+    return tuple(_section(parse_object(brought.content.decode("utf-8", "replace"), source), source))
