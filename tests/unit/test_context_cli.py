@@ -175,11 +175,21 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(agents: Agents, 
 
 
 def test_a_question_that_nothing_answers_says_what_may_help(agents: Agents, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    ended = agents("context", "--files", "--in", str(empty), "zzqqxx")
-    assert (ended.code, ended.out) == (0, "")
-    assert "other words may help" in ended.err
+    place = tmp_path / "place"
+    place.mkdir()
+
+    def told() -> str:
+        ended = agents("context", "--files", "--in", str(place), "zzqqxx")
+        assert (ended.code, ended.out) == (0, "")
+        return ended.err
+
+    assert told() == f"nothing was found: there is no file in {place}\n"
+    (place / "a.txt").write_text("hello\n")
+    assert "other words may help" in told()
+    (place / "a.txt").unlink()
+    git(place, "init", "-q", "--bare")
+    assert "nothing was found: it is a bare repository" in told()
+    assert "--at COMMIT" in told()
 
 
 def test_gc_removes_the_index_of_a_directory_that_is_gone_and_no_other(

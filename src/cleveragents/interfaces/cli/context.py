@@ -73,7 +73,7 @@ def context(
 
     settings = session.configuration().settings.context
     asked = question_of(" ".join(words) if words else None, file)
-    place = _place(directory, commit, deadline)
+    place, nothing = _place(directory, commit, deadline)
     with IndexBar() as bar:
         answer = session.container().context_parts.lone_pipeline.ask(
             ContextQuery(
@@ -86,7 +86,7 @@ def context(
                 progress=bar.moved,
             )
         )
-    show_answer(answer, output, only_files=only_files, limit=limit, explain=explain)
+    show_answer(answer, output, only_files=only_files, limit=limit, explain=explain, nothing=nothing)
 
 
 def question_of(given: str | None, file: str | None) -> str:
@@ -115,8 +115,9 @@ def _read(file: str | None) -> bytes:
         raise click.UsageError(f"cannot read {file}: {str(error.strerror).lower()}") from None
 
 
-def _place(directory: str | None, commit: str | None, deadline: float | None) -> CodePlace:
-    """The repository that the directory lies in, or the directory."""
+def _place(directory: str | None, commit: str | None, deadline: float | None) -> tuple[CodePlace, str | None]:
+    """The repository that the directory lies in, or the directory; and why nothing will be found there, if
+    nothing is."""
     from cleveragents.application.ports.code_index import CodePlace
     from cleveragents.errors import SandboxRefused
     from cleveragents.infrastructure.sandbox.resources import find_resource
@@ -128,8 +129,19 @@ def _place(directory: str | None, commit: str | None, deadline: float | None) ->
         # However little time there is: a healthy repository answers in a second, and is not taken for none.
         seconds = _FIND_SECONDS if deadline is None else min(_FIND_SECONDS, max(1.0, deadline / 4))
         root, _ = find_resource(here, seconds=seconds)
-    except SandboxRefused:
+    except SandboxRefused as refused:
         # A bare repository has no files, but commits, and where git does not answer there are still files;
         # all else the index knows how to refuse.
         root = here.resolve()
-    return CodePlace(root, commit)
+        otherwise = ", or say --at COMMIT" if "bare repository" in refused.reason else ""
+        nothing: str | None = f"{refused.reason}{otherwise}"
+    else:
+        nothing = f"there is no file in {root}" if _is_empty(root) else None
+    return CodePlace(root, commit), None if commit else nothing
+
+
+def _is_empty(root: Path) -> bool:
+    try:
+        return all(entry.name == ".git" for entry in root.iterdir())
+    except OSError:  # what cannot be looked at, the index says
+        return False

@@ -21,9 +21,16 @@ _FILES_LISTED = 20
 
 
 def show_answer(
-    answer: ContextAnswer, output: Output, *, only_files: bool, limit: int | None, explain: bool
+    answer: ContextAnswer,
+    output: Output,
+    *,
+    only_files: bool,
+    limit: int | None,
+    explain: bool,
+    nothing: str | None = None,
 ) -> None:
-    """Prints it as was asked for; what went differently is said on stderr, in every format."""
+    """Prints it as was asked for; what went differently is said on stderr, in every format. `nothing` is why
+    there is nothing to be found, if that is known."""
     if output.for_programs:
         output.record(context_account(answer, only_files=only_files, limit=limit))
     elif only_files:
@@ -35,7 +42,8 @@ def show_answer(
     for note in answer.notes:
         progress(f"note: {note}")
     if not answer.files and not answer.fragments and not output.for_programs and not answer.notes:
-        progress("nothing was found; other words may help, names and error messages most")
+        advice = "; other words may help, names and error messages most"
+        progress(f"nothing was found{advice if nothing is None else f': {nothing}'}")
 
 
 def _files(files: Sequence[RankedPlace], output: Output, *, explain: bool) -> None:
