@@ -88,6 +88,7 @@ def test_it_is_applied_after_the_command_returned_and_can_be_followed_to_the_end
     agents: Agents, start: Start, repository: Path, state: Path
 ) -> None:
     told = start(*in_background(*REPLACE, "--yes", "--commit", "Spell it"))
+    assert told["id"] == told["plan"], "as other runs name it"
     watched = agents("plan", "watch", told["plan"], "--format", "stream-json")
     assert watched.code == 0, watched.err
     *events, record = [json.loads(line) for line in watched.out.splitlines()]

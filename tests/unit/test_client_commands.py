@@ -475,6 +475,7 @@ def test_yes_applies_and_background_returns_at_once(bench: Served, asked: Ask) -
     assert asked("plan", "undo", ended.id).code == 0
     begun = asked("run", *REPLACE, "--background", "--yes", "--format", "json")
     assert json.loads(begun.out)["server"] == bench.url
+    assert json.loads(begun.out)["id"] == json.loads(begun.out)["plan"]
     plan = json.loads(begun.out)["plan"]
     watched = asked("plan", "watch", plan, "--format", "json")
     assert (watched.code, json.loads(watched.out)["state"]) == (0, "applied")

@@ -70,7 +70,8 @@ def test_what_it_asks_is_answered_here_and_worked_on_there(server: PlanServer, a
     assert ended.err.count("making a sandbox") == 1
     made = json.loads(background.out)
     assert made["server"] == URL
-    server.rested({"id": made["plan"]})
+    assert made["id"] == made["plan"]
+    server.rested(made)
 
 
 def test_a_dead_server_and_one_that_does_not_work_get_nothing(server: PlanServer, agents: Agents) -> None:

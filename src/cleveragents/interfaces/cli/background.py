@@ -116,7 +116,9 @@ def told_started(plans: Sequence[Plan], started: Started, output: Output) -> Non
     for plan in plans:
         known = fields_of(plan)
         facts: dict[str, JsonValue] = {"log": str(started.log), "process": started.pid}
-        rows.append({"plan": plan.id, "goal": known["goal"], "state": known["state"], **facts})
+        # As other runs name it, for programs.
+        name: dict[str, JsonValue] = {"id": plan.id} if output.for_programs else {}
+        rows.append({**name, "plan": plan.id, "goal": known["goal"], "state": known["state"], **facts})
     if len(rows) == 1:
         output.record(rows[0])
     else:

@@ -95,7 +95,7 @@ def tell_handed_over(plan: Plan, taker: Taker, output: Output) -> None:
     progress(f"`agents plan watch {plan.id}` follows it")
     known = fields_of(plan)
     told = {"plan": plan.id, "goal": known["goal"], "state": known["state"]}
-    output.record({**told, "server": taker.url})
+    output.record({**({"id": plan.id} if output.for_programs else {}), **told, "server": taker.url})
 
 
 def watched(container: Container, plan: Plan, output: Output | None, *, begun: bool = False) -> Plan:

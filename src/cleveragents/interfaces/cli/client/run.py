@@ -160,7 +160,8 @@ def _tell_started(deciding: Deciding, accounts: Sequence[Account]) -> None:
     for account in accounts:
         name = account["id"]
         progress(f"plan {name} runs on {url}")
-        told.append({"plan": name, "goal": account["goal"], "state": account["state"], "server": url})
+        row = {"plan": name, "goal": account["goal"], "state": account["state"], "server": url}
+        told.append({**({"id": name} if deciding.output.for_programs else {}), **row})
     named = accounts[0]["id"] if len(accounts) == 1 else "PLAN"
     said = (("watch", "follows it"), ("show", "says where it stands"), ("cancel", "stops it"))
     steps = [(f"{deciding.prefix} plan {step} {named}", what) for step, what in said]
