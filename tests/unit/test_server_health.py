@@ -93,6 +93,14 @@ def test_what_is_for_anybody_is_answered_also_where_nobody_can_be_looked_up(benc
         assert client.get("/api/plans").status_code == 503
 
 
+def test_what_is_for_anybody_is_answered_also_where_the_database_is_none_any_more(bench: ServerBench) -> None:
+    drop = text("ALTER TABLE tokens RENAME TO tokens_of_before")
+    bench.container.database.write(lambda connection: connection.execute(drop))
+    assert bench.viewer.get("/healthz").json() == {"status": "ok"}
+    assert bench.viewer.get("/plans/1").headers["content-type"].startswith("text/html")
+    assert bench.viewer.get("/api/plans").json()["code"] == "database-failed"
+
+
 def test_where_the_database_is_is_told_to_nobody(
     bench: ServerBench, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cleveragents.domain.acting import acting_as
 from cleveragents.domain.user import TokenKind
-from cleveragents.errors import NotAuthenticated, Unavailable
+from cleveragents.errors import DatabaseFailed, DatabaseUnusable, NotAuthenticated, Unavailable
 from cleveragents.interfaces.server.gates.wire import (
     SAFE_METHODS,
     address_of,
@@ -64,7 +64,7 @@ class Identity:
                 found = await run_in_threadpool(
                     lambda: container.users.known_by(offered, kind, now=container.clock.now())
                 )
-            except Unavailable:
+            except (Unavailable, DatabaseFailed, DatabaseUnusable):
                 if not is_for_anybody(scope):  # guard: nobody is let in whom nobody could look up
                     raise
                 return
