@@ -9,10 +9,8 @@ from typing import Any
 
 import click
 
-from cleveragents.domain.action_arguments import Argument, ArgumentType, parsed
 from cleveragents.domain.actor import is_actor_file
 from cleveragents.domain.budget import Limits
-from cleveragents.domain.json_value import freeze, thaw
 from cleveragents.errors import ConfigurationError
 from cleveragents.interfaces.cli import run as local
 from cleveragents.interfaces.cli.client.accounts import Account
@@ -20,6 +18,7 @@ from cleveragents.interfaces.cli.client.places import resource_here
 from cleveragents.interfaces.cli.client.plan_deciding import Deciding, decide, told_at_the_end, work_on
 from cleveragents.interfaces.cli.client.plan_decisions import given_limits
 from cleveragents.interfaces.cli.client.plan_following import Moment, moment_now
+from cleveragents.interfaces.cli.client.run_arguments import said_arguments
 from cleveragents.interfaces.cli.client.run_goals import GoalsFile, goals_in, run_goals
 from cleveragents.interfaces.cli.client.selection import connected, prefix_of
 from cleveragents.interfaces.cli.client.server_client import ServerClient
@@ -191,17 +190,7 @@ def _wanted(
             raise click.UsageError('say what is wanted: `agents run "Add a --json flag to the export"`')
         return {"goal": said.strip()}
     found = client.get(f"/actions/{action}", resource=resource)
-    known = [
-        Argument(
-            name=one["name"],
-            type=ArgumentType(one["type"]),
-            default=None if one["required"] else freeze(one["default"]),
-            description=one["description"],
-            rest=one["rest"],
-        )
-        for one in found["arguments"]
-    ]
-    arguments = thaw(parsed(action, known, pairs, words))
+    arguments = said_arguments(action, found["arguments"], pairs, words)
     return {"action": action, "arguments": arguments, "goal": goal}
 
 
