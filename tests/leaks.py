@@ -1,22 +1,26 @@
-"""Nothing is left behind: threads, child processes and file descriptors return to the baseline.
+"""Nothing is left behind: threads, tasks, child processes and file descriptors return to the baseline.
 
-Used around every test module by `tests/conftest.py`, and by the Behave and Robot environments. asyncio
-tasks live in loops and loops live in threads, so a task that is leaked with its loop shows as a thread;
-one whose loop was closed does not show here, and asyncio says in its log that it was destroyed.
+Used around every test module by `tests/conftest.py`, and by the Behave and Robot environments. A task that
+nobody ended is found as long as somebody holds it; of one that nobody does, asyncio says in its log that it
+was destroyed while it was pending. What a test leaves for good on purpose it says with `abandoned`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-__all__ = ["Baseline", "take_baseline"]
+__all__ = ["Baseline", "abandoned", "take_baseline"]
 
 _SETTLE_SECONDS = 30.0
 
@@ -28,6 +32,8 @@ class Baseline:
     threads: frozenset[int]
     children: frozenset[int]
     descriptors: Counter[str]
+    tasks: frozenset[int]
+    destroyed: int
 
     def leaks(self) -> list[str]:
         """What is there now and was not then, after giving endings in progress a moment to complete."""
@@ -45,6 +51,8 @@ class Baseline:
         found = [f"thread {named.get(ident, ident)}" for ident in now.threads - self.threads]
         found += [f"child process {_describe(pid)}" for pid in now.children - self.children]
         found += [f"{n} × {name}" for name, n in (now.descriptors - self.descriptors).items()]
+        found += [f"task {task!r}" for task in _pending() if id(task) in now.tasks - self.tasks]
+        found += _DESTROYED[self.destroyed :]
         return found
 
 
@@ -54,7 +62,44 @@ def take_baseline() -> Baseline:
         threads=frozenset(t.ident for t in threading.enumerate() if t.ident is not None),
         children=frozenset(p.pid for p in psutil.Process().children(recursive=True)),
         descriptors=_descriptors(),
+        tasks=frozenset(id(task) for task in _pending()),
+        destroyed=len(_DESTROYED),
     )
+
+
+@contextmanager
+def abandoned() -> Iterator[None]:
+    """What is pending afterwards and was not before is meant to be: nobody can end it any more."""
+    before = {id(task) for task in _pending()}
+    yield
+    # Held for good: of one that nobody holds, asyncio would say that it was destroyed.
+    _ABANDONED.extend(task for task in _pending() if id(task) not in before)
+
+
+_ABANDONED: list[asyncio.Task[object]] = []
+_DESTROYED: list[str] = []
+
+
+class _Listener(logging.Handler):
+    """Hears asyncio say that a task was destroyed while it was pending."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "was destroyed but it is pending" in record.getMessage():
+            _DESTROYED.append(record.getMessage().replace("\n", " "))
+
+
+logging.getLogger("asyncio").addHandler(_Listener())
+
+
+def _pending() -> list[asyncio.Task[object]]:
+    """Those of all loops; where no interpreter tells, none."""
+    everyone = getattr(asyncio.tasks, "_scheduled_tasks", None) or getattr(asyncio.tasks, "_all_tasks", ())
+    while True:
+        try:
+            known = list(everyone)
+        except RuntimeError:  # another thread made one meanwhile
+            continue
+        return [task for task in known if not task.done() and task not in _ABANDONED]
 
 
 def _descriptors() -> Counter[str]:

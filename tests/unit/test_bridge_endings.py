@@ -14,6 +14,7 @@ from cleveragents.errors import BlockingOnLoop, Closed, DeadlineExceeded, LoopSt
 from cleveragents.langgraph.bridge import Cleanup, RxPyLangGraphBridge
 from cleveragents.reactive.message import MessageKind
 from tests.bridge_graphs import LIMIT, Gate, State, async_increment, branches, chain, request
+from tests.leaks import abandoned
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_what_ends_otherwise_before_the_cancellation_takes_effect_is_counted_so(
 def test_a_node_that_never_ends_is_reported_and_abandoned_at_close(
     gate: Gate, cleanup: Callable[..., Cleanup]
 ) -> None:
-    with bridge_over(never=gate.never_end) as bridge:
+    with abandoned(), bridge_over(never=gate.never_end) as bridge:
         run = bridge.create_future_task(request("never"))
         gate.wait_entered()
         assert cleanup(bridge, 0.1) == Cleanup(unfinished=1)
@@ -186,7 +187,7 @@ def test_a_loop_stopped_from_outside_resolves_every_future_with_an_error(gate: G
         asyncio.get_running_loop().stop()
         return {}
 
-    with bridge_over(stop=stop_the_loop, hold=gate.hold, never=gate.never_end) as bridge:
+    with abandoned(), bridge_over(stop=stop_the_loop, hold=gate.hold, never=gate.never_end) as bridge:
         held = bridge.create_future_task(request("hold"))
         never = bridge.create_future_task(request("never"))
         gate.wait_entered(2)
