@@ -346,8 +346,8 @@ def _pytest(session: nox.Session, version: str, suites: list[str], *, coverage: 
         shutil.rmtree(COUNTED, ignore_errors=True)
         if COUNTED.is_file():  # of the tool before this one
             COUNTED.unlink()
-    # Three on two cores: some of them always wait for a process.
-    command = _suite(python, version, suites, coverage=measured, workers=3)
+    # Four on two cores: some of them always wait for a process.
+    command = _suite(python, version, suites, coverage=measured, workers=4)
     session.run(*command, *session.posargs, env=_environment(), external=True)
 
 

@@ -11,11 +11,16 @@ import sys
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from sqlalchemy import Engine, create_engine
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.util import LRUCache
 
 from cleveragents.infrastructure.object_collector import COLLECTOR
+from cleveragents.infrastructure.persistence import sqlite_backend
 from tests.leaks import take_baseline
 
 # How long generating takes says how busy the machine is, not whether a test is right.
@@ -32,6 +37,19 @@ asyncio.constants.DEBUG_STACK_DEPTH = 1
 linecache.checkcache = lambda filename=None: None
 # A shell starts what runs in the background with SIGINT ignored, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Every database has an engine, and every engine compiled the same statements anew: a twentieth of all time.
+_COMPILED = LRUCache[Any, Any](2_000)
+
+
+def _engine_that_shares_what_is_compiled(*given: Any, **named: Any) -> Engine:
+    return create_engine(*given, execution_options={"compiled_cache": _COMPILED}, **named)
+
+
+_for_all = pytest.MonkeyPatch()
+_for_all.setattr(sqlite_backend, "create_engine", _engine_that_shares_what_is_compiled)
+_for_all.setattr(SQLiteDialect_pysqlite, "__eq__", lambda one, other: type(one) is type(other))
+_for_all.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
 
 # Suites that drive git and other processes; the interpreter's version is nothing to them.
 ENGINE = (
