@@ -11,6 +11,7 @@ from tests.page_bench import PageBench, Visit, until
 def test_a_server_that_goes_away_and_comes_back_costs_no_event_and_shows_none_twice(bench: PageBench) -> None:
     visit = bench.visit()
     page = visit.go("/events")
+    page.locator(".event-type").first.wait_for()
     first = _positions(page)[-1]
     bench.plan(GOALS["discount"])
     until("a first event of it", lambda: _positions(page)[-1] > first)
