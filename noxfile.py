@@ -89,6 +89,8 @@ Commands = list[list[str]]
 LINT: Commands = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["lint-imports"]]
 TYPES: Commands = [["mypy"]]
 DOCS: Commands = [["python", "-m", "pytest", "-q", "tests/docs"]]
+# What pytest makes of the sources is kept: four processes that begin at once would each make it of them all.
+COLLECTED: Commands = [["sh", "-c", 'told=$(python -m pytest -qqq --collect-only tests) || ! echo "$told"']]
 COUNTED = ROOT / ".coverage"
 COVERAGE: Commands = [
     [
@@ -104,8 +106,8 @@ by_version = nox.parametrize("version", INTERPRETERS, ids=INTERPRETERS)
 
 @nox.session
 def static(session: nox.Session) -> None:
-    """`lint`, `types` and `docs` at once."""
-    _side_by_side(session, [*TYPES, *DOCS, *LINT])
+    """`lint`, `types` and `docs` at once, and whether all suites can be read."""
+    _side_by_side(session, [*TYPES, *DOCS, *COLLECTED, *LINT])
 
 
 @nox.session
