@@ -247,6 +247,16 @@ def test_completion_is_offered_to_shells(agents: Agents, monkeypatch: pytest.Mon
     assert "_agents_completion" in agents().out
 
 
+@pytest.mark.parametrize("command", ["get", "set", "unset"])
+def test_names_of_settings_are_completed(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("_AGENTS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"agents config {command} log.")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    assert agents().out == "plain,log.level\nplain,log.format\n"
+
+
 # ── Failures ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -362,6 +372,23 @@ def test_config_set_says_when_something_stronger_decides(
 ) -> None:
     monkeypatch.setenv("CLEVERAGENTS_LOG_LEVEL", "error")
     assert "CLEVERAGENTS_LOG_LEVEL still decides it" in agents("config", "set", "log.level", "info").err
+
+
+def test_config_unset_brings_the_default_back(
+    agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / ".config/cleveragents/config.toml"
+    assert agents("config", "set", "worker.concurrency", "8").code == 0
+    ended = agents("config", "unset", "worker.concurrency")
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err == f"worker.concurrency is no longer set in {file}\n"
+    assert agents("config", "get", "worker.concurrency").out == "4\n"
+    again = agents("config", "unset", "worker.concurrency")
+    assert (again.code, again.err) == (0, f"worker.concurrency is not set in {file}; nothing was changed\n")
+    unknown = agents("config", "unset", "worker.concurency")
+    assert (unknown.code, "did you mean 'worker.concurrency'?" in unknown.err) == (2, True)
+    monkeypatch.setenv("CLEVERAGENTS_LOG_LEVEL", "error")
+    assert "CLEVERAGENTS_LOG_LEVEL still decides it" in agents("config", "unset", "log.level").err
 
 
 def test_a_password_comes_from_stdin_and_is_never_shown(agents: Agents) -> None:

@@ -18,7 +18,7 @@ from cleveragents.domain.policy import Capability, profile
 from cleveragents.errors import CleverAgentsError, ConfigurationError, StoreFull
 from cleveragents.infrastructure.configuration import editing
 from cleveragents.infrastructure.configuration.document import parse_document
-from cleveragents.infrastructure.configuration.editing import set_value
+from cleveragents.infrastructure.configuration.editing import set_value, unset_value
 from cleveragents.infrastructure.configuration.loading import Configuration, load_configuration
 from cleveragents.infrastructure.configuration.settings import Repository, known_keys
 from cleveragents.infrastructure.configuration.values import Layer
@@ -349,6 +349,70 @@ def test_a_full_or_read_only_disk_leaves_the_old_file(
     with pytest.raises(expected):
         set_value(place.user_file, KEYS["log.level"], "debug", faults=faults)
     assert tomllib.loads(place.user_file.read_text()) == {"log": {"level": "info"}}
+
+
+UNSET = [
+    ("[worker]\nconcurrency = 3  # few\n# y\nlease_seconds = 40\n", "[worker]\n# y\nlease_seconds = 40\n"),
+    ("# top\n[worker]\n# many\nconcurrency = 3\n", "# top\n[worker]\n# many\n"),
+    ("[log]\nlevel = 'info'\n\n[worker]\nconcurrency = 3\n", "[log]\nlevel = 'info'\n\n"),
+    ("[worker]\nconcurrency = 3\n", ""),
+    ("worker.concurrency = 3\n[log]\nlevel = 'info'\n", "[log]\nlevel = 'info'\n"),
+    ("worker.concurrency = 3\nlog.level = 'info'\nworker.lease_seconds = 40\n",
+     "log.level = 'info'\nworker.lease_seconds = 40\n"),
+    ("worker = {concurrency = 3, lease_seconds = 40}\n", "worker = { lease_seconds = 40}\n"),
+    ("worker = {concurrency = 3}\n", ""),
+    ("[worker]\r\nconcurrency = 3\r\nlease_seconds = 40\r\n", "[worker]\r\nlease_seconds = 40\r\n"),
+    ("[worker]\nconcurrency = 'wrong'\nlease_seconds = 40\n", "[worker]\nlease_seconds = 40\n"),
+    ("[worker.concurrency]\nx = 1\n[log]\nlevel = 'info'\n", "[log]\nlevel = 'info'\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after"), UNSET)
+def test_unsetting_a_value_keeps_comments_and_everything_else(place: Place, before: str, after: str) -> None:
+    place.user_file.write_bytes(before.encode())
+    assert unset_value(place.user_file, KEYS["worker.concurrency"])
+    assert place.user_file.read_bytes().decode() == after
+    assert stat.S_IMODE(place.user_file.stat().st_mode) == 0o600
+    assert value_and_layer(place.load(), "worker.concurrency") == (4, Layer.DEFAULT)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[worker]\n", "[worker]\nlease_seconds = 40\n", "[log]\nlevel = 'info'\n"]
+)
+def test_unsetting_what_is_not_set_writes_nothing(place: Place, content: str) -> None:
+    place.user_file.write_text(content)
+    steps = RecordFaultPoints()
+    assert not unset_value(place.user_file, KEYS["worker.concurrency"], faults=steps)
+    assert (place.user_file.read_text(), steps.reached) == (content, [])
+
+
+def test_unsetting_makes_no_file_and_no_directory(tmp_path: Path) -> None:
+    assert not unset_value(tmp_path / "fresh" / "config.toml", KEYS["log.level"])
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (
+            "[worker]\nheartbeat_seconds = 1\nlease_seconds = 4\n",
+            "config unset: worker.heartbeat_seconds (5)",
+        ),
+        (
+            "[worker]\nheartbeat_seconds = 1\nunknown = 4\n",
+            "config.toml:3: there is no setting 'worker.unknown'",
+        ),
+        ("[worker\n", "not valid TOML"),
+    ],
+)
+def test_what_would_be_wrong_without_a_value_is_refused_before_anything_is_written(
+    place: Place, content: str, problem: str
+) -> None:
+    place.user_file.write_text(content)
+    with pytest.raises(ConfigurationError) as refused:
+        unset_value(place.user_file, KEYS["worker.heartbeat_seconds"])
+    assert problem in str(refused.value)
+    assert place.user_file.read_text() == content
 
 
 KILLED = """

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from cleveragents.errors import ConfigurationError
-from cleveragents.infrastructure.configuration.settings import known_keys
+from cleveragents.infrastructure.configuration.settings import Key, known_keys
 from cleveragents.infrastructure.configuration.values import Layer, Origin, Values, find_key, parse_value
 
 __all__ = ["parse_document", "read_bounded"]
@@ -16,8 +16,9 @@ __all__ = ["parse_document", "read_bounded"]
 _SIZE_LIMIT = 1 << 20
 
 
-def parse_document(text: str, path: Path, layer: Layer) -> Values:
-    """The settings of a TOML text, each checked; errors name the file and, where it can be told, the line."""
+def parse_document(text: str, path: Path, layer: Layer, *, without: Key | None = None) -> Values:
+    """The settings of a TOML text, each checked; errors name the file and, where it can be told, the line.
+    One that the text is to be read `without` is passed over, whatever its value."""
     import tomllib
 
     try:
@@ -36,6 +37,8 @@ def parse_document(text: str, path: Path, layer: Layer) -> Values:
         for name, value in content.items():
             source = _place(path, text, section, name)
             key = find_key(f"{section}.{name}", source)
+            if key == without:
+                continue
             values[key.dotted] = (parse_value(key, value, source, strict=True), Origin(layer, source))
     return values
 

@@ -11,9 +11,10 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.errors import ConfigurationError, StoreBusy, StoreFull
@@ -21,7 +22,10 @@ from cleveragents.infrastructure.configuration.document import parse_document, r
 from cleveragents.infrastructure.configuration.settings import Key, Settings, known_keys
 from cleveragents.infrastructure.configuration.values import Layer, Scalar, parse_value, validate_settings
 
-__all__ = ["set_value"]
+if TYPE_CHECKING:
+    import tomlkit
+
+__all__ = ["set_value", "unset_value"]
 
 _LOCK_SECONDS = 10.0
 _LOCK_PAUSE_SECONDS = 0.01
@@ -34,20 +38,40 @@ def set_value(path: Path, key: Key, text: str, *, faults: FaultPoints | None = N
     or the file is wrong; `StoreBusy` if another editor kept the lock; `StoreFull`.
     """
     value = parse_value(key, text, "config set")
+    _edit(path, lambda target: _with_value(target, key, value), faults)
+    return value
+
+
+def unset_value(path: Path, key: Key, *, faults: FaultPoints | None = None) -> bool:
+    """Takes the key out of the file at `path`; False if it was not in there, and then nothing is written.
+
+    When it returns, the file on disk does not hold it. The value that goes may be wrong; if anything else is,
+    or what is left contradicts itself, `ConfigurationError` before anything is written. `StoreBusy` and
+    `StoreFull` as for `set_value`.
+    """
+    if read_bounded(path) is None:
+        return False  # nor are a directory and a lock made for it
+    return _edit(path, lambda target: _without_value(target, key), faults)
+
+
+def _edit(path: Path, edited: Callable[[Path], str | None], faults: FaultPoints | None) -> bool:
+    """Gives the file the content that `edited` says, in this editor's turn; False if it says none."""
     target = path.resolve()  # a link into somebody's collection of dotfiles stays a link
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _turn(target.parent / ".config.lock"):
-            content = _edited(target, key, value)
+            content = edited(target)
+            if content is None:
+                return False
             _replace(target, content.encode(), faults or NoFaults())
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(str(target)) from None
         raise ConfigurationError(str(target), f"cannot be written: {error.strerror}") from None
-    return value
+    return True
 
 
-def _edited(path: Path, key: Key, value: Scalar) -> str:
+def _with_value(path: Path, key: Key, value: Scalar) -> str:
     import tomlkit
 
     text = read_bounded(path) or ""
@@ -55,11 +79,33 @@ def _edited(path: Path, key: Key, value: Scalar) -> str:
     document = tomlkit.parse(text)
     section = document.setdefault(key.section, tomlkit.table())
     section[key.name] = value
-    _check_together({dotted: found for dotted, (found, _) in values.items()} | {key.dotted: value})
+    together = {dotted: found for dotted, (found, _) in values.items()} | {key.dotted: value}
+    _check_together(together, "config set")
     return tomlkit.dumps(document)
 
 
-def _check_together(values: dict[str, Scalar]) -> None:
+def _without_value(path: Path, key: Key) -> str | None:
+    import tomlkit
+
+    text = read_bounded(path) or ""
+    values = parse_document(text, path, Layer.FILE, without=key)
+    document = tomlkit.parse(text)
+    section = document.get(key.section, {})
+    if key.name not in section:
+        return None
+    _check_together({dotted: found for dotted, (found, _) in values.items()}, "config unset")
+    del section[key.name]
+    if isinstance(section, (tomlkit.items.Table, tomlkit.items.InlineTable)) and not _says(section):
+        del document[key.section]
+    return tomlkit.dumps(document)
+
+
+def _says(section: tomlkit.items.Table | tomlkit.items.InlineTable) -> bool:
+    """Whether there is a setting or a comment in it, and not its name alone."""
+    return bool(section.as_string().strip(" \t\r\n{}"))
+
+
+def _check_together(values: dict[str, Scalar], source: str) -> None:
     defaults = Settings()
     complete: dict[str, Scalar] = {}
     for key in known_keys().values():
@@ -67,7 +113,7 @@ def _check_together(values: dict[str, Scalar]) -> None:
     # Their defaults depend on where this runs; any valid ones do here.
     complete["state.directory"] = "/"
     complete["database.url"] = "sqlite:////state.db"
-    validate_settings(complete | values, source="config set")
+    validate_settings(complete | values, source)
 
 
 @contextmanager

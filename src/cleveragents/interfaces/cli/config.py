@@ -20,6 +20,15 @@ __all__ = ["config"]
 _STDIN_LIMIT = 1 << 16
 
 
+def _complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from cleveragents.infrastructure.configuration.settings import known_keys
+
+    return [dotted for dotted in known_keys() if dotted.startswith(incomplete)]
+
+
+_key_argument = click.argument("key", shell_complete=_complete_key)
+
+
 @click.group()
 def config() -> None:
     """Show and change settings.
@@ -64,7 +73,7 @@ def list_settings(session: Session, output: Output) -> None:
 
 
 @config.command("get")
-@click.argument("key")
+@_key_argument
 @format_option
 @pass_session
 def get_setting(session: Session, key: str, output: Output) -> None:
@@ -86,7 +95,7 @@ def get_setting(session: Session, key: str, output: Output) -> None:
 
 
 @config.command("set")
-@click.argument("key")
+@_key_argument
 @click.argument("value")
 @pass_session
 def set_setting(session: Session, key: str, value: str) -> None:
@@ -107,6 +116,31 @@ def set_setting(session: Session, key: str, value: str) -> None:
     path = _user_file()
     set_value(path, found, _from_stdin() if value == "-" else value)
     progress(f"{key} is set in {path}")
+    _warn_if_hidden(session, key)
+
+
+@config.command("unset")
+@_key_argument
+@pass_session
+def unset_setting(session: Session, key: str) -> None:
+    """Take KEY out of your own file, so that its default holds again.
+
+    The file keeps its comments. A value that is wrong can be taken out, too; one that is not in the file is
+    no mistake.
+
+    \b
+    Example:
+      agents config unset worker.concurrency
+    """
+    from cleveragents.infrastructure.configuration.editing import unset_value
+    from cleveragents.infrastructure.configuration.values import find_key
+
+    found = find_key(key, "config unset")
+    path = _user_file()
+    if unset_value(path, found):
+        progress(f"{key} is no longer set in {path}")
+    else:
+        progress(f"{key} is not set in {path}; nothing was changed")
     _warn_if_hidden(session, key)
 
 
