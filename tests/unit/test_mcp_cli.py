@@ -140,6 +140,20 @@ def test_a_repositorys_server_is_listed_and_not_started_before_it_is_trusted(
     assert json.loads(agents("mcp", "list", "--format", "json").out)[0]["name"] == "theirs"
 
 
+def test_of_a_repositorys_wrong_file_only_the_mistake_is_told(agents: Agents, shop: Path) -> None:
+    (shop / ".mcp.json").write_text("{")
+    listed = agents("mcp", "list")
+    assert (listed.code, listed.out, listed.err.count("\n")) == (0, "", 1), listed.err
+    assert listed.err.startswith(f"{shop}/.mcp.json: is not valid JSON")
+    assert json.loads(agents("mcp", "list", "--format", "json").out) == []
+    tested = agents("mcp", "test", "theirs")
+    assert (tested.code, tested.err.startswith(listed.err), "no server 'theirs'" in tested.err) == (
+        2,
+        True,
+        True,
+    )
+
+
 def test_a_tool_is_run_and_the_users_files_are_as_they_were(agents: Agents, shop: Path) -> None:
     before = (git(shop, "status", "--porcelain"), git(shop, "for-each-ref"))
     written = agents("tool", "run", "write", "--arg", "path=new.txt", "--arg", "content=hello")

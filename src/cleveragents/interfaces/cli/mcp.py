@@ -105,7 +105,9 @@ def list_servers(session: Session, output: Output) -> None:
         for name, path in found.untrusted.items()
     ]
     columns = columns_for(output, ["name", "from", "starts", "isolated"], spare=["from", "isolated"])
-    output.table(rows, columns, empty="there are no servers; `agents mcp add` adds one")
+    # A file that is wrong may be where they are.
+    none = "" if found.notes else "there are no servers; `agents mcp add` adds one"
+    output.table(rows, columns, empty=none)
     for note in found.notes:
         progress(note)
 
@@ -144,6 +146,8 @@ def test(session: Session, name: str, output: Output) -> None:
 
     found = _configuration(session)
     if name not in found.servers and name not in found.untrusted:
+        for note in found.notes:
+            progress(note)
         raise click.UsageError(_no_server(name, found))
     with mcp_in_empty_place(session, found) as tools:
         names = tools.select(f"mcp__{name}__*")

@@ -101,7 +101,8 @@ class Output:
         cut: Sequence[str] = (),
         spare: Sequence[str] = (),
     ) -> None:
-        """Rows as a table of these columns; programs get every field. `empty` is said if there are none.
+        """Rows as a table of these columns; programs get every field. If there are none, `empty` is said, unless
+        that is empty, too.
 
         On a terminal that is too narrow cells are wrapped. If columns are named in `cut`, each row keeps to
         one line instead: those in `spare` are left out, the first first, and those in `cut` shortened.
@@ -112,7 +113,8 @@ class Output:
             for row in rows:
                 _write(_dumps(row))
         elif not rows:
-            progress(empty)
+            if empty:
+                progress(empty)
         elif self.for_eyes:
             self._rich_table(rows, columns, cut, spare)
         else:
