@@ -101,8 +101,7 @@ class Output:
         cut: Sequence[str] = (),
         spare: Sequence[str] = (),
     ) -> None:
-        """Rows as a table of these columns; programs get every field. If there are none, `empty` is said, unless
-        that is empty, too.
+        """Rows as a table of these columns; programs get every field. Of no rows `empty` is said, unless "".
 
         On a terminal that is too narrow cells are wrapped. If columns are named in `cut`, each row keeps to
         one line instead: those in `spare` are left out, the first first, and those in `cut` shortened.
