@@ -197,6 +197,8 @@ def test_the_nearest_repository_file_counts_and_none_outside_a_repository(place:
         ("[database]\nurl = ''\n", "database.url is '', but should be text of length >= 1"),
         ("[state]\ndirectory = 'here'\n", "state.directory is 'here', but should be an absolute path"),
         ("[worker]\nheartbeat_seconds = 20\n", "worker.heartbeat_seconds (20) should be at most 0.4 of"),
+        ("'worker.concurrency' = 3\n", ":1: 'worker.concurrency' in quotes is no setting; write worker.c"),
+        ("['worker.concurrency']\n", ":1: 'worker.concurrency' in quotes is no setting; write worker.c"),
         ("[worker\n", "not valid TOML: "),
         ("a = " + "[" * 50_000, "not valid TOML: "),
     ],
@@ -204,6 +206,38 @@ def test_the_nearest_repository_file_counts_and_none_outside_a_repository(place:
 def test_a_mistake_in_the_file_is_named(place: Place, text: str, problem: str) -> None:
     place.user_file.write_text(text)
     assert problem in place.refusal()
+
+
+def test_all_mistakes_are_named_at_once_each_on_a_line_of_its_own(place: Place) -> None:
+    place.user_file.write_text("[worker]\nconcurency = 3\nlease_seconds = 'x'\n[lgo]\n")
+    place.repository_file.write_text(
+        "[plan]\nmax_dept = 3\nmax_depth = 'deep'\n[log]\nlevel = 1\n[database]\nurl = 'x'\n"
+    )
+    place.environment["CLEVERAGENTS_LOG_LEVL"] = "info"
+    place.environment["CLEVERAGENTS_WORKER_CONCURRENCY"] = "x"
+    own, theirs = place.user_file, place.repository_file
+    listed = "`agents config list` shows what is in it"
+    in_your_own = "if you want it, say so in your own file: agents config set"
+    assert place.refusal("log.levl=info", "log.level", "worker.concurrency=3").splitlines() == [
+        f"{own}:2: there is no setting 'worker.concurency'; did you mean 'worker.concurrency'?",
+        f"{own}:3: worker.lease_seconds is 'x', but should be a number",
+        f"{own}:4: there is no setting 'lgo'; did you mean the section [log]? {listed}",
+        f"{theirs}:2: there is no setting 'plan.max_dept'; did you mean 'plan.max_depth'?",
+        f"{theirs}:3: plan.max_depth is 'deep', but should be a whole number",
+        f"{theirs}:5: a repository may not set log.level; {in_your_own} log.level …",
+        f"{theirs}:7: a repository may not set database.url; {in_your_own} database.url …",
+        "environment: CLEVERAGENTS_LOG_LEVL is not a setting; did you mean CLEVERAGENTS_LOG_LEVEL?",
+        "CLEVERAGENTS_WORKER_CONCURRENCY: worker.concurrency is 'x', but should be a whole number",
+        "--set: there is no setting 'log.levl'; did you mean 'log.level'?",
+        "--set: 'log.level' is not key=value",
+    ]
+
+
+def test_of_very_many_mistakes_in_a_file_the_first_are_named(place: Place) -> None:
+    place.repository_file.write_text("".join(f"wrong{number} = 1\n" for number in range(50_000)))
+    lines = place.refusal().splitlines()
+    assert lines[19].startswith(f"{place.repository_file}:20: there is no setting 'wrong19'")
+    assert lines[20:] == [f"{place.repository_file}: there may be more; these are the first 20"]
 
 
 def test_a_hidden_mistake_is_still_named(place: Place) -> None:

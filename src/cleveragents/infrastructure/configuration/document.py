@@ -1,24 +1,30 @@
-"""Settings files: read within bounds, checked key by key, mistakes named with their line."""
+"""Settings files: read within bounds, checked key by key, all mistakes named with their lines."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cleveragents.errors import ConfigurationError
-from cleveragents.infrastructure.configuration.settings import Key, known_keys
+from cleveragents.infrastructure.configuration.mistakes import Mistakes
+from cleveragents.infrastructure.configuration.settings import Key, Repository, known_keys
 from cleveragents.infrastructure.configuration.values import Layer, Origin, Values, find_key, parse_value
 
 __all__ = ["parse_document", "read_bounded"]
 
 _SIZE_LIMIT = 1 << 20
+_TOLD = 20
 
 
 def parse_document(text: str, path: Path, layer: Layer, *, without: Key | None = None) -> Values:
-    """The settings of a TOML text, each checked; errors name the file and, where it can be told, the line.
-    One that the text is to be read `without` is passed over, whatever its value."""
+    """The settings of a TOML text, each checked, and whether that layer may say it at all.
+
+    The error has a line for each mistake, with the file and, where it can be told, the line there. A setting
+    that the text is to be read `without` is passed over, whatever its value.
+    """
     import tomllib
 
     try:
@@ -28,18 +34,23 @@ def parse_document(text: str, path: Path, layer: Layer, *, without: Key | None =
     except RecursionError:
         raise ConfigurationError(str(path), "not valid TOML: nested too deeply") from None
     values: Values = {}
-    for section, content in document.items():
-        if not isinstance(content, dict):
-            source = _place(path, text, "", section)
-            find_key(section, source)
-        elif not content:
-            _find_section(section, _place(path, text, section, ""))
-        for name, value in content.items():
+    mistakes = Mistakes()
+    for section, name, value in _entries(document):
+        if len(mistakes) == _TOLD:  # whoever wrote the file, to refuse it should not take long
+            mistakes.add(ConfigurationError(str(path), f"there may be more; these are the first {_TOLD}"))
+            break
+        with mistakes.noted():
+            if name is None:
+                _check_section(section, value, path, text)
+                continue
             source = _place(path, text, section, name)
             key = find_key(f"{section}.{name}", source)
             if key == without:
                 continue
+            if layer is Layer.REPOSITORY:
+                _check_theirs(key, source)
             values[key.dotted] = (parse_value(key, value, source, strict=True), Origin(layer, source))
+    mistakes.raise_any()
     return values
 
 
@@ -68,9 +79,33 @@ def read_bounded(path: Path) -> str | None:
         raise ConfigurationError(str(path), f"is not UTF-8 text (byte {error.start}); TOML must be") from None
 
 
-def _find_section(section: str, source: str) -> None:
-    if not any(key.section == section for key in known_keys().values()):
-        find_key(section, source)
+def _entries(document: Mapping[str, object]) -> Iterator[tuple[str, str | None, object]]:
+    """Section, name and value of each setting; of what is no section, or an empty one, there is no name."""
+    for section, content in document.items():
+        if isinstance(content, dict) and content:
+            for name, value in content.items():
+                yield section, name, value
+        else:
+            yield section, None, content
+
+
+def _check_section(section: str, content: object, path: Path, text: str) -> None:
+    empty = isinstance(content, dict)
+    if empty and any(key.section == section for key in known_keys().values()):
+        return
+    source = _place(path, text, section, "") if empty else _place(path, text, "", section)
+    key = find_key(section, source)
+    raise ConfigurationError(source, f"{key.dotted!r} in quotes is no setting; write {key.dotted} = …")
+
+
+def _check_theirs(key: Key, source: str) -> None:
+    """What a repository may not say is refused, not ignored: silence would look like obedience."""
+    if key.repository is Repository.NEVER:
+        raise ConfigurationError(
+            source,
+            f"a repository may not set {key.dotted}; if you want it, say so in your own file: "
+            f"agents config set {key.dotted} …",
+        )
 
 
 def _place(path: Path, text: str, section: str, name: str) -> str:

@@ -2,9 +2,9 @@
 
     defaults < ~/.config/cleveragents/config.toml < .cleveragents.toml < CLEVERAGENTS_* < --set key=value
 
-Each layer is checked by itself, so a mistake is named where it was made even when a stronger layer hides it.
-The repository's file is special: it may only tighten (`settings.Repository`), and between it and the user's
-file the tighter value wins. What it may not set is refused, not ignored: silence would look like obedience.
+Each layer is checked by itself, so a mistake is named where it was made even when a stronger layer hides it,
+and all mistakes of all layers are named at once. The repository's file is special: it may only tighten
+(`settings.Repository`), and between it and the user's file the tighter value wins.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from cleveragents.errors import ConfigurationError
 from cleveragents.infrastructure.configuration.document import parse_document, read_bounded
+from cleveragents.infrastructure.configuration.mistakes import Mistakes
 from cleveragents.infrastructure.configuration.settings import (
     Key,
     Repository,
@@ -69,15 +71,21 @@ class Configuration:
 def load_configuration(
     environment: Mapping[str, str], directory: Path, overrides: Sequence[str] = ()
 ) -> Configuration:
-    """What holds for a command started in `directory`; `ConfigurationError` names the first mistake."""
+    """What holds for a command started in `directory`; `ConfigurationError` has a line for each mistake."""
     user_file = user_file_path(environment)
     repository_file = find_repository_file(directory)
     values = _defaults(environment)
-    values.update(_read_file(user_file, Layer.FILE))
+    mistakes = Mistakes()
+    with mistakes.noted():
+        values.update(_read_file(user_file, Layer.FILE))
     if repository_file is not None:
-        _tighten(values, _read_file(repository_file, Layer.REPOSITORY))
-    values.update(_from_environment(environment))
-    values.update(_from_flags(overrides))
+        with mistakes.noted():
+            _tighten(values, _read_file(repository_file, Layer.REPOSITORY))
+    with mistakes.noted():
+        values.update(_from_environment(environment))
+    with mistakes.noted():
+        values.update(_from_flags(overrides))
+    mistakes.raise_any()
     if not values["database.url"][0]:
         values["database.url"] = (f"sqlite:///{values['state.directory'][0]}/state.db", Origin(Layer.DEFAULT))
     settings = validate_settings({key: value for key, (value, _) in values.items()}, source="settings")
@@ -109,14 +117,7 @@ def _read_file(path: Path, layer: Layer) -> Values:
 def _tighten(values: Values, wanted: Values) -> None:
     for dotted, (value, origin) in wanted.items():
         key = known_keys()[dotted]
-        rule = key.repository
-        if rule is Repository.NEVER:
-            raise ConfigurationError(
-                origin.place,
-                f"a repository may not set {dotted}; if you want it, say so in your own file: "
-                f"agents config set {dotted} …",
-            )
-        if rule is Repository.JOIN:
+        if key.repository is Repository.JOIN:
             values[dotted] = (f"{values[dotted][0]}+{value}", origin)  # whose answers are the stricter ones
         elif _is_tighter(key, value, values[dotted][0]):
             values[dotted] = (value, origin)
@@ -132,27 +133,35 @@ def _is_tighter(key: Key, value: Scalar, than: Scalar) -> bool:
 def _from_environment(environment: Mapping[str, str]) -> Values:
     by_variable = {key.variable: key for key in known_keys().values()}
     values: Values = {}
+    mistakes = Mistakes()
     for variable in sorted(environment):
         if not variable.startswith(_PREFIX) or variable in _RESERVED_VARIABLES:
             continue
-        key = by_variable.get(variable)
-        if key is None:
-            nearest = nearest_key(variable.removeprefix(_PREFIX).lower().replace("_", ".", 1))
-            hint = f"; did you mean {known_keys()[nearest].variable}?" if nearest else ""
-            raise ConfigurationError("environment", f"{variable} is not a setting{hint}")
-        value = parse_value(key, environment[variable], variable)
-        values[key.dotted] = (value, Origin(Layer.ENVIRONMENT, variable))
+        with mistakes.noted():
+            key = by_variable.get(variable) or _no_variable(variable)
+            value = parse_value(key, environment[variable], variable)
+            values[key.dotted] = (value, Origin(Layer.ENVIRONMENT, variable))
+    mistakes.raise_any()
     return values
+
+
+def _no_variable(variable: str) -> NoReturn:
+    nearest = nearest_key(variable.removeprefix(_PREFIX).lower().replace("_", ".", 1))
+    hint = f"; did you mean {known_keys()[nearest].variable}?" if nearest else ""
+    raise ConfigurationError("environment", f"{variable} is not a setting{hint}")
 
 
 def _from_flags(overrides: Sequence[str]) -> Values:
     values: Values = {}
+    mistakes = Mistakes()
     for override in overrides:
-        dotted, equals, text = override.partition("=")
-        if not equals:
-            raise ConfigurationError("--set", f"{shorten(override)} is not key=value")
-        key = find_key(dotted.strip(), "--set")
-        values[key.dotted] = (parse_value(key, text.strip(), "--set"), Origin(Layer.FLAG, "--set"))
+        with mistakes.noted():
+            dotted, equals, text = override.partition("=")
+            if not equals:
+                raise ConfigurationError("--set", f"{shorten(override)} is not key=value")
+            key = find_key(dotted.strip(), "--set")
+            values[key.dotted] = (parse_value(key, text.strip(), "--set"), Origin(Layer.FLAG, "--set"))
+    mistakes.raise_any()
     return values
 
 

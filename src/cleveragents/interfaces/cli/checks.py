@@ -90,7 +90,8 @@ def perform(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except (CleverAgentsError, OSError, subprocess.SubprocessError) as error:
-        return Check(name, Verdict.FAIL, redact_text(str(error)), "mend that, then run `agents doctor` again")
+        finding = redact_text("; ".join(str(error).splitlines()))  # a row is one line
+        return Check(name, Verdict.FAIL, finding, "mend that, then run `agents doctor` again")
 
 
 def python(version: tuple[int, ...] = sys.version_info[:3]) -> Check:

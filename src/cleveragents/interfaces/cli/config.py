@@ -174,7 +174,7 @@ def show_paths(session: Session, output: Output) -> None:
 
 
 def _problems(error: ConfigurationError) -> list[str]:
-    """What is wrong with each file by itself, and what a whole load says if it is neither of those."""
+    """What is wrong with each file by itself, and what a whole load says that is none of those."""
     from cleveragents.infrastructure.configuration.loading import load_configuration
 
     own = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
@@ -187,9 +187,8 @@ def _problems(error: ConfigurationError) -> list[str]:
         try:
             load_configuration(environment, directory)
         except ConfigurationError as problem:
-            problems.append(str(problem))
-    if str(error) not in problems:
-        problems.append(str(error))
+            problems += str(problem).splitlines()
+    problems += [line for line in str(error).splitlines() if line not in problems]
     return [redact_text(problem) for problem in problems]
 
 
