@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cleveragents.interfaces.cli.client.places import no_resource
 from tests.actor_plan_bench import accept, answer, call, executes, reviews, says, strategizes
 from tests.cli_bench import Ended, command_line, git
 from tests.client_bench import Served, interrupt, served
@@ -587,6 +588,29 @@ def test_a_model_is_tried_and_a_commit_is_searched_on_the_server(
     assert "README.md" in asked(*there, "--at", "HEAD").out.splitlines()
 
 
+def test_where_there_is_no_file_no_other_words_are_advised(asked: Ask, tmp_path: Path) -> None:
+    hollow = tmp_path / "hollow"
+    hollow.mkdir()
+    assert asked("project", "add", "hollow").code == 0
+    assert asked("resource", "add", "hollow", "--project", "hollow", "--path", str(hollow)).code == 0
+    question = ("context", "--files", "--resource", "hollow", "zzqqxx")
+    ended = asked(*question)
+    assert (ended.code, ended.out, ended.err) == (0, "", "note: there is no file in resource hollow\n")
+    (hollow / "a.txt").write_text("hello\n")
+    assert "other words may help" in asked(*question).err
+
+
+def test_where_no_resource_is_meant_what_is_advised_can_be_done(
+    asked: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = asked("plan", "list", "--here")
+    assert (listed.code, "--resource" in listed.err, "leave --here out" in listed.err) == (2, False, True)
+    empty = no_resource([], "agents --server http://s", "say --resource NAME")
+    add = "`agents --server http://s resource add NAME --project PROJECT`"
+    assert empty == f"the server has no resources yet; {add} adds one"
+
+
 def test_projects_resources_and_users_are_kept(asked: Ask) -> None:
     assert asked("project", "add", "far", "--max-parallel", "2").code == 0
     added = asked(
@@ -656,7 +680,19 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("context", "--at", "--upload-pack=x", "x"), 2, "--at: is not written as such a thing is"),
         (("context", "--at", "nowhere", "x"), 2, "resource shop has no commit nowhere"),
         (("context", "--in", "/no/such", "x"), 2, "/no/such is no directory"),
+        (("context", "--in", "README.md", "x"), 2, "a question in a file is asked with --file"),
         (("context", "--in", "/", "--resource", "shop", "x"), 2, "say one"),
+        (
+            ("context", "--in", "/", "x"),
+            2,
+            "no resource of the server is this repository; say --resource NAME",
+        ),
+        (
+            ("context", "--in", ".git", "x"),
+            2,
+            "or lies inside a .git directory; say --resource NAME (there: ",
+        ),
+        (("context", "--deadline", "61", "x"), 2, "--deadline: should be less than or equal to 60"),
         (("doctor",), 2, "agents doctor works on this machine only; leave --server out"),
         (("plan", "show", "X/budget"), 2, "there is no plan 'X/budget'"),
         (("plan", "show", ""), 2, "there is no plan ''"),

@@ -14,7 +14,7 @@ from cleveragents.interfaces.cli.session import Session, pass_session
 if TYPE_CHECKING:
     from cleveragents.application.ports.code_index import CodePlace
 
-__all__ = ["context", "question_of"]
+__all__ = ["context", "question_of", "refuse_file"]
 
 _LARGEST_QUESTION = 4_000_000
 _FIND_SECONDS = 10.0
@@ -121,10 +121,10 @@ def _place(directory: str | None, commit: str | None, deadline: float | None) ->
     from cleveragents.application.ports.code_index import CodePlace
     from cleveragents.errors import SandboxRefused
     from cleveragents.infrastructure.sandbox.resources import find_resource
+    from cleveragents.interfaces.desk.context_account import has_no_files
 
     here = Path(directory) if directory is not None else Path.cwd()
-    if here.is_file():
-        raise click.UsageError(f"{here} is no directory; a question in a file is asked with --file")
+    refuse_file(here)
     try:
         # However little time there is: a healthy repository answers in a second, and is not taken for none.
         seconds = _FIND_SECONDS if deadline is None else min(_FIND_SECONDS, max(1.0, deadline / 4))
@@ -136,12 +136,11 @@ def _place(directory: str | None, commit: str | None, deadline: float | None) ->
         otherwise = ", or say --at COMMIT" if "bare repository" in refused.reason else ""
         nothing: str | None = f"{refused.reason}{otherwise}"
     else:
-        nothing = f"there is no file in {root}" if _is_empty(root) else None
+        nothing = f"there is no file in {root}" if has_no_files(root) else None
     return CodePlace(root, commit), None if commit else nothing
 
 
-def _is_empty(root: Path) -> bool:
-    try:
-        return all(entry.name == ".git" for entry in root.iterdir())
-    except OSError:  # what cannot be looked at, the index says
-        return False
+def refuse_file(where: Path) -> None:
+    """`click.UsageError` for a file in the place of a directory."""
+    if where.is_file():
+        raise click.UsageError(f"{where} is no directory; a question in a file is asked with --file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.context_answer import ContextAnswer, PackedFragment
     from cleveragents.domain.json_value import JsonValue
 
-__all__ = ["context_account"]
+__all__ = ["context_account", "has_no_files"]
 
 
 def context_account(answer: ContextAnswer, *, only_files: bool, limit: int | None) -> dict[str, JsonValue]:
@@ -25,6 +26,14 @@ def context_account(answer: ContextAnswer, *, only_files: bool, limit: int | Non
         "preamble": answer.preamble,
         "skeleton": answer.skeleton,
     }
+
+
+def has_no_files(root: Path) -> bool:
+    """Whether there is nothing to be found there, whatever is asked."""
+    try:
+        return all(entry.name == ".git" for entry in root.iterdir())
+    except OSError:  # what cannot be looked at, the index says
+        return False
 
 
 def _fragment(fragment: PackedFragment) -> dict[str, JsonValue]:

@@ -65,6 +65,7 @@ _FIELDS = {
 }
 _NAMED = re.compile("`(" + "|".join(re.escape(name) for name in _OPTIONS) + ")`")
 _PLACES = ("body", "query", "path", "header")
+_KIND = re.compile(r"^(Input|String|List|Dictionary) should ")
 _PATTERN = re.compile(r"String should match pattern '.*'", re.DOTALL)
 
 
@@ -88,5 +89,5 @@ def _told(one: Mapping[str, Any]) -> str:
     path = ".".join(inner)
     field = _FIELDS.get(path) or _FIELDS.get(inner[-1] if inner else "") or path or "the request"
     said = _PATTERN.sub("is not written as such a thing is", str(one.get("problem", "")))
-    problem = said.removeprefix("Value error, ")
+    problem = _KIND.sub("should ", said).removeprefix("Value error, ")
     return f"{field}: {problem[:1].lower()}{problem[1:]}"

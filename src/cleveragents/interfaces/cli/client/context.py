@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from cleveragents.interfaces.cli import context as local
@@ -38,6 +40,8 @@ def _context(
     client = connected(session)
     if directory is not None and resource is not None:
         raise click.UsageError("--in names a repository by its directory, --resource by its name; say one")
+    if directory is not None:
+        local.refuse_file(Path(directory))
     place = resource_here(client, resource, directory)
     body = {"question": asked, "resource": place, "at": commit}
     answer = client.post("/context", {**body, "budget": budget, "deadline": deadline})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,20 +13,26 @@ import click
 if TYPE_CHECKING:
     from cleveragents.interfaces.cli.client.server_client import ServerClient
 
-__all__ = ["resource_here", "same_remote"]
+__all__ = ["no_resource", "resource_here", "same_remote"]
 
 _SECONDS = 10.0
 _SHORT_FORM = re.compile(r"(?:[^@/]+@)?(?P<host>[^:/]+):(?P<path>[^/].*|/.*)")
 _URL = re.compile(r"[a-z+]+://(?:[^@/]*@)?(?P<host>[^/:]+)(?::[0-9]+)?/(?P<path>.*)")
 
 
-def resource_here(client: ServerClient, named: str | None, directory: str | None = None) -> str:
+def resource_here(
+    client: ServerClient,
+    named: str | None,
+    directory: str | None = None,
+    *,
+    otherwise: str = "say --resource NAME",
+) -> str:
     """The one that was named, or the only one that has the path of the repository that the user is in, or
     that the directory lies in, or one of its remotes; of several, the one of the branch that is checked out.
-    `click.UsageError` if none has, or several."""
+    `click.UsageError` if none has, or several, with what the command can do `otherwise`."""
     if named is not None:
         return named
-    root = _root(directory)
+    root, no_work_tree = _root(directory)
     remotes = _remotes(root)
     known = list(client.pages("/resources"))
     found = [
@@ -40,10 +47,18 @@ def resource_here(client: ServerClient, named: str | None, directory: str | None
         return str(found[0]["name"])
     if found:
         several = ", ".join(str(one["name"]) for one in found)
-        raise click.UsageError(f"several resources are this repository: {several}; say --resource NAME")
-    there = ", ".join(str(one["name"]) for one in known) or "none; `agents resource add` adds one"
-    problem = "no resource of the server is this repository"
-    raise click.UsageError(f"{problem}; say --resource NAME (there: {there})")
+        raise click.UsageError(f"several resources are this repository: {several}; {otherwise}")
+    names = [str(one["name"]) for one in known]
+    raise click.UsageError(no_resource(names, client.prefix, otherwise, no_work_tree))
+
+
+def no_resource(known: Sequence[str], prefix: str, otherwise: str, why: str = "") -> str:
+    """That no resource of these is meant, perhaps why, and what can be done about it."""
+    if not known:
+        return f"the server has no resources yet; `{prefix} resource add NAME --project PROJECT` adds one"
+    because = f": {why}" if why else ""
+    there = ", ".join(known)
+    return f"no resource of the server is this repository{because}; {otherwise} (there: {there})"
 
 
 def same_remote(one: str, other: str) -> bool:
@@ -58,13 +73,19 @@ def _place(address: str) -> str:
     return named.rstrip("/").removesuffix(".git")
 
 
-def _root(directory: str | None) -> Path:
+def _root(directory: str | None) -> tuple[Path, str]:
+    """The repository, and why there are no files of one to work on, if so: a server works on its own."""
+    from cleveragents.errors import SandboxRefused
     from cleveragents.infrastructure.sandbox.resources import find_resource
 
     here = Path.cwd() if directory is None else Path(directory)
     if not here.is_dir():
         raise click.UsageError(f"{here} is no directory")
-    return find_resource(here, seconds=_SECONDS)[0]
+    try:
+        return find_resource(here, seconds=_SECONDS)[0], ""
+    except SandboxRefused as refused:
+        # Without what would help a plan here: the server's has files of its own.
+        return here.resolve(), refused.reason.partition(";")[0]
 
 
 def _remotes(root: Path) -> list[str]:

@@ -30,7 +30,7 @@ def _list_plans(
     output: Output,
 ) -> None:
     client = connected(session)
-    resource = resource_here(client, None) if here else None
+    resource = resource_here(client, None, otherwise="leave --here out") if here else None
     query = {"state": list(states), "resource": resource, "all": "true" if every else None}
     if after is None:
         # One more than is shown says whether there are others.

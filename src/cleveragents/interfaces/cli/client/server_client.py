@@ -62,7 +62,7 @@ class ServerClient:
         self.url = url
         self.tell: Callable[[str], None] = progress
         """Whom to say that the server is waited for; who draws on the terminal says where."""
-        self._prefix = prefix
+        self.prefix = prefix
         self._patience = patience_seconds
         self._answered = False
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -127,7 +127,7 @@ class ServerClient:
             self._answered = True
             if response.status_code >= 400:
                 response.read()
-                raise problem_of(response, self.url, self._prefix)
+                raise problem_of(response, self.url, self.prefix)
             yield response.iter_lines()
 
     def trying(self) -> Iterator[None]:
@@ -198,7 +198,7 @@ class ServerClient:
             code = said_code(response)
             if code == "request-under-way" and broke_off:  # nobody is at it: what broke off keeps the key
                 break
-            failed = problem_of(response, self.url, self._prefix)
+            failed = problem_of(response, self.url, self.prefix)
             broke_off = code == "database-unreachable"
             if code in _NOT_AGAIN or (response.status_code not in BUSY and code != "request-under-way"):
                 break

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from cleveragents.errors import RequestRefused, SourceMissing
-from cleveragents.interfaces.desk.context_account import context_account
+from cleveragents.interfaces.desk.context_account import context_account, has_no_files
 from cleveragents.interfaces.desk.project_account import place_of
 from cleveragents.interfaces.server.access import Operator
 from cleveragents.interfaces.server.accounts import NAME, account_as
@@ -104,9 +106,10 @@ def find_context(question: Question, here: Here, who: Operator) -> ContextAnswer
     container = here.container
     settings = container.settings.context
     resource = container.projects.resource(question.resource)
+    place = place_of(container, resource)
     asked = ContextQuery(
         question=question.question,
-        place=CodePlace(place_of(container, resource), question.at),
+        place=CodePlace(place, question.at),
         budget_tokens=question.budget or settings.budget_tokens,
         deadline_seconds=min(question.deadline or settings.deadline_seconds, _LONGEST_SECONDS),
     )
@@ -117,4 +120,7 @@ def find_context(question: Question, here: Here, who: Operator) -> ContextAnswer
             raise
         problem = f"resource {resource.name} has no commit {question.at}"
         raise RequestRefused(problem, "at") from None
+    if question.at is None and not answer.files and has_no_files(place):
+        # Or whoever asked would look for better words.
+        answer = replace(answer, notes=(*answer.notes, f"there is no file in resource {resource.name}"))
     return account_as(ContextAnswer, context_account(answer, only_files=False, limit=None))
