@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from cleveragents.interfaces.demo.goals import laid_script
 from cleveragents.interfaces.demo.sample import SampleRepository
 from tests.forked import Forked, ran
 
-__all__ = ["CHROMIUM", "PageBench", "Visit", "page_bench", "until"]
+__all__ = ["CHROMIUM", "PATIENCE_MS", "PageBench", "Visit", "page_bench", "until"]
 
 PATIENCE_MS = 240_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -63,6 +64,9 @@ _ARGUMENTS = [
     "--no-first-run",
     f"--disable-features={','.join(_WITHOUT)}",
 ]
+# What is waited for shall not have gone again before a busy machine looks.
+_NOTICES_STAY = """const later = window.setTimeout;
+window.setTimeout = (run, ms, ...given) => later(run, ms === 6000 ? 600000 : ms, ...given);"""
 
 
 def until(what: str, holds: Callable[[], bool]) -> None:
@@ -89,6 +93,10 @@ class Visit:
         self.page.goto(f"{self.url}{path}")
         self.page.locator("main h1").wait_for()
         return self.page
+
+    def keep_notices(self) -> None:
+        """From the next page on, what is said in the corner stays there, rather than for six seconds."""
+        self.page.add_init_script(_NOTICES_STAY)
 
     def another_tab(self) -> Page:
         """One more page in the same browser."""
@@ -135,6 +143,7 @@ class PageBench:
     workers: int
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
+    held: socket.socket | None = None
     visits: list[Visit] = field(default_factory=list)
 
     @property
@@ -161,18 +170,32 @@ class PageBench:
         until("the server", lambda: "listening on " in log.read_text() or started.poll() is not None)
         assert started.poll() is None, log.read_text()
         self.port = int(log.read_text().partition("listening on ")[2].split()[0].rpartition(":")[2])
+        self.let_go()
 
     def stop(self) -> None:
-        """Stops it in order; its connections are cut."""
+        """Stops it in order; its connections are cut. Nobody else gets its port before it starts again."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait(PATIENCE_MS / 1000)
             self.process = None
+            self.held = socket.socket()
+            # Who listens there may take one that is bound alone; who asks for any port does not get it.
+            self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):  # who was quicker is told of when it is to start again
+                self.held.bind(("127.0.0.1", self.port))
+
+    def let_go(self) -> None:
+        """Anybody may have the port."""
+        if self.held is not None:
+            self.held.close()
+            self.held = None
 
     def ask(self, method: str, path: str, **more: Any) -> Any:
         """What the API answers."""
         headers = {"Authorization": f"Bearer {self.token}"}
-        answer = httpx.request(method, f"{self.url}/api{path}", headers=headers, timeout=60, **more)
+        answer = httpx.request(
+            method, f"{self.url}/api{path}", headers=headers, timeout=PATIENCE_MS / 1000, **more
+        )
         assert answer.status_code < 400, answer.text
         return answer.json() if answer.content else None
 
@@ -215,6 +238,8 @@ def page_bench(directory: Path, *, workers: int = 2) -> Iterator[PageBench]:
     sample = SampleRepository(directory / "paint-shop")
     sample.make()
     environment = {**os.environ, "HOME": str(directory), "CLEVERAGENTS_STATE_DIRECTORY": str(state)}
+    # What is not found in time is not shown.
+    environment["CLEVERAGENTS_CONTEXT_DEADLINE_SECONDS"] = "60"
     place = ["resource", "add", "paint-shop", "--project", "paint", "--path", str(sample.root)]
     for words in (["project", "add", "paint"], place):
         code, _, said = ran([*_AGENTS, *words], env=environment, cwd=directory, timeout=PATIENCE_MS / 1000)
@@ -222,9 +247,10 @@ def page_bench(directory: Path, *, workers: int = 2) -> Iterator[PageBench]:
     expect.set_options(timeout=PATIENCE_MS)
     with ExitStack() as stack:
         driver = stack.enter_context(sync_playwright())
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS, timeout=PATIENCE_MS)
         stack.callback(browser.close)
         bench = PageBench(directory, state, sample, laid_script(directory), browser, environment, workers)
+        stack.callback(bench.let_go)
         stack.callback(bench.stop)
         bench.start()
         yield bench

@@ -104,6 +104,10 @@ def plan_page_bench(directory: Path) -> Iterator[PlanPageBench]:
     with ExitStack() as stack:
         server = stack.enter_context(page_bench(directory, workers=6))
         headers = {"Authorization": f"Bearer {server.token}"}
-        api = stack.enter_context(httpx.Client(base_url=f"{server.url}/api", headers=headers, timeout=60))
+        # A connection that is kept may be cut by the server just when the next request is on its way.
+        unkept = httpx.Limits(max_keepalive_connections=0)
+        api = stack.enter_context(
+            httpx.Client(base_url=f"{server.url}/api", headers=headers, timeout=60, limits=unkept)
+        )
         yield PlanPageBench(server, api)
         server.close_visits()

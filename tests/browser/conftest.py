@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, sync_playwright
 
 from cleveragents.interfaces.web.files import page_files
-from tests.page_bench import CHROMIUM, PageBench, page_bench
+from tests.page_bench import CHROMIUM, PATIENCE_MS, PageBench, page_bench
 
 _ORIGIN = "http://page.test"
 
@@ -46,8 +46,10 @@ def bench(server: PageBench) -> Iterator[PageBench]:
 def page() -> Iterator[Page]:
     """An empty document that may import the page's modules; no server is asked."""
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        arguments = ["--no-sandbox", "--disable-gpu"]
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=PATIENCE_MS)
         empty = browser.new_page()
+        empty.set_default_timeout(PATIENCE_MS)
         empty.route(f"{_ORIGIN}/**", _answered)
         empty.goto(f"{_ORIGIN}/")
         yield empty

@@ -16,6 +16,7 @@ CONTROLS = {"button", "link", "textbox", "searchbox", "combobox", "checkbox", "r
 
 def test_a_token_in_the_address_logs_in_and_is_gone_from_it(bench: PageBench) -> None:
     visit = bench.stranger()
+    visit.keep_notices()
     visit.page.goto(f"{bench.url}/login#{bench.token}")
     expect(visit.page.get_by_role("heading", level=1)).to_have_text("Board")
     assert visit.page.url == f"{bench.url}/"
@@ -262,10 +263,13 @@ def test_a_refused_question_takes_the_old_answer_away(bench: PageBench) -> None:
 
 
 def test_the_keyboard_is_enough(bench: PageBench) -> None:
-    bench.plan(GOALS["welcome"])
-    bench.plan(GOALS["tax"])
+    begun = [bench.plan(GOALS[goal]) for goal in ("welcome", "tax")]
+    # The row of a plan that runs is made anew when it comes to another group, and the focus is lost with it.
+    for plan in begun:
+        until("its end", lambda plan=plan: bench.ask("GET", f"/plans/{plan}")["state"] == "complete")
     page = bench.visit().page
-    expect(page.locator("a.row-link").nth(1)).to_be_visible()
+    review = page.get_by_role("region", name="Ready to review")
+    expect(review.get_by_role("link", name=GOALS["tax"])).to_be_visible()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
@@ -357,7 +361,9 @@ def test_a_viewer_is_offered_nothing_that_would_be_refused(bench: PageBench) -> 
 
 
 def test_users_and_their_tokens_are_made_and_taken_back_on_the_page(bench: PageBench) -> None:
-    page = bench.visit().go("/users")
+    visit = bench.visit()
+    visit.keep_notices()
+    page = visit.go("/users")
     page.get_by_role("button", name="Add a user").click()
     dialog = page.get_by_role("dialog", name="Add a user")
     dialog.get_by_label("Name").fill("Olga K")
@@ -414,6 +420,7 @@ def test_one_whose_token_is_revoked_is_told_that_they_are_logged_out(bench: Page
     page = bench.visit(token=token["token"]).page
     page.locator("main h1").wait_for()
     bench.ask("DELETE", f"/tokens/{token['id']}")
-    page.get_by_role("link", name="Projects").click()
+    # The stream may have said so already; then there is no such link any more.
+    page.get_by_role("link", name="Projects").or_(page.get_by_label("Token")).click()
     expect(page.get_by_role("status").filter(has_text="You were logged out")).to_be_visible()
     expect(page.get_by_label("Token")).to_be_focused()

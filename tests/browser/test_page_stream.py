@@ -68,7 +68,9 @@ def test_a_page_that_is_read_again_goes_on_where_it_was(bench: PageBench) -> Non
     until("the event", lambda: bool(visit.page.evaluate(kept) >= last))
     visit.page.reload()
     until("another stream", lambda: visit.streams() == before + 1)
-    assert f"after={last}" in _streams(visit)[-1]
+    now = bench.ask("GET", "/events?limit=1")["items"][0]["position"]
+    after = int(_streams(visit)[-1].partition("after=")[2].partition("&")[0])
+    assert last <= after <= now  # what a job writes when its plan is done may have come meanwhile
 
 
 def test_who_is_logged_out_elsewhere_is_asked_to_log_in_and_is_live_again(bench: PageBench) -> None:
@@ -77,8 +79,10 @@ def test_who_is_logged_out_elsewhere_is_asked_to_log_in_and_is_live_again(bench:
     logins = [one for one in bench.ask("GET", "/users/admin/tokens")["items"] if one["kind"] == "browser"]
     for login in logins:
         bench.ask("DELETE", f"/tokens/{login['id']}")
-    visit.page.get_by_role("button", name="Verify the log").click()
-    visit.page.get_by_label("Token").fill(bench.token)
+    token = visit.page.get_by_label("Token")
+    # The stream may have said so already; then there is no such button any more.
+    visit.page.get_by_role("button", name="Verify the log").or_(token).click()
+    token.fill(bench.token)
     visit.page.get_by_role("button", name="Log in").click()
     visit.page.locator(".event-type").first.wait_for()
     bench.ask("POST", "/projects", json={"name": "again", "description": ""})
@@ -91,13 +95,17 @@ def test_two_browsers_see_the_same_board_while_plans_run(bench: PageBench) -> No
     bench.plan(GOALS["tax"])
     for goal in (GOALS["catalogue"], GOALS["tax"]):
         until(f"the end of {goal}", lambda goal=goal: _state(bench, goal) == "complete")
-    shown = []
     for page in pages:
         review = page.get_by_role("region", name="Ready to review")
         for goal in (GOALS["catalogue"], GOALS["tax"]):
             expect(review.get_by_role("link", name=goal)).to_have_count(1)
-        shown.append(page.locator("a.row-link").all_inner_texts())
-    assert shown[0] == shown[1]
+    # What changed last is first, and one may not have read yet what the other has.
+    until("the same order in both", lambda: _rows(pages[0]) == _rows(pages[1]))
+
+
+def _rows(page: Page) -> list[str]:
+    """The plans on the board, in its order."""
+    return page.locator("a.row-link").all_inner_texts()
 
 
 def _positions(page: Page) -> list[int]:
