@@ -192,6 +192,45 @@ def test_what_is_finished_scrolls_and_stays_when_the_rest_is_taken_away() -> Non
     assert screen.column == 0
 
 
+def test_what_is_said_is_broken_between_words_and_what_commands_print_is_left_as_it_is() -> None:
+    screen = Screen(columns=40)
+    view = live(screen)
+    view.say("step 1 of 1: Let prices be calculated with the tax of the customer's country")
+    tell(view, ProgressKind.THOUGHT, "Everybody is ✅✅✅✅✅✅✅✅✅✅ about it, as far as one can see")
+    view.say("not isolated; `agents doctor --format json` says more")
+    view.say("x" * 50)
+    view.output(b"a line of a command, which may be copied\n")
+    view.close()
+    assert screen.text.splitlines() == [
+        "step 1 of 1: Let prices be calculated",
+        "  with the tax of the customer's",
+        "  country",
+        "  “Everybody is ✅✅✅✅✅✅✅✅✅✅",
+        "    about it, as far as one can see”",
+        "not isolated;",
+        "  `agents doctor --format json` says",
+        "  more",
+        "x" * 40,
+        "x" * 10,
+        "  a line of a command, which may be copi",
+        "ed",
+    ]
+
+
+def test_what_plans_of_a_table_say_is_broken_between_words() -> None:
+    screen = Screen(columns=40)
+    board = RichBoard([Meter(plan())], stream=screen, size=screen.size, clock=Clock())
+    board.view_of(plan()).say("planned: 1. Let prices be calculated with tax")
+    board.say("and something that concerns all of those plans")
+    board.close()
+    assert screen.text.splitlines() == [
+        "P37000  planned: 1. Let prices be",
+        "  calculated with tax",
+        "and something that concerns all of",
+        "  those plans",
+    ]
+
+
 def test_a_line_that_comes_after_the_end_is_not_lost() -> None:
     screen = Screen()
     view = live(screen)

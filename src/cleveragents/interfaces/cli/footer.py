@@ -15,6 +15,8 @@ from contextlib import suppress
 from io import StringIO
 from typing import TYPE_CHECKING
 
+from cleveragents.interfaces.cli.narrow import at_words
+
 if TYPE_CHECKING:
     from typing import TextIO
 
@@ -24,6 +26,7 @@ __all__ = ["REFRESH_SECONDS", "Footer", "Size", "terminal_size"]
 
 REFRESH_SECONDS = 0.125
 _END_SECONDS = 5.0
+_INDENT = "  "
 
 Size = tuple[int, int]
 """Columns and lines."""
@@ -77,13 +80,22 @@ class Footer:
         self._thread = threading.Thread(target=self._keep_drawing, name="cleveragents-footer", daemon=True)
         self._thread.start()
 
-    def scroll(self, line: Text) -> None:
-        """A line that is finished; it appears with the next refresh."""
+    def scroll(self, *lines: Text) -> None:
+        """Lines that are finished; they appear with the next refresh, and nothing between them."""
         with self._lock:
             if not self._closed:
-                self._above.append(line)
+                self._above.extend(lines)
                 return
-        self._write(self._ansi(line) + "\n")
+        self._write("".join(f"{self._ansi(line)}\n" for line in lines))
+
+    def scroll_words(self, text: str, style: str = "") -> None:
+        """Scrolls something that was said, broken between words where it is too long for one line."""
+        from rich.text import Text
+
+        indent = " " * (len(text) - len(text.lstrip(" "))) + _INDENT
+        # The last column stays free, as at the bottom.
+        lines = at_words(text, max(self._size()[0] - 1, 1), indent)
+        self.scroll(*(Text(line, style=style, no_wrap=True) for line in lines))
 
     def draw(self) -> None:
         """Brings the screen up to date."""

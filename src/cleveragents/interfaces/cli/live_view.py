@@ -57,17 +57,24 @@ class PlainView:
     Cancel safety: nothing waits for anything but the terminal.
     """
 
-    def __init__(self, prefix: str = "", *, write: Callable[[str], None] = progress) -> None:
+    def __init__(
+        self,
+        prefix: str = "",
+        *,
+        write: Callable[[str], None] = progress,
+        write_output: Callable[[str], None] | None = None,
+    ) -> None:
         self._prefix = prefix
         self._write_line = write
+        self._write_output = write_output or write
         self._lock = threading.Lock()
-        self._live = LiveOutput(self._write)
+        self._live = LiveOutput(lambda line: self._write(self._write_output, line))
 
     def say(self, message: str) -> None:
         with self._lock:
             self._live.finish()
             for line in redact_text(message).split("\n"):
-                self._write(line)
+                self._write(self._write_line, line)
 
     def seen(self, seen: Progress) -> None:
         for line in lines_of(seen):
@@ -81,11 +88,11 @@ class PlainView:
         with self._lock:
             self._live.finish()
 
-    def _write(self, line: str) -> None:
+    def _write(self, write: Callable[[str], None], line: str) -> None:
         try:
-            self._write_line(f"{self._prefix}{line}")
+            write(f"{self._prefix}{line}")
         except OSError:
-            self._write_line = _nowhere
+            self._write_line = self._write_output = _nowhere
 
 
 def lines_of(seen: Progress) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,14 @@ if TYPE_CHECKING:
 
     from cleveragents.interfaces.cli.output import Output
 
-__all__ = ["NARROW", "columns_for", "in_lines", "is_narrow", "steps_in_lines"]
+__all__ = ["NARROW", "at_words", "columns_for", "in_lines", "is_narrow", "steps_in_lines"]
 
 NARROW = 60
 """With fewer columns than that, a table has room for two things."""
 
 _INDENT = "  "
 _COMMAND = re.compile(r"`[^`]*`")
+_WORD = re.compile(r" *[^ ]+")
 _GLUE = "\N{NO-BREAK SPACE}"
 
 
@@ -43,19 +43,25 @@ def in_lines(text: str, stream: TextIO, *, taken: int = 0) -> list[str]:
     so much less room as is `taken` of it."""
     if not stream.isatty():
         return [text]
-    width = max(shutil.get_terminal_size().columns - 1, 20)
+    first, *others = at_words(" " * taken + text, max(shutil.get_terminal_size().columns - 1, 20))
+    return [first[taken:], *others]
+
+
+def at_words(text: str, width: int, indent: str = "") -> list[str]:
+    """The text in lines of so many columns: broken between words alone, and within a command only where that
+    has no room in a line of its own. A longer word is left to the terminal. Further lines are indented."""
+    from rich.cells import cell_len
 
     def whole(command: re.Match[str]) -> str:
-        return command[0].replace(" ", _GLUE) if len(command[0]) <= width else command[0]
+        return command[0].replace(" ", _GLUE) if cell_len(indent + command[0]) <= width else command[0]
 
-    lines = textwrap.wrap(
-        _COMMAND.sub(whole, text),
-        width,
-        initial_indent=" " * taken,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [line.replace(_GLUE, " ") for line in [lines[0][taken:], *lines[1:]]] if lines else [text]
+    lines = [""]
+    for word in _WORD.findall(_COMMAND.sub(whole, text)):
+        if lines[-1].strip() and cell_len(lines[-1]) + cell_len(word) > width:
+            lines.append(indent + word.lstrip(" "))
+        else:
+            lines[-1] += word
+    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def steps_in_lines(steps: Sequence[tuple[str, str]], stream: TextIO) -> list[str]:

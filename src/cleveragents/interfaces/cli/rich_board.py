@@ -80,7 +80,7 @@ class RichBoard:
 
     def scroll(self, line: str) -> None:
         """A line that is finished."""
-        self._footer.scroll(styled(printable(redact_text(line)), ""))
+        self._footer.scroll_words(printable(redact_text(line)))
 
     def draw(self) -> None:
         """Brings the screen up to date, for those who do not `start`."""

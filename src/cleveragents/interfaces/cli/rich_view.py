@@ -87,7 +87,7 @@ class RichView:
         self._flows: dict[tuple[str, str], PieceFlow] = {}
         self._rows: dict[str, BoardRow] = {}
         self._footer = Footer(self._lines, prepare=self._read, stream=stream, size=size)
-        self._finished = PlainView(write=self._scroll)
+        self._finished = PlainView(write=self._scroll, write_output=self._scroll_output)
         self._restore_logs: Callable[[], None] = _nothing
 
     def start(self) -> None:
@@ -142,7 +142,11 @@ class RichView:
 
     def _scroll(self, line: str) -> None:
         style = next((style for shape, style in _STYLES if shape.match(line)), "")
-        self._footer.scroll(styled(printable(redact_text(line)), style))
+        self._footer.scroll_words(printable(redact_text(line)), style)
+
+    def _scroll_output(self, line: str) -> None:
+        # As it was printed: the terminal breaks it, and joins it again for whoever copies it.
+        self._footer.scroll(styled(printable(redact_text(line)), "dim"))
 
     def _read(self) -> None:
         now = self._clock()
