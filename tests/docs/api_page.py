@@ -41,6 +41,7 @@ At the end `next` is null.
 **Again, but not twice.**
 A POST with the header `Idempotency-Key` that is sent again with the same key and body gets the first answer.
 Nothing is done again.
+[Security](../explanation/security.md#idempotency-keys) says what holds after a kill.
 
 **What goes wrong** is answered as a problem ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)).
 Programs compare its `code`.

@@ -20,6 +20,16 @@ BY_HAND: dict[tuple[str, str], tuple[str, str]] = {
         " if held[attempt.job.id] == attempt.job.fence else None",
         "",
     ),
+    ("interfaces/server/routes/session.py", "word is told once"): ("told_once(request)", "None"),
+    ("interfaces/server/routes/users.py", "the token is told once"): ("told_once(request)", "None"),
+    ("infrastructure/persistence/sql_answer_store.py", "whatever was answered"): (
+        ", _ROWS.made.is_(None))",
+        ",)",
+    ),
+    ("infrastructure/persistence/sql_answer_store.py", "whatever the clock says"): (
+        "max(claim.stamp, found.created_at + 1)",
+        "claim.stamp",
+    ),
     ("application/remote_parts.py", "nobody's to forget but its own"): ("known - used", "known"),
     ("interfaces/desk/accounts.py", "remote or not"): (
         "except (RemoteUnreachable, SandboxRefused) as away:",

@@ -30,6 +30,7 @@ from a2a.types import (
     TaskState,
 )
 from a2a.utils.errors import A2AError, InvalidParamsError
+from sqlalchemy import update
 
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.plan import PlanState
@@ -37,6 +38,7 @@ from cleveragents.domain.project import ResourceKind
 from cleveragents.domain.user import TokenKind
 from cleveragents.errors import PlanError
 from cleveragents.infrastructure.logging import configure_logging
+from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
 from cleveragents.interfaces.peers import a2a_answers
 from cleveragents.interfaces.peers.a2a_goals import goal_of
 from tests.applying import git
@@ -399,12 +401,32 @@ def test_what_the_protocols_library_logs_is_masked(
     assert not logging.getLogger("a2a").propagate
 
 
-def test_that_there_is_no_room_is_no_mistake_of_who_asks(tmp_path: Path) -> None:
-    script = tmp_path / "script.yaml"
+def greeting(home: Path) -> dict[str, Any]:
+    """A message that is answered at once."""
+    script = home / "script.yaml"
     _write_script(script)
     metadata = {"resource": "shop", "model": f"scripted/{script}"}
     message = {"messageId": "1", "role": "ROLE_USER", "parts": [{"text": "greet"}], "metadata": metadata}
-    request = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+    params = {"message": message, "configuration": {"returnImmediately": True}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+
+
+def test_a_message_with_a_key_is_one_task_also_when_its_server_was_killed_before_it_answered(
+    tmp_path: Path,
+) -> None:
+    request, headers = greeting(tmp_path), {"A2A-Version": "1.0", "Idempotency-Key": "once"}
+    with server_bench(tmp_path) as bench:
+        bench.repository()
+        first = bench.operator.post("/a2a", json=request, headers=headers)
+        unanswered = update(idempotency_keys).values(answer=None)
+        bench.container.database.write(lambda connection: connection.execute(unanswered))
+        second = bench.operator.post("/a2a", json=request, headers=headers)
+        (plan,) = bench.container.plan_parts.plans.list()
+    assert [answer.json()["result"]["task"]["id"] for answer in (first, second)] == [plan.id] * 2
+
+
+def test_that_there_is_no_room_is_no_mistake_of_who_asks(tmp_path: Path) -> None:
+    request = greeting(tmp_path)
     with server_bench(tmp_path, jobs__queue_bound=1) as bench:
         bench.repository()
         first = {"resource": "shop", "action": "builtin/command", "arguments": {"argv": ["true"]}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cleveragents.domain.decision import DecisionState
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.strategy import Strategy
 from cleveragents.errors import PlanError
+from cleveragents.testing.faults import RaiseAt
 from tests.actor_plan_bench import (
     ActorPlanBench,
     accept,
@@ -107,6 +109,27 @@ def test_a_secret_in_guidance_is_kept_nowhere(bench: ActorPlanBench) -> None:
     ] * 2
     assert holding_files(bench, b"its database has password=")
     assert not holding_files(bench, b"hunter2")
+
+
+class Died(BaseException):
+    """Instead of a kill."""
+
+
+def test_a_plan_whose_corrector_died_before_it_was_queued_goes_on_with_the_correction(
+    bench: ActorPlanBench,
+) -> None:
+    plan = bench.reached(*USUAL)
+    dying = replace(bench.parts.correction, faults=RaiseAt("correct.kept", Died))
+    with pytest.raises(Died):
+        dying.append(plan, "do the mention")
+    left = bench.parts.plans.get(plan.id)
+    assert left.state is PlanState.WAITING
+    queued = bench.parts.correction.gone_on_with(left)
+    assert bench.parts.correction.gone_on_with(queued) == queued
+    plan = bench.work(queued)
+    assert plan.standing == COMPLETE, plan.error
+    assert changed(bench, plan) == ["json.txt", "mention.txt", "notes.txt"]
+    assert bench.parts.correction.gone_on_with(plan) == plan
 
 
 def test_guidance_that_is_added_has_rounds_of_mending_of_its_own(bench: ActorPlanBench) -> None:

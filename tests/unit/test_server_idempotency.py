@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
 import pytest
-from fastapi import Request
+from fastapi import FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.testclient import TestClient
 
+from cleveragents.application.ports.answers import Claim
+from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.user import Role, TokenKind
-from cleveragents.errors import OutcomeUnknown
+from cleveragents.errors import OutcomeUnknown, QueueFull, UnknownPlan
 from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
 from cleveragents.infrastructure.persistence.sql_answer_store import PATIENCE
+from cleveragents.interfaces.desk.ending import delete
+from cleveragents.interfaces.desk.server_requests import requested_for_all, shared_plan
+from cleveragents.interfaces.server.gates.idempotency import claim_of
+from cleveragents.interfaces.server.routes.plans import NewPlan
 from tests.server_bench import BASE, ServerBench, server_bench
 
 SECONDS_LIMIT = 60.0
+WANTED = {
+    "resource": "shop",
+    "action": "builtin/command",
+    "arguments": {"argv": ["true"]},
+    "profile": "full-auto",
+}
 
 
 class Desk:
@@ -32,6 +45,8 @@ class Desk:
 
     def work(self, request: Request, how: str = "") -> Response:
         self.done += 1
+        if how == "plan":
+            return self._make(request)
         if how == "slow":
             self.arrived.set()
             assert self.go.wait(SECONDS_LIMIT)
@@ -47,10 +62,24 @@ class Desk:
             return StreamingResponse(iter([b"a", b"b"]), media_type="text/event-stream")
         return Response(f"answer {self.done}", 201, {"Location": "/there"}, "text/special")
 
+    def _make(self, request: Request) -> Response:
+        """Makes a plan for the request; the first to ask waits for leave before that, and breaks after."""
+        app: FastAPI = request.app
+        first = self.done == 1
+        if first:
+            self.arrived.set()
+            assert self.go.wait(SECONDS_LIMIT)
+        asked = NewPlan(**WANTED).asked()
+        plan = shared_plan(app.state.service.container, asked, by="ada", claim=claim_of(request))
+        if first:
+            raise ValueError("it broke")
+        return Response(plan.id, 201)
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBench]:
     with server_bench(tmp_path_factory.mktemp("server")) as made:
+        made.repository("shop")
         yield made
 
 
@@ -157,20 +186,118 @@ def test_a_server_that_was_killed_leaves_a_key_that_works_again_after_a_while(
     bench: ServerBench, desk: Desk
 ) -> None:
     post(bench.operator, "killed")
-    database = bench.container.database
-
-    def age(by: timedelta) -> None:
-        """As if no answer had been kept, and so long had passed."""
-        gone = int((bench.container.clock.now() - by).timestamp() * 1_000_000)
-        mine = idempotency_keys.c.key == sha256(b"killed").hexdigest()
-        change = idempotency_keys.update().where(mine).values(answer=None, created_at=gone)
-        database.write(lambda connection: connection.execute(change))
-
-    age(PATIENCE - timedelta(minutes=1))
+    unanswer(bench, "killed", PATIENCE - timedelta(minutes=1))
     assert post(bench.operator, "killed").status_code == 409
-    age(PATIENCE + timedelta(seconds=1))
+    unanswer(bench, "killed", PATIENCE + timedelta(seconds=1))
     assert post(bench.operator, "killed").text == "answer 2"
     assert post(bench.operator, "killed").text == "answer 2"
+
+
+@pytest.mark.parametrize("passed", [timedelta(0), PATIENCE + timedelta(seconds=1)])
+def test_a_plan_is_made_once_also_when_its_server_was_killed_before_it_answered(
+    bench: ServerBench, passed: timedelta
+) -> None:
+    key = f"plan after {passed}".replace(" ", "-")
+    before = plans(bench)
+    first = bench.operator.post("/api/plans", json=WANTED, headers={"Idempotency-Key": key})
+    unanswer(bench, key, passed)
+    second, third = (
+        bench.operator.post("/api/plans", json=WANTED, headers={"Idempotency-Key": key}) for _ in range(2)
+    )
+    assert [answer.status_code for answer in (first, second, third)] == [201] * 3, second.text
+    assert {answer.json()["id"] for answer in (first, second, third)} == plans(bench) - before
+    assert {answer.headers["location"] for answer in (first, second, third)} == {first.headers["location"]}
+    assert "idempotent-replayed" not in second.headers
+    assert third.headers["idempotent-replayed"] == "true"
+
+
+def test_a_plan_whose_server_was_killed_before_it_was_queued_is_queued_by_the_next_to_ask(
+    bench: ServerBench,
+) -> None:
+    container, asked = bench.container, NewPlan(**WANTED).asked()
+    new = requested_for_all(container, asked, by="ada")
+    made = container.plan_parts.plans.create(new, now=container.clock.now(), claim=claim(bench, "unqueued"))
+    assert made.job_id is None
+    again = shared_plan(container, asked, by="ada", claim=claim(bench, "unqueued"))
+    assert (again.id, again.standing) == (made.id, (Phase.STRATEGIZE, PlanState.QUEUED))
+    assert container.jobs.get(str(again.job_id)).payload["plan_id"] == made.id
+    assert shared_plan(container, asked, by="ada", claim=claim(bench, "unqueued")) == again
+
+
+def test_a_plan_that_was_made_and_deleted_is_not_made_again(bench: ServerBench) -> None:
+    container, asked = bench.container, NewPlan(**WANTED).asked()
+    made = shared_plan(container, asked, by="ada", claim=claim(bench, "deleted"))
+    container.plan_parts.lifecycle.cancel(made, "not wanted")
+    delete(container, made.id, force=True)
+    before = plans(bench)
+    with pytest.raises(UnknownPlan):
+        shared_plan(container, asked, by="ada", claim=claim(bench, "deleted"))
+    assert plans(bench) == before
+
+
+def test_a_plan_that_found_no_room_is_made_by_the_next_to_ask(bench: ServerBench) -> None:
+    container, asked = bench.container, NewPlan(**WANTED).asked()
+    lifecycle, before = container.plan_parts.lifecycle, plans(bench)
+    full = replace(lifecycle, lanes=replace(lifecycle.lanes, queue_bound=0))
+    mine = claim(bench, "full")
+    with pytest.raises(QueueFull):
+        full.create(requested_for_all(container, asked, by="ada"), mine)
+    container.answers.release(mine)
+    made = shared_plan(container, asked, by="ada", claim=claim(bench, "full"))
+    assert plans(bench) - before == {made.id}
+
+
+def test_who_was_taken_over_while_it_waited_makes_no_second_plan(bench: ServerBench, desk: Desk) -> None:
+    before, answers = plans(bench), []
+    asking = threading.Thread(target=lambda: answers.append(post(bench.operator, "paused", "plan")))
+    asking.start()
+    assert desk.arrived.wait(SECONDS_LIMIT)
+    unanswer(bench, "paused", PATIENCE + timedelta(seconds=1))
+    second = post(bench.operator, "paused", "plan")
+    desk.go.set()
+    asking.join(SECONDS_LIMIT)
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(409, "request-under-way")]
+    assert plans(bench) - before == {second.text}
+    assert post(bench.operator, "paused", "plan").text == second.text
+
+
+@pytest.mark.usefixtures("plain_faults")
+def test_what_was_made_before_a_failure_is_found_again(bench: ServerBench, desk: Desk) -> None:
+    before = plans(bench)
+    desk.go.set()
+    assert post(bench.operator, "broken", "plan").status_code == 500
+    assert {post(bench.operator, "broken", "plan").text for _ in range(2)} == plans(bench) - before
+
+
+def test_a_token_is_made_once_also_when_its_server_was_killed_before_it_told_it(bench: ServerBench) -> None:
+    def issue() -> Any:
+        headers = {"Idempotency-Key": "lost-token"}
+        return bench.operator.post("/api/users/operator/tokens", json={"label": "lost"}, headers=headers)
+
+    assert issue().status_code == 201
+    unanswer(bench, "lost-token", PATIENCE + timedelta(seconds=1))
+    for again in (issue(), issue()):
+        assert (again.status_code, again.json()["code"]) == (409, "answered-once")
+    assert [token.label for token in bench.container.users.tokens_of("operator")].count("lost") == 1
+
+
+def unanswer(bench: ServerBench, key: str, passed: timedelta) -> None:
+    """As if no answer had been kept, and so long had passed."""
+    then = int((bench.container.clock.now() - passed).timestamp() * 1_000_000)
+    mine = idempotency_keys.c.key == sha256(key.encode()).hexdigest()
+    change = idempotency_keys.update().where(mine).values(answer=None, created_at=then)
+    bench.container.database.write(lambda connection: connection.execute(change))
+
+
+def claim(bench: ServerBench, key: str) -> Claim:
+    """The claim to a request with that key; every call takes over what was made."""
+    begun = bench.container.answers.begin("ada", key, "request", now=bench.container.clock.now())
+    assert isinstance(begun, Claim)
+    return begun
+
+
+def plans(bench: ServerBench) -> set[str]:
+    return {plan.id for plan in bench.container.plan_parts.plans.list(limit=1000)}
 
 
 def test_an_answer_with_a_secret_is_given_once_and_nowhere_kept(bench: ServerBench) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, update
 
 from cleveragents.application.ports.plans import NewPlan
 from cleveragents.domain.project import ResourceKind
+from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
 from cleveragents.interfaces.desk.diffs import DiffBounds, PatchBounds, diff_of, masked_patch
 from cleveragents.interfaces.desk.reviewing import review_files
 from cleveragents.interfaces.server.routes import plan_comparing
@@ -245,8 +246,14 @@ def test_a_decision_is_corrected_after_looking_at_what_that_undoes(server: PlanS
     assert server.post(f"{where}/correct", {"dry_run": True}, 422)["code"] == "request-refused"
     other = {"guidance": "and mention it", "model": "nowhere/at-all"}
     assert server.post(f"{where}/correct", other, 404)["code"] == "unknown-model"
-    server.post(f"{where}/correct", {"guidance": "and mention it"})
-    assert server.rested(plan)["corrections"][-1]["decision"] is None
+    headers, unanswered = {"Idempotency-Key": "mention"}, update(idempotency_keys).values(answer=None)
+    for _ in range(2):
+        said = {"guidance": "and mention it"}
+        answered = server.bench.operator.post(f"/api{where}/correct", json=said, headers=headers)
+        assert answered.status_code == 200, answered.text
+        # As if the server had been killed before it kept its answer.
+        server.bench.container.database.write(lambda connection: connection.execute(unanswered))
+        assert [one["decision"] for one in server.rested(plan)["corrections"]] == [1, None]
 
 
 def test_a_call_that_asks_is_approved_or_denied(server: PlanServer) -> None:

@@ -1,4 +1,9 @@
-"""What requests were answered, so that one that is sent again is not carried out again."""
+"""What requests were answered, so that one that is sent again is not carried out again.
+
+A server may be killed between what it did and its answer. So whoever makes something for a request keeps its
+id with the key, in the transaction that makes it, and only while the claim is theirs: whoever takes the claim
+over finds what was made, and who lost it makes nothing any more.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +26,13 @@ class KeptAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who works on a request: as long as nobody takes it over, nobody else does."""
+    """Who works on a request: as long as nobody takes it over, nobody else does. `made` is the id of what
+    whoever had the claim before made for it: to be found again, not to be made again."""
 
     user_id: str
     key: str
     stamp: int
+    made: str | None = None
 
 
 class AnswerStore(Protocol):
@@ -35,7 +42,8 @@ class AnswerStore(Protocol):
         """What was answered, or the claim to work on it. `request` tells requests apart.
 
         `KeyReused` if the key came with another request; `RequestUnderWay` while somebody works on it. Who
-        has not answered for a while is taken for dead, and the next to ask gets the claim.
+        has not answered for a while is taken for dead, and the next to ask gets the claim; at once, if
+        something was made for the request already, which the claim then names.
         """
         ...
 
@@ -44,5 +52,5 @@ class AnswerStore(Protocol):
         ...
 
     def release(self, claim: Claim) -> None:
-        """Nothing was done: the next to ask gets the claim."""
+        """It came to no answer: the next to ask gets the claim, with what was made."""
         ...

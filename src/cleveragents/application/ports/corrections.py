@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.domain.correction import Correction, NewCorrection
@@ -26,13 +27,15 @@ class CorrectionStore(Protocol):
         *,
         now: datetime,
         fence: Fence | None = None,
+        claim: Claim | None = None,
     ) -> tuple[Correction, Plan]:
         """Keeps it, marks the decisions that it supersedes, and moves the plan through these standings, with
         the facts at the last, all in one step: a plan whose decisions no longer hold is never where it goes
         on with what they led to.
 
         As `PlanStore.move`, only from the version that was seen, and for whoever has the job: `UnknownPlan`,
-        `StalePlan`, `IllegalPlanMove`, `StaleFence`; then nothing changed.
+        `StalePlan`, `IllegalPlanMove`, `StaleFence`; with a claim, kept as what was made for that request:
+        `RequestUnderWay` when somebody took the claim over. Then nothing changed.
         """
         ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.domain.check import CheckRun
 from cleveragents.domain.json_value import FrozenObject, JsonValue
@@ -49,8 +50,9 @@ class PlanFacts:
 class PlanStore(Protocol):
     """Plans. Every method is one atomic step, from any thread and process, kept with its event."""
 
-    def create(self, new: NewPlan, *, now: datetime) -> Plan:
-        """A plan at `action/queued`."""
+    def create(self, new: NewPlan, *, now: datetime, claim: Claim | None = None) -> Plan:
+        """A plan at `action/queued`; with a claim, kept as what was made for that request.
+        `RequestUnderWay` when somebody took the claim over: then there is none."""
         ...
 
     def spawn(
@@ -107,8 +109,9 @@ class PlanStore(Protocol):
         """
         ...
 
-    def delete(self, plan: Plan, *, now: datetime) -> None:
-        """Forgets the plan, its sub-plans and all that belongs to them, but for what the audit log says.
+    def delete(self, plan: Plan, *, now: datetime, claim: Claim | None = None) -> None:
+        """Forgets the plan, its sub-plans and all that belongs to them, but for what the audit log says; with
+        a claim, also that it was made for that request: `RequestUnderWay` when somebody took the claim over.
         `StalePlan`; `PlanError` while one of them runs."""
         ...
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from cleveragents.application.ports.answers import Claim
 from cleveragents.domain.user import Role, Token, TokenKind, User
 
 __all__ = ["UserStore"]
@@ -45,11 +46,13 @@ class UserStore(Protocol):
         issues_until: datetime | None = None,
         made_with: str | None = None,
         secret: str | None = None,
+        claim: Claim | None = None,
     ) -> tuple[Token, str]:
         """What is kept of the token, and the token itself, which nobody can learn again. It is random,
         unless `secret` says what it is. What a program makes with it ends when it ends; what a browser does,
         by `issues_until`. `UnknownUser`; `InvalidName` if the secret is too short, `AlreadyThere` if it is
-        somebody's token; `NotAuthenticated` if the token that it is `made_with` is none any more."""
+        somebody's token; `NotAuthenticated` if the token that it is `made_with` is none any more. With a
+        claim, kept as what was made for that request: `RequestUnderWay` if somebody took the claim over."""
         ...
 
     def known_by(self, token: str, kind: TokenKind, *, now: datetime) -> tuple[User, Token] | None:

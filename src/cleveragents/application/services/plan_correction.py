@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.corrections import CorrectionStore
@@ -20,12 +21,12 @@ from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.application.ports.plans import PlanFacts
 from cleveragents.application.services.plan_history import PlanHistory
 from cleveragents.application.services.plan_pausing import PlanPausing, at_rest_in, waiting_for_correction
+from cleveragents.application.services.plan_queue import going_on_with
 from cleveragents.application.services.plan_rewriting import PlanRewriting
 from cleveragents.application.services.tool_execution import ToolExecution
 from cleveragents.application.services.undone_work import UndoneWork, undone_work
 from cleveragents.domain.correction import MOST_RETURNS, Correction, NewCorrection
 from cleveragents.domain.decision import Decision, DecisionState
-from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.redaction import redact_content_text, redact_text
 from cleveragents.domain.strategy import Strategy, Task
@@ -56,6 +57,14 @@ class Undoing:
     sub_plans_kept: tuple[str, ...] = ()
     edits_kept: tuple[str, ...] = ()
     edits_lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """With which model the plan is to go on, if another is named; and for which request."""
+
+    model: str | None
+    claim: Claim | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +110,21 @@ class PlanCorrection:
         )
 
     def correct(
-        self, plan: Plan, number: int, guidance: str, *, model: str | None = None
+        self,
+        plan: Plan,
+        number: int,
+        guidance: str,
+        *,
+        model: str | None = None,
+        claim: Claim | None = None,
     ) -> tuple[Correction, Plan]:
         """Supersedes the decision and all that followed from it, takes back what was done for them, and
         queues the plan to be thought through again with that guidance. A running plan is stopped first.
 
         `PlanError` for a plan that has ended or decided nothing of the kind; `NeedsHuman` when files in its
         sandbox were edited by hand and not taken in; what `PlanPausing.pause` raises; `StalePlan` when
-        somebody else decided about it at the same time.
+        somebody else decided about it at the same time; `RequestUnderWay` when somebody took over the
+        claim to the request that it is made for.
         """
         words = _sound(plan, guidance)
         self.ensure_correctable(plan)
@@ -131,9 +147,11 @@ class PlanCorrection:
             checkpoint=undoing.checkpoint,
             outcome=outcome,
         )
-        return self._kept(plan, made, Phase.STRATEGIZE, model, gone=gone)
+        return self._kept(plan, made, Phase.STRATEGIZE, _Asked(model, claim), gone=gone)
 
-    def append(self, plan: Plan, guidance: str, *, model: str | None = None) -> tuple[Correction, Plan]:
+    def append(
+        self, plan: Plan, guidance: str, *, model: str | None = None, claim: Claim | None = None
+    ) -> tuple[Correction, Plan]:
         """Adds guidance and undoes nothing: every later run of an actor is given it, and a plan that was
         thought through already gets one more task. Queues the plan to go on. Errors as `correct`."""
         words = _sound(plan, guidance)
@@ -142,14 +160,21 @@ class PlanCorrection:
         self.rewriting.ensure_taken_in(plan)  # guard: a run brings the sandbox to what is recorded
         made = NewCorrection(guidance=words, outcome=self._outcome(plan))
         if plan.phase is Phase.STRATEGIZE:
-            return self._kept(plan, made, Phase.STRATEGIZE, model)
+            return self._kept(plan, made, Phase.STRATEGIZE, _Asked(model, claim))
         if plan.state is PlanState.ERRORED:
             with suppress(SandboxMissing):
                 self.rewriting.take_back_failure(plan)
         strategy = Strategy.from_json(plan.strategy)
         task = Task(_name_of(words), words, round=strategy.round)
         strategy = replace(strategy, tasks=(*strategy.tasks, task), guidance=(*strategy.guidance, words))
-        return self._kept(plan, made, Phase.EXECUTE, model, strategy)
+        return self._kept(plan, made, Phase.EXECUTE, _Asked(model, claim), strategy)
+
+    def gone_on_with(self, plan: Plan, model: str | None = None) -> Plan:
+        """The plan after a correction that was kept: queued with that model, if whoever made the correction
+        was killed before they could do that."""
+        if plan.state is not PlanState.WAITING or plan.waiting_for != waiting_for_correction(plan):
+            return plan
+        return self.pausing.lifecycle.queue(plan, going_on_with(model))
 
     def think_again(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None:
         """For the run that works on the plan, whose result shows that it was decided wrongly: all that its
@@ -265,7 +290,7 @@ class PlanCorrection:
         plan: Plan,
         made: NewCorrection,
         phase: Phase,
-        model: str | None,
+        asked: _Asked,
         strategy: Strategy | None = None,
         gone: Sequence[Plan] = (),
     ) -> tuple[Correction, Plan]:
@@ -273,13 +298,14 @@ class PlanCorrection:
             strategy=None if strategy is None else strategy.to_json(),
             waiting_for=waiting_for_correction(plan),
         )
-        kept, moved = self.corrections.add(plan, made, at_rest_in(phase), facts, now=self.clock.now())
+        kept, moved = self.corrections.add(
+            plan, made, at_rest_in(phase), facts, now=self.clock.now(), claim=asked.claim
+        )
         self.faults.reach("correct.kept")
         for child in gone:  # those that were done; the others are cancelled already
             with suppress(PlanError):
                 self.pausing.lifecycle.cancel(child, f"plan {plan.id}, of which it is a part, is corrected")
-        more: Mapping[str, JsonValue] = {} if model is None else {"model": model}
-        return kept, self.pausing.lifecycle.queue(moved, more)
+        return kept, self.pausing.lifecycle.queue(moved, going_on_with(asked.model))
 
 
 def _strategy_of(plan: Plan) -> Strategy:

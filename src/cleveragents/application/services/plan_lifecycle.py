@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
 from cleveragents.application.ports.plans import CallStore, NewPlan, PlanFacts, PlanStore
@@ -37,7 +38,6 @@ from cleveragents.errors import (
     InvalidRequest,
     JobAlreadyEnded,
     PlanError,
-    QueueFull,
     SandboxBusy,
     SandboxMissing,
     StaleFence,
@@ -65,16 +65,12 @@ class PlanLifecycle:
     max_parallel: int = 4
     lanes: PlanLanes = field(default_factory=PlanLanes)
 
-    def create(self, new: NewPlan) -> Plan:
-        """A plan with a job queued for it. `QueueFull`: then there is none."""
+    def create(self, new: NewPlan, claim: Claim | None = None) -> Plan:
+        """A plan with a job queued for it. `QueueFull`: then there is none. With a claim, as the store's."""
         # What is only read by people needs no secret; arguments are kept as given, for the plan uses them.
         new = replace(new, goal=redact_text(new.goal))
-        plan = self.plans.create(new, now=self.clock.now())
-        try:
-            return self.queue(plan)
-        except QueueFull:
-            self.plans.delete(plan, now=self.clock.now())
-            raise
+        plan = self.plans.create(new, now=self.clock.now(), claim=claim)
+        return self.queueing.started(plan, claim)
 
     def resume(self, plan: Plan, *, model: str | None = None) -> Plan:
         """Queues a plan that failed or was interrupted, to go on where it stands. Of one that failed at a

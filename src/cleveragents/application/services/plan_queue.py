@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.clock import Clock
 from cleveragents.application.ports.jobs import JobStore
@@ -21,10 +22,11 @@ from cleveragents.domain.job import Job, JobState, NewJob
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Phase, Plan, PlanState, Standing, ensure_plan_move, spelt
 from cleveragents.domain.sub_plan import has_news, waits_for_sub_plans
-from cleveragents.errors import DuplicateKey, StalePlan, UnknownJob, UnknownPlan
+from cleveragents.errors import DuplicateKey, QueueFull, StalePlan, UnknownJob, UnknownPlan
 
 __all__ = ["PlanQueue", "going_on_with"]
 
+_MADE = (Phase.ACTION, PlanState.QUEUED)
 _TO = "to"
 _PAGE = 1000
 _UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
@@ -72,6 +74,17 @@ class PlanQueue:
             if now.job_id != job.id:
                 raise
             return now  # the job was claimed at once, and took the plan up itself
+
+    def started(self, plan: Plan, claim: Claim | None = None) -> Plan:
+        """The plan that was made, with a job; as it is, if it has had one. `QueueFull`: then the plan is
+        gone, unless somebody took over the claim that it was made under, whose it is: `RequestUnderWay`."""
+        if plan.standing != _MADE:
+            return plan
+        try:
+            return self.queue(plan)
+        except QueueFull:
+            self.plans.delete(plan, now=self.clock.now(), claim=claim)
+            raise
 
     def taken_up_by(self, job_id: str, plan: Plan) -> Plan:
         """The plan as that job, which was claimed, finds it. A job may be claimed before whoever submitted it

@@ -15,7 +15,7 @@ from cleveragents.infrastructure.persistence.database import Database
 
 __all__ = ["HEAD", "REVISIONS", "ensure_schema"]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """Every revision this version knows, oldest first: the names of the files in `migrations/versions`."""
 
 HEAD = REVISIONS[-1]

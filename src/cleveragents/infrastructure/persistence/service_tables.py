@@ -78,6 +78,7 @@ tokens = Table(
 )
 
 # What a request with that key was answered. No answer yet: it is being worked on, or its server died.
+# `made`: the id of what was made for it, kept in the transaction that made it.
 idempotency_keys = Table(
     "idempotency_keys",
     METADATA,
@@ -86,6 +87,7 @@ idempotency_keys = Table(
     Column("request", Text, nullable=False),
     Column("answer", Text),
     Column("created_at", BigInteger, nullable=False),
+    Column("made", id_type()),
 )
 
 projects = Table(

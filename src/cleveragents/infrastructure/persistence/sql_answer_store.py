@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
@@ -13,6 +13,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from cleveragents.application.ports.answers import Claim, KeptAnswer
 from cleveragents.errors import KeyReused, RequestUnderWay
+from cleveragents.infrastructure.persistence.claim_fence import claimed, kept_key
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import microseconds
 from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
@@ -42,7 +43,7 @@ class SqlAnswerStore:
 
     def begin(self, user_id: str, key: str, request: str, *, now: datetime) -> Claim | KeptAnswer:
         claim = Claim(user_id, key, microseconds(now))
-        kept = _kept(key)
+        kept = kept_key(key)
         row = {"user_id": user_id, "key": kept, "request": request, "created_at": claim.stamp}
 
         def unit(connection: Connection) -> Claim | KeptAnswer:
@@ -64,19 +65,14 @@ class SqlAnswerStore:
         text = json.dumps([answer.status, answer.media_type, body, answer.location])
         self._database.write(
             lambda connection: connection.execute(
-                update(idempotency_keys).where(*_claimed(claim)).values(answer=text)
+                update(idempotency_keys).where(*claimed(claim)).values(answer=text)
             )
         )
 
     def release(self, claim: Claim) -> None:
-        self._database.write(
-            lambda connection: connection.execute(delete(idempotency_keys).where(*_claimed(claim)))
-        )
-
-
-def _kept(key: str) -> str:
-    # Clients choose it, and may choose what is nobody's business.
-    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+        # guard: what was made is found again, whatever was answered
+        unmade = (*claimed(claim), _ROWS.made.is_(None))
+        self._database.write(lambda connection: connection.execute(delete(idempotency_keys).where(*unmade)))
 
 
 def _judged(
@@ -87,18 +83,12 @@ def _judged(
     if found.answer is not None:
         status, media_type, body, location = json.loads(found.answer)
         return KeptAnswer(status, media_type, body.encode("utf-8", "surrogateescape"), location)
-    if found.created_at > microseconds(now - PATIENCE):  # guard: no two work on it at once
+    # Who made something can make nothing more: whether they live or not, the next finds the same.
+    waits = found.made is None and found.created_at > microseconds(now - PATIENCE)
+    if waits:  # guard: no two work on it at once
         raise RequestUnderWay(claim.key)
-    same = (_ROWS.user_id == claim.user_id, _ROWS.key == _kept(claim.key))
-    connection.execute(update(idempotency_keys).where(*same).values(created_at=claim.stamp))
-    return claim
-
-
-def _claimed(claim: Claim) -> tuple[Any, ...]:
-    # The stamp tells whether somebody took it over; an answer that is kept stays.
-    return (
-        _ROWS.user_id == claim.user_id,
-        _ROWS.key == _kept(claim.key),
-        _ROWS.created_at == claim.stamp,
-        _ROWS.answer.is_(None),
-    )
+    # guard: two claims never look the same, whatever the clock says
+    stamp = max(claim.stamp, found.created_at + 1)
+    same = (_ROWS.user_id == claim.user_id, _ROWS.key == found.key)
+    connection.execute(update(idempotency_keys).where(*same).values(created_at=stamp))
+    return replace(claim, stamp=stamp, made=found.made)

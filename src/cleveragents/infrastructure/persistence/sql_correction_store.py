@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
+from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.plans import PlanFacts
@@ -18,6 +19,7 @@ from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
 from cleveragents.domain.plan import Plan, Standing
 from cleveragents.infrastructure.persistence.actor_tables import corrections, decisions
+from cleveragents.infrastructure.persistence.claim_fence import keep_made
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
@@ -45,8 +47,10 @@ class SqlCorrectionStore:
         *,
         now: datetime,
         fence: Fence | None = None,
+        claim: Claim | None = None,
     ) -> tuple[Correction, Plan]:
         def unit(connection: Connection) -> tuple[Correction, Plan]:
+            keep_made(connection, claim, plan.id)  # guard: a request that is repeated makes nothing twice
             ensure_owned(connection, fence)
             moved = plan
             for left, standing in zip(range(len(way), 0, -1), way, strict=True):

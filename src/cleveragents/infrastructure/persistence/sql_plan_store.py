@@ -12,6 +12,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, delete, or_, select, update
 
+from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.application.ports.plans import NewPlan, PlanFacts, TreeLimits
@@ -29,6 +30,7 @@ from cleveragents.infrastructure.persistence.actor_tables import (
     model_calls,
 )
 from cleveragents.infrastructure.persistence.change_rows import ensure_storable, is_storable
+from cleveragents.infrastructure.persistence.claim_fence import keep_made
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_fence import ensure_owned
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
@@ -68,10 +70,15 @@ class SqlPlanStore:
         self._database = database
         self._identifiers = identifiers
 
-    def create(self, new: NewPlan, *, now: datetime) -> Plan:
+    def create(self, new: NewPlan, *, now: datetime, claim: Claim | None = None) -> Plan:
         plan_id = self._identifiers.new()
         wanted = _begun(plan_id, new, now)
-        return self._database.write(lambda connection: self._inserted(connection, wanted, now))
+
+        def unit(connection: Connection) -> Plan:
+            keep_made(connection, claim, plan_id)  # guard: a request that is repeated makes nothing twice
+            return self._inserted(connection, wanted, now)
+
+        return self._database.write(unit)
 
     def spawn(
         self, parent: Plan, new: NewPlan, key: str, limits: TreeLimits, *, now: datetime, fence: Fence
@@ -223,8 +230,9 @@ class SqlPlanStore:
         append_to_outbox(connection, self._event(EventType.PLAN_MOVED, moved, now, was=was))
         return moved
 
-    def delete(self, plan: Plan, *, now: datetime) -> None:
+    def delete(self, plan: Plan, *, now: datetime, claim: Claim | None = None) -> None:
         def unit(connection: Connection) -> None:
+            keep_made(connection, claim, None)
             for held in (_held(connection, plan), *_held_below(connection, plan.id)):
                 self._forget(connection, held, now)
 

@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, or_, select, u
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import ReturningInsert
 
+from cleveragents.application.ports.answers import Claim
 from cleveragents.application.ports.identifiers import IdentifierSource
 from cleveragents.domain.event import DomainEvent, EventType
 from cleveragents.domain.json_value import JsonValue
@@ -31,6 +32,7 @@ from cleveragents.errors import (
     UnknownUser,
 )
 from cleveragents.infrastructure.persistence.change_rows import is_storable
+from cleveragents.infrastructure.persistence.claim_fence import keep_made
 from cleveragents.infrastructure.persistence.database import Database
 from cleveragents.infrastructure.persistence.job_rows import microseconds, moment
 from cleveragents.infrastructure.persistence.outbox import append_to_outbox
@@ -120,6 +122,7 @@ class SqlUserStore:
         issues_until: datetime | None = None,
         made_with: str | None = None,
         secret: str | None = None,
+        claim: Claim | None = None,
     ) -> tuple[Token, str]:
         if secret is not None and not _GIVEN.fullmatch(secret):  # guard: nobody can guess it
             raise InvalidName("token", "***", "43 to 256 characters, without spaces: `openssl rand -hex 32`")
@@ -130,6 +133,7 @@ class SqlUserStore:
         described = redact_text(kept_text(label))[:_LABEL_CHARACTERS]  # guard: a label is for everybody
 
         def unit(connection: Connection) -> Token:
+            keep_made(connection, claim, token_id)  # guard: a request that is repeated makes nothing twice
             user = _held(connection, name)
             _ensure_still_there(connection, made_with)  # guard: else it outlives what is revoked meanwhile
             # Sessions of browsers that are over would otherwise be kept for ever.

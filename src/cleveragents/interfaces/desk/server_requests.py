@@ -21,6 +21,7 @@ from cleveragents.interfaces.desk.sent_actor import checked_actor
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
+    from cleveragents.application.ports.answers import Claim
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.plan import Plan
 
@@ -40,10 +41,14 @@ class Asked:
     goals: str | None = None
 
 
-def shared_plan(container: Container, asked: Asked, *, by: str) -> Plan:
-    """The plan, made and queued for whichever worker takes it. `UnknownResource`, `RequestRefused`,
-    `QueueFull`, and whatever else is a wrong request."""
-    return container.plan_parts.lifecycle.create(requested_for_all(container, asked, by=by))
+def shared_plan(container: Container, asked: Asked, *, by: str, claim: Claim | None = None) -> Plan:
+    """The plan, made and queued for whichever worker takes it; the one that was made under the claim before,
+    if there is one. `UnknownResource`, `RequestRefused`, `QueueFull`, and whatever else is a wrong request;
+    `UnknownPlan` if that one was deleted; `RequestUnderWay` if somebody took the claim over."""
+    parts = container.plan_parts
+    if claim is not None and claim.made is not None:  # guard: what was made is not made again
+        return parts.lifecycle.queueing.started(parts.plans.get(claim.made), claim)
+    return parts.lifecycle.create(requested_for_all(container, asked, by=by), claim)
 
 
 def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan:

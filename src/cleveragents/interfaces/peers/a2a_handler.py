@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from cleveragents.application.container import Container
 
-__all__ = ["HOLDS", "USER", "PlanTasks"]
+__all__ = ["CLAIM", "HOLDS", "USER", "PlanTasks"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,9 @@ USER = "cleveragents_user"
 
 HOLDS = "cleveragents_holds"
 """Under which it has a function that says whether the token still holds with which it was made."""
+
+CLAIM = "cleveragents_claim"
+"""Under which it has the claim to the request, if that came with an idempotency key."""
 
 _FAILED = "something went wrong that should not have; the server's log has the details"
 _NOT_KNOWN = "not authenticated: the token has expired or was revoked; ask again with another"
@@ -187,7 +190,7 @@ class PlanTasks(RequestHandler):
         if message.task_id:
             return answered(self.container, params, text)
         known = [resource.name for resource in self.container.projects.resources()]
-        return self._handover(user).created(goal_of(text, params, known))
+        return self._handover(user).created(goal_of(text, params, known), context.state[CLAIM])
 
     def _handover(self, user: User) -> Handover:
         return Handover(self.container, user.name)

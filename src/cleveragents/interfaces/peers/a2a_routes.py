@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cleveragents import __version__
 from cleveragents.errors import NotAuthenticated
 from cleveragents.interfaces.server.access import is_still_known
+from cleveragents.interfaces.server.gates.idempotency import claim_of
 from cleveragents.interfaces.server.problems import code_of, problem, status_of
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _dispatcher(container: Container) -> Callable[[Request], Awaitable[Response]
     from a2a.server.routes.common import DefaultServerCallContextBuilder
     from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 
-    from cleveragents.interfaces.peers.a2a_handler import HOLDS, USER, PlanTasks
+    from cleveragents.interfaces.peers.a2a_handler import CLAIM, HOLDS, USER, PlanTasks
     from cleveragents.interfaces.peers.a2a_log import keep_in_our_log
 
     keep_in_our_log()
@@ -71,6 +72,7 @@ def _dispatcher(container: Container) -> Callable[[Request], Awaitable[Response]
         def build(self, request: Request) -> ServerCallContext:
             context = super().build(request)
             context.state[USER] = request.state.user
+            context.state[CLAIM] = claim_of(request)
             context.state[HOLDS] = partial(is_still_known, request, container)
             return context
 

@@ -35,6 +35,7 @@ from cleveragents.interfaces.desk.spending import limits_of
 
 if TYPE_CHECKING:
     from cleveragents.application.container import Container
+    from cleveragents.application.ports.answers import Claim
 
 __all__ = ["Dollars", "Goal", "Handover", "Seconds", "Tokens"]
 
@@ -105,12 +106,13 @@ class Handover:
         """A plan, queued for a worker. What is wrong with the request is raised, and nothing made."""
         return self._told(self.created(goal))
 
-    def created(self, goal: Goal) -> Plan:
-        """As `create`, as the plan."""
+    def created(self, goal: Goal, claim: Claim | None = None) -> Plan:
+        """As `create`, as the plan; on a resource, the one that was made under the claim before, if there is
+        one."""
         wanted = goal.wanted(self.profile)
         if goal.resource is not None:
             asked = Asked(goal.resource, wanted, to_branch=goal.to_branch)
-            return shared_plan(self.container, asked, by=self.by)
+            return shared_plan(self.container, asked, by=self.by, claim=claim)
         if self.directory is None:
             raise RequestRefused("name a resource that plans may run on: `agents resource list` shows them")
         if goal.to_branch is not None:

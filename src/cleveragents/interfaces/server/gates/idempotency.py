@@ -1,10 +1,13 @@
 """A POST that is sent again, because its answer was lost, is answered again and not carried out again.
 
-Only what was done is kept. A refusal changed nothing, so the same request may succeed later. A server that is
-killed in the middle leaves a key without an answer: the request is under way for everybody until the store
-takes it for dead, and is then carried out again. What the first try did before it was killed may then be
-there twice; who cannot have that looks before asking again. The same holds where the database broke off in
-the middle: it is not known what it kept.
+Only what was done is kept. A refusal changed nothing, so the same request may succeed later.
+
+A server that is killed in the middle leaves a key without an answer, and so does a database that breaks off
+in the middle. Routes that make something (a plan, a token, a correction) hand the claim on to the store,
+which keeps what was made together with the key: the next to ask finds that at once, and nothing is there
+twice, also if the first try was only slow. Of all other requests nobody knows how far they came: they are
+under way for everybody until the store takes them for dead, and are then carried out on what is there by
+then. They add nothing to it: what was done already is refused, or done to no effect.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,14 +30,38 @@ if TYPE_CHECKING:
     from cleveragents.domain.user import Role
     from cleveragents.interfaces.server.service import Service
 
-__all__ = ["KEEP_NO_ANSWER", "IdempotencyGate"]
+__all__ = ["Claimed", "IdempotencyGate", "claim_of", "told_once"]
 
-KEEP_NO_ANSWER = "keep_no_answer"
-"""A route sets this in `request.state` if its answer holds a secret: it is given once, and not kept."""
-
+_CLAIM = "claim"
+_KEEP_NO_ANSWER = "keep_no_answer"
+_SECRET = (
+    409,
+    "answered-once",
+    "this was done before; its answer held a secret, which was given once and is not kept",
+)
 _KEY = re.compile(r"[!-~]{1,200}")
 _LARGEST = 1_000_000
 _REPLAYED = "Idempotent-Replayed"
+
+
+def claim_of(request: Request) -> Claim | None:
+    """The claim under which the request is carried out, for whoever makes something for it; None for a
+    request without a key."""
+    claim: Claim | None = getattr(request.state, _CLAIM, None)
+    return claim
+
+
+Claimed = Annotated[Claim | None, Depends(claim_of)]
+
+
+def told_once(request: Request) -> Claim | None:
+    """As `claim_of`, for a route whose answer holds a secret: it is given once, and not kept. `Refused` where
+    the secret was made before: it was told then, or nobody can learn it any more."""
+    setattr(request.state, _KEEP_NO_ANSWER, True)
+    claim = claim_of(request)
+    if claim is not None and claim.made is not None:  # guard: what was made is not made again
+        raise Refused(*_SECRET)
+    return claim
 
 
 class IdempotencyGate:
@@ -61,6 +89,7 @@ class IdempotencyGate:
             again = Response(begun.body, begun.status, headers, begun.media_type)
             await again(scope, receive, send)
             return
+        state_of(scope)[_CLAIM] = begun
         await self._carry_out(scope, _Replayed(body, receive), send, begun)
 
     async def _carry_out(self, scope: Scope, receive: Receive, send: Send, claim: Claim) -> None:
@@ -76,7 +105,7 @@ class IdempotencyGate:
             if not state_of(scope).get(UNSURE):  # guard: what may have been done is not done again at once
                 await run_in_threadpool(store.release, claim)
         else:
-            if state_of(scope).get(KEEP_NO_ANSWER):
+            if state_of(scope).get(_KEEP_NO_ANSWER):
                 answer = _secret_answer()
             await run_in_threadpool(store.finish, claim, answer)
         await recording.complete()
@@ -151,8 +180,7 @@ class _Replayed:
 
 
 def _secret_answer() -> KeptAnswer:
-    said = "this was done before; its answer held a secret, which was given once and is not kept"
-    response = problem(409, "answered-once", said)
+    response = problem(*_SECRET)
     return KeptAnswer(response.status_code, str(response.media_type), bytes(response.body))
 
 

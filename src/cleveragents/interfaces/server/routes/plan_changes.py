@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from cleveragents.application.merge_parts import conflicts_by_hand
+from cleveragents.application.ports.answers import Claim
 from cleveragents.domain.budget import Limits
 from cleveragents.domain.merge_conflict import Take
 from cleveragents.domain.plan import Plan
@@ -21,6 +22,7 @@ from cleveragents.interfaces.desk.reach import ensure_reachable
 from cleveragents.interfaces.desk.reviewing import ensure_reviewable, review_files
 from cleveragents.interfaces.server.access import Operator
 from cleveragents.interfaces.server.accounts import account_as
+from cleveragents.interfaces.server.gates.idempotency import Claimed
 from cleveragents.interfaces.server.plan_models import PlanAccount, PlanId, Strict
 from cleveragents.interfaces.server.routes.plan_deciding import TURNS
 from cleveragents.interfaces.server.service import Here, Service
@@ -155,7 +157,7 @@ def resolve_plan_conflict(plan_id: PlanId, body: Resolving, here: Here, who: Ope
 
 @router.post("/plans/{plan_id}/correct", operation_id="correctPlan")
 def correct_plan(
-    plan_id: PlanId, body: Correcting, here: Here, who: Operator
+    plan_id: PlanId, body: Correcting, here: Here, who: Operator, claim: Claimed
 ) -> PlanAccount | CorrectionPreview:
     """Corrects a decision: it and all that followed from it no longer hold, what was done for them is undone,
     and the plan is thought through again from there, with that guidance. A plan that runs is stopped first.
@@ -172,6 +174,8 @@ def correct_plan(
     with TURNS.of(found_plan(parts, plan_id).id):
         parts.apply.settle()
         plan = found_plan(parts, plan_id)
+        if claim is not None and claim.made is not None:  # guard: what was corrected is not corrected again
+            return _account(here, parts.correction.gone_on_with(plan, body.model))
         parts.correction.ensure_correctable(plan)
         ensure_reachable(parts, plan)
         if body.dry_run and body.decision is not None:
@@ -180,14 +184,14 @@ def correct_plan(
         ensure_shared(parts, plan)
         if body.model is not None:
             ensure_model_fits(parts, plan, body.model, Limits())
-        return _account(here, _corrected(here, plan, body))
+        return _account(here, _corrected(here, plan, body, claim))
 
 
-def _corrected(here: Service, plan: Plan, body: Correcting) -> Plan:
+def _corrected(here: Service, plan: Plan, body: Correcting, claim: Claim | None) -> Plan:
     correction = here.parts.correction
     if body.decision is None:
-        return correction.append(plan, body.guidance, model=body.model)[1]
-    return correction.correct(plan, body.decision, body.guidance, model=body.model)[1]
+        return correction.append(plan, body.guidance, model=body.model, claim=claim)[1]
+    return correction.correct(plan, body.decision, body.guidance, model=body.model, claim=claim)[1]
 
 
 def _account(here: Service, plan: Plan) -> PlanAccount:

@@ -19,6 +19,7 @@ from cleveragents.interfaces.desk.spending import limits_of
 from cleveragents.interfaces.desk.standing import needs_of
 from cleveragents.interfaces.server.access import Operator, Viewer
 from cleveragents.interfaces.server.accounts import account_as
+from cleveragents.interfaces.server.gates.idempotency import Claimed
 from cleveragents.interfaces.server.listing import Limit, Listing
 from cleveragents.interfaces.server.plan_models import (
     EXAMPLE_PLAN,
@@ -203,12 +204,12 @@ def list_plans(
 
 
 @router.post("/plans", status_code=201, operation_id="createPlan")
-def create_plan(new: NewPlan, response: Response, here: Here, who: Operator) -> PlanAccount:
+def create_plan(new: NewPlan, response: Response, here: Here, who: Operator, claim: Claimed) -> PlanAccount:
     """Makes a plan on a registered resource; a worker takes it from the queue.
 
     The repository is not touched until the result is applied.
     """
-    plan = shared_plan(here.container, new.asked(), by=who.name)
+    plan = shared_plan(here.container, new.asked(), by=who.name, claim=claim)
     response.headers["Location"] = f"/api/plans/{plan.id}"
     return account_as(PlanAccount, overview_of(here.parts, plan))
 

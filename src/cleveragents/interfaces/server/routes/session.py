@@ -13,7 +13,7 @@ from cleveragents import __version__
 from cleveragents.domain.redaction import redact_text
 from cleveragents.domain.user import Role, Token, TokenKind, User
 from cleveragents.interfaces.server.access import Viewer
-from cleveragents.interfaces.server.gates.idempotency import KEEP_NO_ANSWER
+from cleveragents.interfaces.server.gates.idempotency import told_once
 from cleveragents.interfaces.server.gates.identity import COOKIE, refuse_stranger
 from cleveragents.interfaces.server.gates.origin import csrf_word
 from cleveragents.interfaces.server.gates.wire import address_of
@@ -51,7 +51,7 @@ class SessionAccount(BaseModel):
 async def log_in(login: Login, request: Request, response: Response, here: Here) -> SessionAccount:
     """Logs a browser in. The cookie is good for `server.session_hours`, and no longer than the token."""
     container = here.container
-    setattr(request.state, KEEP_NO_ANSWER, True)  # guard: the cookie's word is told once
+    claim = told_once(request)  # guard: the cookie's word is told once
     now = container.clock.now()
     found = await run_in_threadpool(lambda: container.users.known_by(login.token, TokenKind.PROGRAM, now=now))
     if found is None:
@@ -70,6 +70,7 @@ async def log_in(login: Login, request: Request, response: Response, here: Here)
             expires_at=now + lasting,
             issues_until=token.issues_until,
             made_with=token.id,
+            claim=claim,
         )
     )
     response.set_cookie(

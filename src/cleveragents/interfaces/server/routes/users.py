@@ -12,7 +12,7 @@ from cleveragents.domain.user import Role, Token, TokenKind, User
 from cleveragents.errors import NotAllowed, RequestRefused, UnknownUser
 from cleveragents.interfaces.desk.wording import timestamp
 from cleveragents.interfaces.server.access import Admin, Viewer
-from cleveragents.interfaces.server.gates.idempotency import KEEP_NO_ANSWER
+from cleveragents.interfaces.server.gates.idempotency import told_once
 from cleveragents.interfaces.server.listing import After, Limit, Listing, piece_of
 from cleveragents.interfaces.server.problems import Problem
 from cleveragents.interfaces.server.service import Here, Service
@@ -135,7 +135,7 @@ def issue_token(name: Name, new: NewToken, request: Request, here: Here, who: Vi
     revoked with that.
     """
     _ensure_own(who, name)
-    setattr(request.state, KEEP_NO_ANSWER, True)  # guard: the token is told once
+    claim = told_once(request)  # guard: the token is told once
     now = here.container.clock.now()
     expires = _end_of(new, request.state.token, now)
     token, secret = here.container.users.issue(
@@ -145,6 +145,7 @@ def issue_token(name: Name, new: NewToken, request: Request, here: Here, who: Vi
         now=now,
         expires_at=expires,
         made_with=request.state.token.makes_with,
+        claim=claim,
     )
     return IssuedToken(**_token_row(token).model_dump(), token=secret)
 

@@ -1,0 +1,18 @@
+"""What was made for a request with an idempotency key, so that a second try finds it."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+__all__ = ["down_revision", "revision", "upgrade"]
+
+revision = "0008"
+down_revision = "0007"
+
+_ID = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+
+
+def upgrade() -> None:
+    """Of requests that are being worked on it is not known; they are carried out as they were before."""
+    op.add_column("idempotency_keys", sa.Column("made", _ID, nullable=True))
