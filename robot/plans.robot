@@ -90,7 +90,7 @@ Ctrl-C Stops The Plan And All Of It
 
 SIGTERM Leaves A Plan That Goes On
     Start Agents Until It Says    RUNNING    run    --action    builtin/command    --    sh    -c
-    ...    echo x >> made.txt; echo RUNNING; sleep 1
+    ...    echo x >> made.txt; echo RUNNING; test -e .git/begun || { touch .git/begun; exec sleep 1000; }
     Interrupt Started Agents    SIGTERM
     Started Agents Should End With    143    agents plan resume
     No Process Of It Should Be Left

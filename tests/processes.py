@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -24,7 +25,7 @@ class PidPipe:
         self._descriptor = os.open(self.path, os.O_RDWR)
         self._buffer = b""
 
-    def read(self, count: int, *, timeout: float = 20.0) -> list[int]:
+    def read(self, count: int, *, timeout: float = 100.0) -> list[int]:
         """The next pids, as soon as that many have come."""
         deadline = time.monotonic() + timeout
         while self._buffer.count(b"\n") < count:
@@ -55,11 +56,13 @@ def lives(pid: int) -> bool:
         return False
 
 
-def wait_gone(pids: list[int], *, timeout: float = 20.0) -> list[int]:
+def wait_gone(pids: list[int], *, timeout: float = 100.0) -> list[int]:
     """Those that are still alive when all should have ended: none, as soon as there is none."""
     deadline = time.monotonic() + timeout
     left = [pid for pid in pids if lives(pid)]
     while left and time.monotonic() < deadline:
-        psutil.wait_procs([psutil.Process(pid) for pid in left if psutil.pid_exists(pid)], timeout=0.1)
+        for pid in left:
+            with suppress(psutil.Error):  # it may be gone between two looks at it
+                psutil.Process(pid).wait(0.1)
         left = [pid for pid in left if lives(pid)]
     return left

@@ -87,7 +87,9 @@ def a_stubborn_plan(context: Any) -> None:
 
 @given("a plan whose process is killed in the middle of its command")
 def a_killed_plan(context: Any) -> None:
-    command = "echo x >> out.txt; echo RUNNING; sleep 1"
+    # However long it takes to kill it: the first is at it until then, the second is done at once.
+    stays = "test -e .git/begun || { touch .git/begun; exec sleep 1000; }"
+    command = f"echo x >> out.txt; echo RUNNING; {stays}"
     process = _start(context, "run", "--action", "builtin/command", "--", "sh", "-c", command)
     _until_it_says(process, "  RUNNING")
     process.send_signal(signal.SIGKILL)

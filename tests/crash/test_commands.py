@@ -59,7 +59,7 @@ def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
     def start(
         isolation: str, script: str, timeout: float = 600.0, *, sibling: bool = False
     ) -> subprocess.Popen[str]:
-        root = tmp_path / "root"
+        root = tmp_path / f"root-{len(children)}"
         root.mkdir()
         path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
         child = Forked(
@@ -78,7 +78,10 @@ def start(tmp_path: Path, temporary: Path) -> Iterator[Start]:
         child.stdin = None
         if sibling:
             siblings.append(int(child.stdout.readline()))
-        assert child.stdout.readline() == "ready\n"
+        ready = child.stdout.readline() == "ready\n"
+        if timeout < 600.0 and not ready:  # its time was over before it had begun
+            return start(isolation, script, timeout * 4)
+        assert ready
         guards.extend(one for one in psutil.Process(child.pid).children() if one.pid not in siblings)
         return child
 

@@ -78,7 +78,7 @@ def test_a_killed_worker_takes_its_agent_along_and_the_run_is_made_again(
                 assert alive(token) != []
                 child.kill()
                 child.wait(240)
-                assert wait_none_alive(token, timeout=30) == []
+                assert wait_none_alive(token, timeout=240) == []
             assert bench.files(plan)["staying.txt"] == "staying\n"
             plan = gone_on(bench, plan)
             assert plan.standing == COMPLETE, plan.error

@@ -583,7 +583,7 @@ def plan_begun(agents: Agents, process: subprocess.Popen[str]) -> str:
     """The plan's id, once its command runs."""
     assert process.stderr is not None
     plan_id = process.stderr.readline().split()[1].rstrip(":")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     mark = agents.sandbox(plan_id) / "b"
     while not (mark.exists() and mark.read_text() == "begun\n"):
         assert time.monotonic() < deadline

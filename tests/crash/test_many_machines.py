@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.machine_worker"]
 APPLIED = (Phase.APPLY, PlanState.APPLIED)
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")

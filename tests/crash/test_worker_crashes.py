@@ -35,7 +35,7 @@ from tests.ready_database import ready_database
 
 PROGRAM = [sys.executable, "-m", "tests.crash.programs.run_worker"]
 ROOT = Path(__file__).parents[2]
-SHORT = {"lease_seconds": 1.5, "heartbeat_seconds": 0.6, "cancel_poll_seconds": 0.1, "poll_seconds": 0.05}
+SHORT = {"lease_seconds": 2.5, "heartbeat_seconds": 0.6, "cancel_poll_seconds": 0.1, "poll_seconds": 0.05}
 STOPPABLE = {**SHORT, "concurrency": 1}
 """With its one slot taken it claims nothing, so it does not hold SQLite's one lock when it is stopped."""
 PATIENT = {"lease_seconds": 600.0, "heartbeat_seconds": 0.2, "poll_seconds": 0.05}
@@ -72,7 +72,7 @@ class World:
         worker = make_worker(self.database, NoFaults(), name="rescuer", **options)
         worker.start()
         try:
-            worker.run_until_idle(60)
+            worker.run_until_idle(240)
         finally:
             worker.close()
 
@@ -215,7 +215,7 @@ def test_a_stopped_workers_processes_end_before_a_peer_has_its_job(world: World)
     )
     peer.start()
     try:
-        peer.run_until_idle(60)
+        peer.run_until_idle(240)
     finally:
         peer.close()
     assert alive_at_takeover == []
