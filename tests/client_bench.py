@@ -18,11 +18,12 @@ from typing import Self
 from cleveragents.domain.project import ResourceKind
 from tests.cli_bench import paint_shop
 from tests.forked import Forked
+from tests.held_ports import held_ports
 from tests.server_bench import server_bench
 
 __all__ = ["Cutting", "Served", "interrupt", "served"]
 
-SECONDS_LIMIT = 60.0
+SECONDS_LIMIT = 100.0
 _QUICK = {
     "CLEVERAGENTS_WORKER_POLL_SECONDS": "0.05",
     "CLEVERAGENTS_WORKER_CANCEL_GRACE_SECONDS": "1.0",
@@ -189,19 +190,18 @@ def served(directory: Path) -> Iterator[Served]:
         now, projects = bench.container.clock.now(), bench.container.projects
         projects.add("team", now=now)
         projects.add_resource("shop", "team", ResourceKind.DIRECTORY, str(repository), now=now)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    made = Served(state, repository, home, tokens, port)
-    worker = made.process(
-        "worker", "--concurrency", "4", "--drain-seconds", "0", on_server=True, output=subprocess.DEVNULL
-    )
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
-        worker.send_signal(signal.SIGTERM)
-        worker.wait(SECONDS_LIMIT)
+    with held_ports() as [port]:
+        made = Served(state, repository, home, tokens, port)
+        worker = made.process(
+            "worker", "--concurrency", "4", "--drain-seconds", "0", on_server=True, output=subprocess.DEVNULL
+        )
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+            worker.send_signal(signal.SIGTERM)
+            worker.wait(SECONDS_LIMIT)
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Self
 
 from cleveragents.errors import EngineUnavailable
+from tests.held_ports import held_ports
 
 __all__ = ["TemporalServer", "settle_sdk", "temporal_program", "temporal_server"]
 
-_SECONDS = 60.0
+_SECONDS = 100.0
 # A queue is in four partitions otherwise, and priorities hold in each of them.
 _ONE_LINE = [
     *("--dynamic-config-value", "matching.numTaskqueueReadPartitions=1"),
@@ -39,12 +40,20 @@ def settle_sdk() -> None:
 
 class TemporalServer:
     """A server on an address of its own, that can be killed and begun again there. It remembers what it was
-    told if it has a `database`."""
+    told if it has a `database`. Leaving its block ends it."""
 
     def __init__(self, database: Path | None = None) -> None:
-        self._ports = _free_ports(3)
+        self._stack = ExitStack()
+        self._ports = self._stack.enter_context(held_ports(3))
         self._kept = [] if database is None else ["--db-filename", str(database)]
         self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._stack.close()
 
     @property
     def address(self) -> str:
@@ -72,12 +81,9 @@ class TemporalServer:
 @contextmanager
 def temporal_server() -> Iterator[str]:
     """The address of a server that answers; it is gone afterwards."""
-    server = TemporalServer()
-    try:
+    with TemporalServer() as server:
         server.start()
         yield server.address
-    finally:
-        server.kill()
 
 
 def _wait_until_it_answers(address: str, server: subprocess.Popen[bytes]) -> None:
@@ -97,13 +103,3 @@ def _wait_until_it_answers(address: str, server: subprocess.Popen[bytes]) -> Non
                 time.sleep(0.05)
     finally:
         connection.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

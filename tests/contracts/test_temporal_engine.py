@@ -302,7 +302,7 @@ def test_all_jobs_end_once_though_temporal_is_killed_meanwhile(
     handler = Held()
     server = TemporalServer(tmp_path / "temporal.db" if remembers else None)
     with ExitStack() as stack:
-        stack.callback(server.kill)
+        stack.enter_context(server)
         server.start()
         settings = _settings(container, tmp_path, worker=QUICK, temporal_address=server.address)
         mine, others = (stack.enter_context(Container(settings)) for _ in range(2))

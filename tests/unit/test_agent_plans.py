@@ -254,7 +254,10 @@ def test_only_the_node_that_failed_is_run_again(bench: AgentBench, tmp_path: Pat
 
 
 def test_its_time_ends_it_with_all_it_started(bench: AgentBench, token: str) -> None:
-    plan = bench.given("stays", token, seconds=1.5)
+    plan, seconds = bench.given("stays", token, seconds=1.5), 1.5
+    while b"ready" not in bench.output and seconds < 60.0:  # its time was over before it had begun
+        seconds *= 4
+        plan = bench.given("stays", token, seconds=seconds)
     assert plan.standing == ERRORED
     assert "because its time was over; it said last: ready" in str(plan.error)
     assert alive(int(token)) == []
@@ -270,7 +273,11 @@ def test_the_plans_own_time_counts_besides(bench: AgentBench, token: str) -> Non
 
 def test_with_more_time_it_is_run_again(bench: AgentBench, token: str) -> None:
     """What is advised of a plan whose time is over does what it says."""
-    plan = bench.work(bench.task(external("stays", token, seconds=3.0), limits=Limits(seconds=2.0)))
+    own, plans = 3.0, 2.0
+    plan = bench.work(bench.task(external("stays", token, seconds=own), limits=Limits(seconds=plans)))
+    while b"ready" not in bench.output and own < 60.0:  # the plan's time was over before it had begun
+        own, plans = own * 4, plans * 4
+        plan = bench.work(bench.task(external("stays", token, seconds=own), limits=Limits(seconds=plans)))
     assert plan.standing == WAITING, plan
     bench.parts.thinking.raise_limits(plan, Limits(seconds=600.0))
     again = bench.work(bench.parts.lifecycle.resume(plan))

@@ -669,7 +669,7 @@ def test_follow_goes_on_until_interrupted(container: Container) -> None:
             claimed(container)
             assert json.loads(following.stdout.readline())["type"] == "job.claimed"
             following.send_signal(signal.SIGINT)
-            out, err = following.communicate(timeout=30)
+            out, err = following.communicate(timeout=100)
         finally:
             following.kill()
     assert (following.returncode, out, err) == (130, "", "interrupted\n")
@@ -684,7 +684,7 @@ def test_a_reader_that_has_enough_ends_the_command_quietly(container: Container)
     following.stdout.readline()
     following.stdout.close()
     submitted(container)
-    assert following.wait(30) == 141
+    assert following.wait(100) == 141
     assert following.stderr is not None
     assert following.stderr.read() == ""
     following.stderr.close()

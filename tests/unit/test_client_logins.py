@@ -149,7 +149,7 @@ def test_that_the_database_broke_off_is_told_and_not_that_somebody_is_at_it(firs
 
     with (
         _served(BrokeOff) as address,
-        ServerClient(address, SECRET, patience_seconds=1.0) as client,
+        ServerClient(address, SECRET, patience_seconds=60.0) as client,
         pytest.raises(ServerSaid) as told,
     ):
         client.post("/plans")
