@@ -391,6 +391,18 @@ def test_config_unset_brings_the_default_back(
     assert "CLEVERAGENTS_LOG_LEVEL still decides it" in agents("config", "unset", "log.level").err
 
 
+@pytest.mark.parametrize(("command", "done"), [("set", "is set in"), ("unset", "is not set in")])
+def test_what_was_written_is_no_failure_whatever_is_wrong_elsewhere(
+    agents: Agents, home: Path, monkeypatch: pytest.MonkeyPatch, command: str, done: str
+) -> None:
+    monkeypatch.setenv("CLEVERAGENTS_WORKER_CONCURRENCY", "postgresql://me:s3cret@h/db")
+    ended = agents("config", command, "log.level", *(["info"] if command == "set" else []))
+    said, broken = ended.err.splitlines()
+    assert (ended.code, said.startswith(f"log.level {done} {home}/.config/")) == (0, True)
+    problem = "worker.concurrency is 'postgresql://me:***@h/db', but should be a whole number"
+    assert broken == f"broken: CLEVERAGENTS_WORKER_CONCURRENCY: {problem}"
+
+
 def test_a_password_comes_from_stdin_and_is_never_shown(agents: Agents) -> None:
     assert agents("config", "set", "database.url", "-", stdin="postgresql://me:s3cret@h/db\n").code == 0
     for shown in (

@@ -240,6 +240,11 @@ def test_of_very_many_mistakes_in_a_file_the_first_are_named(place: Place) -> No
     assert lines[20:] == [f"{place.repository_file}: there may be more; these are the first 20"]
 
 
+def test_a_text_that_is_no_section_is_not_looked_at_for_ever(place: Place) -> None:
+    place.repository_file.write_text('wrong = """\n[' + " " * 100_000 + '\n"""\nalso = 1\n')
+    assert f"{place.repository_file}:4: there is no setting 'also'" in place.refusal()
+
+
 def test_a_hidden_mistake_is_still_named(place: Place) -> None:
     place.user_file.write_text("[worker]\nconcurrency = 'x'\n")
     assert f"{place.user_file}:2" in place.refusal("worker.concurrency=3")
@@ -347,6 +352,10 @@ def test_a_linked_file_stays_a_link(place: Place, tmp_path: Path) -> None:
     set_value(place.user_file, KEYS["log.level"], "info")
     assert place.user_file.is_symlink()
     assert tomllib.loads(real.read_text()) == {"log": {"level": "info"}}
+    real.unlink()
+    real.symlink_to(place.user_file)
+    with pytest.raises(ConfigurationError, match="cannot be read: "):
+        set_value(place.user_file, KEYS["log.level"], "info")
 
 
 @pytest.mark.parametrize(
@@ -355,7 +364,8 @@ def test_a_linked_file_stays_a_link(place: Place, tmp_path: Path) -> None:
         ("", "worker.concurrency", "many"),
         ("", "worker.heartbeat_seconds", "29"),
         ("[worker]\nlease_seconds = 4\nheartbeat_seconds = 1\n", "worker.heartbeat_seconds", "2"),
-        ("[worker]\nunknown = 4\n", "worker.concurrency", "3"),
+        ("worker = 4\n", "worker.concurrency", "3"),
+        ("[[worker]]\nconcurrency = 4\n", "worker.concurrency", "3"),
         ("[worker\n", "worker.concurrency", "3"),
     ],
 )
@@ -432,10 +442,7 @@ def test_unsetting_makes_no_file_and_no_directory(tmp_path: Path) -> None:
             "[worker]\nheartbeat_seconds = 1\nlease_seconds = 4\n",
             "config unset: worker.heartbeat_seconds (5)",
         ),
-        (
-            "[worker]\nheartbeat_seconds = 1\nunknown = 4\n",
-            "config.toml:3: there is no setting 'worker.unknown'",
-        ),
+        ("worker = 4\n", "config.toml: 'worker' is no section there; take it out, or make it [worker]"),
         ("[worker\n", "not valid TOML"),
     ],
 )
@@ -447,6 +454,14 @@ def test_what_would_be_wrong_without_a_value_is_refused_before_anything_is_writt
         unset_value(place.user_file, KEYS["worker.heartbeat_seconds"])
     assert problem in str(refused.value)
     assert place.user_file.read_text() == content
+
+
+def test_of_several_values_that_are_wrong_each_can_be_mended(place: Place) -> None:
+    place.user_file.write_text("[worker]\nconcurrency = 'x'\nunknown = 4\n[log]\nlevel = 'x'\nformat = 'x'\n")
+    set_value(place.user_file, KEYS["worker.concurrency"], "3")
+    set_value(place.user_file, KEYS["log.level"], "info")
+    assert unset_value(place.user_file, KEYS["log.format"])
+    assert place.user_file.read_text() == '[worker]\nconcurrency = 3\nunknown = 4\n[log]\nlevel = "info"\n'
 
 
 KILLED = """

@@ -13,18 +13,25 @@ from cleveragents.infrastructure.configuration.mistakes import Mistakes
 from cleveragents.infrastructure.configuration.settings import Key, Repository, known_keys
 from cleveragents.infrastructure.configuration.values import Layer, Origin, Values, find_key, parse_value
 
-__all__ = ["parse_document", "read_bounded"]
+__all__ = ["check_document", "parse_document", "read_bounded"]
 
 _SIZE_LIMIT = 1 << 20
 _TOLD = 20
 
 
-def parse_document(text: str, path: Path, layer: Layer, *, without: Key | None = None) -> Values:
+def parse_document(text: str, path: Path, layer: Layer) -> Values:
     """The settings of a TOML text, each checked, and whether that layer may say it at all.
 
-    The error has a line for each mistake, with the file and, where it can be told, the line there. A setting
-    that the text is to be read `without` is passed over, whatever its value.
+    The error has a line for each mistake, with the file and, where it can be told, the line there.
     """
+    values, mistakes = check_document(text, path, layer)
+    mistakes.raise_any()
+    return values
+
+
+def check_document(text: str, path: Path, layer: Layer) -> tuple[Values, Mistakes]:
+    """The settings of a TOML text that are right, and what is wrong with the others; `ConfigurationError` for
+    what is no TOML."""
     import tomllib
 
     try:
@@ -45,13 +52,10 @@ def parse_document(text: str, path: Path, layer: Layer, *, without: Key | None =
                 continue
             source = _place(path, text, section, name)
             key = find_key(f"{section}.{name}", source)
-            if key == without:
-                continue
             if layer is Layer.REPOSITORY:
                 _check_theirs(key, source)
             values[key.dotted] = (parse_value(key, value, source, strict=True), Origin(layer, source))
-    mistakes.raise_any()
-    return values
+    return values, mistakes
 
 
 def read_bounded(path: Path) -> str | None:
@@ -110,14 +114,15 @@ def _check_theirs(key: Key, source: str) -> None:
 
 def _place(path: Path, text: str, section: str, name: str) -> str:
     """`path:line` of a setting; the path alone when the line cannot be told (dotted keys, inline tables)."""
-    header = re.compile(r"\s*\[\s*[\"']?([^\]\"']+?)[\"']?\s*\]")
+    # Whoever wrote the text: no expression here takes longer than its line is long.
+    header = re.compile(r"\s*\[+([^\[\]]+)\]")
     wanted = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*=")
     dotted = re.compile(rf"\s*{re.escape(section)}\s*\.\s*{re.escape(name)}\s*=")
     current = ""
     for number, line in enumerate(text.splitlines(), start=1):
         opened = header.match(line)
         if opened:
-            current = opened.group(1)
+            current = opened.group(1).strip().strip("\"'")
             if not name and current == section:
                 return f"{path}:{number}"
         elif name and ((current == section and wanted.match(line)) or (not current and dotted.match(line))):

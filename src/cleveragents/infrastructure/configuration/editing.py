@@ -11,14 +11,14 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cleveragents.application.ports.faults import FaultPoints, NoFaults
 from cleveragents.errors import ConfigurationError, StoreBusy, StoreFull
-from cleveragents.infrastructure.configuration.document import parse_document, read_bounded
+from cleveragents.infrastructure.configuration.document import check_document, read_bounded
 from cleveragents.infrastructure.configuration.settings import Key, Settings, known_keys
 from cleveragents.infrastructure.configuration.values import Layer, Scalar, parse_value, validate_settings
 
@@ -34,8 +34,9 @@ _LOCK_PAUSE_SECONDS = 0.01
 def set_value(path: Path, key: Key, text: str, *, faults: FaultPoints | None = None) -> Scalar:
     """Sets the key in the file at `path` to what `text` says; returns the value in its type.
 
-    When it returns, the file on disk holds it. `ConfigurationError` before anything is written if the value
-    or the file is wrong; `StoreBusy` if another editor kept the lock; `StoreFull`.
+    When it returns, the file on disk holds it; what else is wrong in there stays. `ConfigurationError` before
+    anything is written if the value is wrong, by itself or beside the others, or the file is no TOML;
+    `StoreBusy` if another editor kept the lock; `StoreFull`.
     """
     value = parse_value(key, text, "config set")
     _edit(path, lambda target: _with_value(target, key, value), faults)
@@ -45,9 +46,9 @@ def set_value(path: Path, key: Key, text: str, *, faults: FaultPoints | None = N
 def unset_value(path: Path, key: Key, *, faults: FaultPoints | None = None) -> bool:
     """Takes the key out of the file at `path`; False if it was not in there, and then nothing is written.
 
-    When it returns, the file on disk does not hold it. The value that goes may be wrong; if anything else is,
-    or what is left contradicts itself, `ConfigurationError` before anything is written. `StoreBusy` and
-    `StoreFull` as for `set_value`.
+    When it returns, the file on disk does not hold it. The value that goes may be wrong, and what else is
+    stays; `ConfigurationError` before anything is written if what is left contradicts itself, or the file is
+    no TOML. `StoreBusy` and `StoreFull` as for `set_value`.
     """
     if read_bounded(path) is None:
         return False  # nor are a directory and a lock made for it
@@ -56,7 +57,8 @@ def unset_value(path: Path, key: Key, *, faults: FaultPoints | None = None) -> b
 
 def _edit(path: Path, edited: Callable[[Path], str | None], faults: FaultPoints | None) -> bool:
     """Gives the file the content that `edited` says, in this editor's turn; False if it says none."""
-    target = path.resolve()  # a link into somebody's collection of dotfiles stays a link
+    # A link into somebody's collection of dotfiles stays a link; one that leads in circles is not read.
+    target = Path(os.path.realpath(path))
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _turn(target.parent / ".config.lock"):
@@ -74,30 +76,42 @@ def _edit(path: Path, edited: Callable[[Path], str | None], faults: FaultPoints 
 def _with_value(path: Path, key: Key, value: Scalar) -> str:
     import tomlkit
 
-    text = read_bounded(path) or ""
-    values = parse_document(text, path, Layer.FILE)
-    document = tomlkit.parse(text)
-    section = document.setdefault(key.section, tomlkit.table())
+    document, section, others = _read(path, key)
+    _check_together(others | {key.dotted: value}, "config set")
     section[key.name] = value
-    together = {dotted: found for dotted, (found, _) in values.items()} | {key.dotted: value}
-    _check_together(together, "config set")
     return tomlkit.dumps(document)
 
 
 def _without_value(path: Path, key: Key) -> str | None:
     import tomlkit
 
-    text = read_bounded(path) or ""
-    values = parse_document(text, path, Layer.FILE, without=key)
-    document = tomlkit.parse(text)
-    section = document.get(key.section, {})
+    document, section, others = _read(path, key)
     if key.name not in section:
         return None
-    _check_together({dotted: found for dotted, (found, _) in values.items()}, "config unset")
+    _check_together(others, "config unset")
     del section[key.name]
     if isinstance(section, (tomlkit.items.Table, tomlkit.items.InlineTable)) and not _says(section):
         del document[key.section]
     return tomlkit.dumps(document)
+
+
+def _read(path: Path, key: Key) -> tuple[tomlkit.TOMLDocument, MutableMapping[str, Any], dict[str, Scalar]]:
+    """The file, the key's section in it, and all other settings there that are right.
+
+    Of two that are wrong either could never be mended if the other were in its way; so what else is wrong
+    stays, and is told whenever the file is read.
+    """
+    import tomlkit
+
+    text = read_bounded(path) or ""
+    values, _ = check_document(text, path, Layer.FILE)
+    document = tomlkit.parse(text)
+    section = document.setdefault(key.section, tomlkit.table())
+    if not isinstance(section, MutableMapping):
+        raise ConfigurationError(
+            str(path), f"{key.section!r} is no section there; take it out, or make it [{key.section}]"
+        )
+    return document, section, {dotted: value for dotted, (value, _) in values.items() if dotted != key.dotted}
 
 
 def _says(section: tomlkit.items.Table | tomlkit.items.InlineTable) -> bool:

@@ -169,6 +169,10 @@ def show_paths(session: Session, output: Output) -> None:
         output.record({**paths, "broken": freeze(broken)})
     else:
         output.record(paths)
+    _tell(broken)
+
+
+def _tell(broken: list[str]) -> None:
     for problem in broken:
         progress(f"broken: {problem}")
 
@@ -216,6 +220,10 @@ def _from_stdin() -> str:
 def _warn_if_hidden(session: Session, key: str) -> None:
     from cleveragents.infrastructure.configuration.values import Layer
 
-    origin = session.configuration().origins[key]
+    try:
+        origin = session.configuration().origins[key]
+    except ConfigurationError as error:  # what was asked for is done, whatever is wrong elsewhere
+        _tell(_problems(error))
+        return
     if origin.layer not in (Layer.FILE, Layer.DEFAULT):
         progress(f"note: here {origin} still decides it")
