@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from robot.api.deco import keyword, library
 
 from tests.cli_bench import paint_shop
 from tests.forked import COMMANDS, keep_nursery, ran
+from tests.held_ports import held_ports
 from tests.leaks import Baseline, take_baseline
 
 AGENTS = str(Path(sys.executable).with_name("agents"))
@@ -34,6 +36,7 @@ class ServerLibrary:
         self._before: Baseline | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._port = 0
+        self._held = ExitStack()
         self._code = -1
         self._out = ""
         self._err = ""
@@ -48,8 +51,7 @@ class ServerLibrary:
 
     @keyword
     def start_a_server(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        [self._port] = self._held.enter_context(held_ports())
         self._server = subprocess.Popen(
             [AGENTS, "serve", "--port", str(self._port)],
             env=self._environment("server"),
@@ -68,6 +70,7 @@ class ServerLibrary:
         if self._server is not None:
             self._server.send_signal(signal.SIGTERM)
             self._server.wait(SECONDS)
+        self._held.close()
         self._place.cleanup()
         leaks = self._before.leaks()
         assert not leaks, leaks
