@@ -40,6 +40,8 @@ COMPLETE = (Phase.EXECUTE, PlanState.COMPLETE)
 ONE = steps({"title": "the only step", "instructions": "write it"})
 DONE = says("done")
 ALONE = (None, "builtin/executor", None)
+# For what is to be cut off in the middle: on a busy machine a short time is over before that has begun.
+TRIED_SECONDS = (1.0, 6.0, 36.0)
 STEPS_STATE = (StateKey("steps", "list", default=[]), StateKey("decisions", "list", default=[]))
 STEPS_SCHEMA = {"type": "object", "required": ["steps", "decisions"]}
 
@@ -385,8 +387,11 @@ def test_a_plan_that_has_used_its_time_waits_for_more(bench: ActorPlanBench, pha
     late = {"when": rules[phase]["when"], "reply": says("never said", delay_seconds=600.0), "times": 1}
     model = bench.script(late, *rules.values(), input_price=1.0, output_price=1.0)
     cast = ("builtin/strategist", "builtin/executor", None)
-    plan = bench.work(bench.goal(model, cast=cast, limits=Limits(seconds=1.0)))
-    assert plan.state is PlanState.WAITING, plan.error
+    for seconds in TRIED_SECONDS:
+        plan = bench.work(bench.goal(model, cast=cast, limits=Limits(seconds=seconds)))
+        assert plan.state is PlanState.WAITING, plan.error
+        if plan.phase.value == phase:
+            break
     assert plan.phase.value == phase
     assert "--timeout TIME" in str(bench.waited(plan)["remedy"])
     assert bench.spent(plan).reserved.tokens == 0
@@ -410,7 +415,11 @@ def test_branches_that_do_not_fit_at_once_take_turns_and_none_is_lost(bench: Act
 def test_a_command_ends_with_the_plans_time(bench: ActorPlanBench) -> None:
     bench.actors["tests/worker"] = actor(thinker(tools=("command",)), name="tests/worker")
     model = bench.script(rule(answer(call("command", script="sleep 600")), says("done")))
-    plan = bench.work(bench.goal(model, cast=(None, "tests/worker", None), limits=Limits(seconds=1.0)))
+    cast = (None, "tests/worker", None)
+    for seconds in TRIED_SECONDS:
+        plan = bench.work(bench.goal(model, cast=cast, limits=Limits(seconds=seconds)))
+        if bench.calls(plan):
+            break
     assert "--timeout TIME" in str(bench.waited(plan)["remedy"])
     [made] = bench.calls(plan)
     assert isinstance(made.result, Mapping)
@@ -449,13 +458,16 @@ def test_a_time_limit_of_the_actors_own_is_not_the_budgets(bench: ActorPlanBench
 
 @pytest.mark.parametrize("below", [False, True], ids=["alone", "in a subgraph"])
 def test_a_command_ends_with_the_time_of_its_actor(bench: ActorPlanBench, below: bool) -> None:
-    hasty = actor(thinker(tools=("command",)), name="tests/hasty", limits=ActorLimits(seconds=0.5))
-    bench.actors["tests/hasty"] = hasty
     around = SubgraphNode(name="below", actor="tests/hasty")
     bench.actors["tests/around"] = actor(around, name="tests/around", limits=ActorLimits(seconds=600))
     model = bench.script(rule(answer(call("command", script="sleep 600")), DONE))
     name = "tests/around" if below else "tests/hasty"
-    plan = bench.work(bench.goal(model, cast=(None, name, None)))
+    for seconds in TRIED_SECONDS:
+        limits = ActorLimits(seconds=seconds)
+        bench.actors["tests/hasty"] = actor(thinker(tools=("command",)), name="tests/hasty", limits=limits)
+        plan = bench.work(bench.goal(model, cast=(None, name, None)))
+        if bench.calls(plan):
+            break
     assert plan.state is PlanState.ERRORED
     assert "tests/hasty" in str(plan.error)
     [made] = bench.calls(plan)

@@ -179,10 +179,11 @@ def test_no_commit_is_found_where_git_does_not_answer(bench: Bench, stuck: Tree)
 
 def test_a_reader_whose_git_stands_still_gives_nothing_and_then_has_another(tree: Tree) -> None:
     name = tree.git("rev-parse", "HEAD:a.py")
-    with closing(BlobReader(tree.root, answer_seconds=0.5)) as reader:
+    with closing(BlobReader(tree.root, answer_seconds=60.0)) as reader:
         assert reader.read("0" * 40) is None
         (process,) = children()
         process.suspend()
+        reader._answer_seconds = 0.5
         assert reader.read(name) is None
         assert children() == []
         reader._answer_seconds = 60.0
