@@ -415,11 +415,13 @@ def test_a_message_with_a_key_is_one_task_also_when_its_server_was_killed_before
     tmp_path: Path,
 ) -> None:
     request, headers = greeting(tmp_path), {"A2A-Version": "1.0", "Idempotency-Key": "once"}
+    del request["params"]["message"]["metadata"]["resource"]
     with server_bench(tmp_path) as bench:
         bench.repository()
         first = bench.operator.post("/a2a", json=request, headers=headers)
         unanswered = update(idempotency_keys).values(answer=None)
         bench.container.database.write(lambda connection: connection.execute(unanswered))
+        bench.repository("other")  # as a new message it would have to say which one is meant
         second = bench.operator.post("/a2a", json=request, headers=headers)
         (plan,) = bench.container.plan_parts.plans.list()
     assert [answer.json()["result"]["task"]["id"] for answer in (first, second)] == [plan.id] * 2
@@ -430,10 +432,14 @@ def test_that_there_is_no_room_is_no_mistake_of_who_asks(tmp_path: Path) -> None
     with server_bench(tmp_path, jobs__queue_bound=1) as bench:
         bench.repository()
         first = {"resource": "shop", "action": "builtin/command", "arguments": {"argv": ["true"]}}
-        assert bench.operator.post("/api/plans", json=first).status_code == 201
-        answer = bench.operator.post("/a2a", json=request, headers={"A2A-Version": "1.0"})
+        made = bench.operator.post("/api/plans", json=first).json()
+        headers = {"A2A-Version": "1.0", "Idempotency-Key": "once"}
+        answer = bench.operator.post("/a2a", json=request, headers=headers)
+        assert bench.operator.post(f"/api/plans/{made['id']}/cancel").status_code == 200
+        again = bench.operator.post("/a2a", json=request, headers=headers)
     error = answer.json()["error"]
     assert (error["code"], "holds its limit" in error["message"]) == (-32603, True), error
+    assert again.json()["result"]["task"]["id"], "what was refused is tried again"
 
 
 @pytest.mark.usefixtures("plain_faults")

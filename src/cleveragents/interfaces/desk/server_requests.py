@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cleveragents.application.ports.plans import NewPlan
     from cleveragents.domain.plan import Plan
 
-__all__ = ["Asked", "requested_for_all", "shared_plan", "trusted_by_name"]
+__all__ = ["Asked", "made_before", "requested_for_all", "shared_plan", "trusted_by_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,23 @@ class Asked:
 
 
 def shared_plan(container: Container, asked: Asked, *, by: str, claim: Claim | None = None) -> Plan:
-    """The plan, made and queued for whichever worker takes it; the one that was made under the claim before,
-    if there is one. `UnknownResource`, `RequestRefused`, `QueueFull`, and whatever else is a wrong request;
-    `UnknownPlan` if that one was deleted; `RequestUnderWay` if somebody took the claim over."""
+    """The plan, made and queued for whichever worker takes it; the one that was `made_before`, if there is
+    one. `UnknownResource`, `RequestRefused`, `QueueFull`, and whatever else is a wrong request;
+    `RequestUnderWay` if somebody took the claim over."""
+    again = made_before(container, claim)
+    if again is not None:  # guard: what was made is not made again
+        return again
+    return container.plan_parts.lifecycle.create(requested_for_all(container, asked, by=by), claim)
+
+
+def made_before(container: Container, claim: Claim | None) -> Plan | None:
+    """The plan that was made for the request before, queued if it was not yet. It is found whatever has
+    become of what the request names. `UnknownPlan` if it was deleted; `QueueFull` and `RequestUnderWay` as
+    `shared_plan`."""
+    if claim is None or claim.made is None:
+        return None
     parts = container.plan_parts
-    if claim is not None and claim.made is not None:  # guard: what was made is not made again
-        return parts.lifecycle.queueing.started(parts.plans.get(claim.made), claim)
-    return parts.lifecycle.create(requested_for_all(container, asked, by=by), claim)
+    return parts.lifecycle.queueing.started(parts.plans.get(claim.made), claim)
 
 
 def requested_for_all(container: Container, asked: Asked, *, by: str) -> NewPlan:

@@ -49,6 +49,7 @@ from cleveragents.errors import (
 )
 from cleveragents.interfaces.desk.accounts import found_plan
 from cleveragents.interfaces.desk.listing import latest
+from cleveragents.interfaces.desk.server_requests import made_before
 from cleveragents.interfaces.peers.a2a_answers import answered
 from cleveragents.interfaces.peers.a2a_goals import goal_of
 from cleveragents.interfaces.peers.a2a_tasks import count_of, is_over, is_resting, state_of, task_of
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     )
 
     from cleveragents.application.container import Container
+    from cleveragents.application.ports.answers import Claim
 
 __all__ = ["CLAIM", "HOLDS", "USER", "PlanTasks"]
 
@@ -189,8 +191,12 @@ class PlanTasks(RequestHandler):
             raise InvalidParamsError(message="say what is wanted, in text")
         if message.task_id:
             return answered(self.container, params, text)
+        claim: Claim | None = context.state[CLAIM]
+        again = made_before(self.container, claim)
+        if again is not None:  # guard: what it named without a word may be one of several by now
+            return again
         known = [resource.name for resource in self.container.projects.resources()]
-        return self._handover(user).created(goal_of(text, params, known), context.state[CLAIM])
+        return self._handover(user).created(goal_of(text, params, known), claim)
 
     def _handover(self, user: User) -> Handover:
         return Handover(self.container, user.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from importlib.util import find_spec
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from cleveragents import __version__
 from cleveragents.errors import NotAuthenticated
 from cleveragents.interfaces.server.access import is_still_known
-from cleveragents.interfaces.server.gates.idempotency import claim_of
+from cleveragents.interfaces.server.gates.idempotency import REFUSED, claim_of
 from cleveragents.interfaces.server.problems import code_of, problem, status_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,12 @@ def a2a_routes(container: Container) -> list[BaseRoute]:
         if getattr(request.state, "user", None) is None:  # guard: nobody hands work over unknown
             error = NotAuthenticated("send it as `Authorization: Bearer …`")
             return problem(status_of(error), code_of(error), str(error))
-        return await answering()(request)
+        response = await answering()(request)
+        # The protocol tells of errors with status 200. Nobody is unsure what was done where a database broke
+        # off: a new task is kept with its claim, and an answer is to one question.
+        if _is_error(response):  # guard: what was refused may be tried again
+            setattr(request.state, REFUSED, True)
+        return response
 
     async def card(request: Request) -> Response:
         from a2a.server.request_handlers.response_helpers import agent_card_to_dict
@@ -55,6 +61,13 @@ def a2a_routes(container: Container) -> list[BaseRoute]:
         return JSONResponse(agent_card_to_dict(card_for(f"{request.url.scheme}://{request.url.netloc}")))
 
     return [Route(PATH, endpoint, methods=["POST"]), Route(CARD, card, methods=["GET"])]
+
+
+def _is_error(response: Response) -> bool:
+    """Whether it is one of the protocol's; what streams is not asked, for it is never kept."""
+    from starlette.responses import JSONResponse
+
+    return isinstance(response, JSONResponse) and "error" in json.loads(bytes(response.body))
 
 
 def _dispatcher(container: Container) -> Callable[[Request], Awaitable[Response]]:

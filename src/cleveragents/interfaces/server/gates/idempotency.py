@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from cleveragents.domain.user import Role
     from cleveragents.interfaces.server.service import Service
 
-__all__ = ["Claimed", "IdempotencyGate", "claim_of", "told_once"]
+__all__ = ["REFUSED", "Claimed", "IdempotencyGate", "claim_of", "told_once"]
+
+REFUSED = "refused"
+"""A route sets this in `request.state` if its answer is a refusal that its status does not tell."""
 
 _CLAIM = "claim"
 _KEEP_NO_ANSWER = "keep_no_answer"
@@ -100,7 +103,7 @@ class IdempotencyGate:
         except Exception:
             await run_in_threadpool(store.release, claim)
             raise
-        answer = recording.answer()
+        answer = None if state_of(scope).get(REFUSED) else recording.answer()
         if answer is None:
             if not state_of(scope).get(UNSURE):  # guard: what may have been done is not done again at once
                 await run_in_threadpool(store.release, claim)
