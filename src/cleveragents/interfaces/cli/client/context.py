@@ -17,6 +17,17 @@ from cleveragents.interfaces.cli.session import Session
 __all__ = ["context"]
 
 _FILES_LISTED = 20
+_HELP = """Find what of a resource matters for a question, within a budget of tokens.
+
+QUESTION is a sentence, an error message, a whole issue; `-` reads it from stdin. The server looks, with no
+model, at the resource that is the repository you are in, or that you name, as it is there. The first
+question about it builds an index on the server; later ones only look at what changed.
+
+\b
+Example:
+  agents context "Where is the session cookie signed?"
+  agents context --resource shop --files "Where is the session cookie signed?"
+"""
 _resource = click.Option(
     ["--resource"], metavar="NAME", help="Look there; else in the one that is the repository you are in."
 )
@@ -83,4 +94,5 @@ context = client_command(
     local.context,
     _context,
     more=(_resource,),
+    help_text=_HELP,
 )

@@ -1,4 +1,5 @@
-"""Commands that ask a server, made from those that work here: the same names, arguments and help.
+"""Commands that ask a server, made from those that work here: the same names and arguments, and the same help
+where what it says holds there, too.
 
 What cannot go through a server is refused with a reason, and never done here instead: who asked meant the
 server's plans.
@@ -36,10 +37,12 @@ def client_command(
     refused: Mapping[str, str] | None = None,
     more: Sequence[click.Parameter] = (),
     named: Mapping[str, type[CleverAgentsError]] = _NAMES,
+    help_text: str | None = None,
 ) -> click.Command:
     """A command like `local` which `callback` carries out; that gets the session first, and everything else
     by name. It does not have the parameters named in `without`; whoever says one that is `refused` is told
-    why. Those that are `named` are the name of something, whose error says that there is none."""
+    why. Those that are `named` are the name of something, whose error says that there is none. Without
+    `help_text` it has the help of `local`."""
     reasons = refused or {}
     params = [
         _refusing(param, reasons[str(param.name)]) if param.name in reasons else _naming(param, named)
@@ -49,7 +52,7 @@ def client_command(
     return click.Command(
         local.name,
         params=[*params, *more],
-        help=local.help,
+        help=help_text or local.help,
         short_help=local.short_help,
         callback=pass_session(callback),
         context_settings=dict(local.context_settings),
