@@ -769,6 +769,17 @@ def test_another_database_has_an_audit_log_of_its_own(
     assert agents("events", "verify").out == "1 event, verified\n"
 
 
+def test_what_a_terminal_cannot_show_is_spelt_out(home: Path) -> None:
+    command = [sys.executable, "-m", "cleveragents", "--set", "models.default=openai/☃", "config", "get"]
+    told = subprocess.run(
+        [*command, "models.default"],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=True,
+    )
+    assert told.stdout == b"openai/\\u2603\n"
+
+
 def test_a_command_whose_output_is_closed_runs_all_the_same(home: Path) -> None:
     command = f"{sys.executable} -m cleveragents config list >&-"
     ended = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)

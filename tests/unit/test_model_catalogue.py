@@ -126,6 +126,15 @@ def test_a_missing_key_is_named_by_its_variables() -> None:
             catalogue().get(f"{provider}/x")
 
 
+@pytest.mark.parametrize("wrong", ["sk-\u2026", "sk-one two", "sk-\u00e9"])
+def test_a_key_that_no_request_can_carry_is_refused_before_one_is_sent(wrong: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        catalogue({"OPENAI_API_KEY": wrong}).get("openai/gpt-4o")
+    strange = next(sign for sign in wrong if sign not in "sk-one")
+    assert f"its key has {strange!r} in it, as no key has; set OPENAI_API_KEY" in str(caught.value)
+    assert wrong not in str(caught.value)
+
+
 def test_a_missing_package_says_how_to_install_it() -> None:
     with pytest.raises(ConfigurationError) as caught:
         catalogue().get("absent/x")

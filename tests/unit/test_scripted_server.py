@@ -270,3 +270,16 @@ def test_a_program_serves_until_its_input_ends(
         monkeypatch.setattr(sys, "stdin", empty)
         assert main([str(script)]) == 0
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize("content", [None, "rules: 7"])
+def test_a_program_without_a_script_says_so_in_a_line(
+    tmp_path: Path, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.yaml"
+    if content is not None:
+        script.write_text(content)
+    with pytest.raises(SystemExit) as caught:
+        main([str(script)])
+    assert caught.value.code == 2
+    assert "script.yaml" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from cleveragents.errors import CleverAgentsError
 from cleveragents.infrastructure.models.script import Scripting
 from cleveragents.infrastructure.models.script_document import load_script
 from cleveragents.testing.scripted_wire import Exchange, HttpRequest, NotHttp, Responder, read_request
@@ -270,7 +271,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one (the default)")
     parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="before every answer")
     options = parser.parse_args(arguments)
-    server = ScriptedServer.from_file(options.script, port=options.port, latency_seconds=options.latency)
+    try:
+        server = ScriptedServer.from_file(options.script, port=options.port, latency_seconds=options.latency)
+    except CleverAgentsError as error:
+        parser.error(str(error))
     with server:
         sys.stdout.write(f"{server.base_url}\n")
         sys.stdout.flush()

@@ -125,6 +125,11 @@ class ModelCatalogue:
         facts = self.facts(name)
         self._check_installed(provider, name)
         key = self._keys.find(provider.variables)
+        # What no request can carry would be taken for a bad connection, and tried again and again.
+        strange = next((sign for sign in key or "" if not "!" <= sign <= "~"), None)
+        if strange is not None:
+            problem = f"its key has {strange!r} in it, as no key has; {_where_keys_go(provider.variables)}"
+            raise ConfigurationError(f"model {name}", problem)
         base_url = self._base_url(provider)
         if provider.variables and key is None and base_url is None:
             problem = f"needs a key; {_where_keys_go(provider.variables)} (we never store it)"

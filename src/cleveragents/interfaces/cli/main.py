@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from io import TextIOWrapper
 
 from cleveragents import __version__
 
@@ -76,6 +77,8 @@ def run() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # started with it closed: `agents … >&-`
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show it all shows the rest
     try:
         code = _answer(sys.argv[1:])
         sys.stdout.flush()

@@ -40,6 +40,7 @@ def cancel_plan(session: Session, plan_id: str, reason: str, remove_sandbox: boo
     """Stop a plan, its sub-plans and all their processes, wherever they run.
 
     Returns when none of the processes is left. A second cancel says that it was cancelled already.
+    A plan that was done is given up: `agents plan diff` still shows its result, but it cannot be applied.
 
     \b
     Example:
