@@ -32,6 +32,7 @@ curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8420/api/about
 **Who asks.**
 A program sends a token of `agents user`, as `Authorization: Bearer …`.
 A browser logs in once and has a cookie; what changes something then needs the header `X-CSRF-Token`, too.
+Its value is `csrf` of the answer to `POST /api/session`, or later to `GET /api/session`.
 A viewer reads, an operator works with plans, an admin adds users, projects and resources.
 Each may what those before may.
 

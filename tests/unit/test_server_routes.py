@@ -561,6 +561,8 @@ def test_a_fault_is_in_the_log_with_the_number_that_its_answer_has(
         ("GET", "/api/nowhere", b"", "not-found", "/api/openapi.json"),
         ("PUT", "/api/plans", b"", "method-not-allowed", "header Allow"),
         ("POST", "/api/projects", b'{"name": "\xff"}', "invalid-request", "JSON in UTF-8"),
+        ("POST", "/api/projects", b"{name", "invalid-request", "the body is no JSON: at character 1, "),
+        ("POST", "/api/projects", b'{"name": "p i"}', "invalid-request", "name should be letters, digits"),
     ],
 )
 def test_what_http_refuses_says_what_to_do(
@@ -569,6 +571,7 @@ def test_what_http_refuses_says_what_to_do(
     headers = {"Content-Type": "application/json"}
     answer = bench.admin.request(method, path, content=body, headers=headers)
     assert (answer.json()["code"], said in answer.json()["detail"]) == (code, True), answer.text
+    assert answer.status_code == (400 if "JSON" in said else answer.json()["status"])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from cleveragents.interfaces.desk.wording import timestamp
 from cleveragents.interfaces.server.gates.identity import COOKIE
 from tests.server_bench import ServerBench, server_bench
 
+SECRET = "agents_sk_0123456789abcdef0123456789abcdef"
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerBench]:
@@ -52,8 +54,16 @@ def test_who_has_no_token_is_not_logged_in(bench: ServerBench) -> None:
     answer = bench.newcomer().post("/api/session", json={"token": "guess"})
     assert (answer.status_code, answer.json()["code"]) == (401, "not-authenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
-    for body in ({}, {"token": ""}, {"token": 5}, {"token": "x" * 600}):
-        assert bench.stranger.post("/api/session", json=body).status_code == 422
+    assert "this one is unknown, expired or revoked" in answer.json()["detail"]
+    bodies = {
+        "body.token is missing": {"tokn": SECRET},
+        "body.token should have at least 1 character": {"token": ""},
+        "body.token should be a valid string": {"token": [SECRET]},
+        "body.token should have at most 512 characters": {"token": SECRET * 20},
+    }
+    for said, body in bodies.items():
+        answer = bench.stranger.post("/api/session", json=body)
+        assert (answer.status_code, answer.json()["detail"], SECRET in answer.text) == (422, said, False)
 
 
 @pytest.mark.parametrize("said", ["Basic YTpi", "Bearer", "Bearer ", "token", ""])

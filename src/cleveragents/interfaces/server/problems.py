@@ -36,6 +36,7 @@ from cleveragents.errors import (
 from cleveragents.errors.families import code_of
 from cleveragents.interfaces.server.accounts import sayable
 from cleveragents.interfaces.server.api_words import in_words_of_the_api
+from cleveragents.interfaces.server.field_words import field_problem, in_a_sentence
 from cleveragents.interfaces.server.whereabouts import places_of
 
 __all__ = [
@@ -216,11 +217,16 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if found and found[0]["type"] == "json_invalid":
+        place, why = found[0]["loc"][-1], str(found[0].get("ctx", {}).get("error", ""))
+        said = f"the body is no JSON: at character {place}, {why[:1].lower()}{why[1:]}"
+        return problem(400, "invalid-request", said, errors=[{"where": ["body"], "problem": said}])
     where = [
-        {"where": [str(step) for step in one["loc"]], "problem": redact_text(str(one["msg"]))}
-        for one in error.errors()
+        {"where": [redact_text(str(step)) for step in one["loc"]], "problem": field_problem(one)}
+        for one in found
     ]
-    said = "; ".join(f"{'.'.join(one['where'])}: {one['problem']}" for one in where)
+    said = "; ".join(in_a_sentence(".".join(one["where"]), str(one["problem"])) for one in where)
     return problem(422, "invalid-request", said, errors=where)
 
 

@@ -30,6 +30,7 @@ __all__ = ["COOKIE", "Identity", "refuse_stranger"]
 COOKIE = "cleveragents_session"
 
 _REMEDY = "send one in the header Authorization, as Bearer, or log in at /login"
+_UNKNOWN = "this one is unknown, expired or revoked; whoever runs the server can make another"
 
 
 class Identity:
@@ -72,16 +73,17 @@ class Identity:
             state["user"], state["token"] = found
             state["secret"] = offered
         elif program:
-            refuse_stranger(self._strangers, address_of(scope))
+            remedy = _UNKNOWN if offered else _REMEDY
+            refuse_stranger(self._strangers, address_of(scope), remedy)
 
 
-def refuse_stranger(strangers: Buckets, address: str) -> NoReturn:
-    """`NotAuthenticated`; `TooManyRequests` for those who try again and again.
+def refuse_stranger(strangers: Buckets, address: str, remedy: str = _UNKNOWN) -> NoReturn:
+    """`NotAuthenticated`, by default for who sent a token; `TooManyRequests` for who tries again and again.
 
     Only who is wrong is held up: somebody with a good token at the same address is not.
     """
     strangers.take(address)  # guard: nobody tries one after the other
-    raise NotAuthenticated(_REMEDY)
+    raise NotAuthenticated(remedy)
 
 
 def _who_acts(scope: Scope) -> str | None:

@@ -43,7 +43,10 @@ class SessionAccount(BaseModel):
     """Who is logged in, and what requests that change something send along."""
 
     user: Who
-    csrf: str | None = Field(description="for the header X-CSRF-Token; null for programs, which need none")
+    csrf: str | None = Field(
+        description="for the header X-CSRF-Token; null for programs, which need none",
+        examples=["5f0c…"],
+    )
     version: str = Field(description="the server's", examples=["1.0.0"])
 
 

@@ -3,21 +3,19 @@
 const NAMES = "Letters, digits and ._- in lower case; the first is a letter or a digit.";
 
 const WORDS = [
-  [/match pattern '\^\[a-z0-9\]\[a-z0-9/, NAMES],
-  [/match pattern '\\S'/, "This must not be empty."],
+  [/^should be letters, digits and \._-/, NAMES],
+  [/^should not be empty$/, "This must not be empty."],
   [/have at least 1 character/, "This must not be empty."],
-  [/^Field required$/, "This is needed."],
-  [/^\w+ \(\w+\) is missing$/, "This is needed."],
-  [/^\w+ should be (.+)$/s, "It should be $1."],
+  [/^(?:\w+ \(\w+\) )?is missing$/, "This is needed."],
+  [/^(?:\w+ )?should be (.+)$/s, "It should be $1."],
   [/have at most (\d+) characters/, "At most $1 characters."],
-  [/^Value error, /, ""],
 ];
 
 /** One problem of one field. What is not known stays as it is. */
 export function wordsOf(problem) {
   for (const [pattern, words] of WORDS) {
     const found = pattern.exec(problem);
-    if (found) return words ? words.replace("$1", found[1] ?? "") : problem.replace(pattern, "");
+    if (found) return words.replace("$1", found[1] ?? "");
   }
   return problem;
 }
