@@ -48,6 +48,7 @@ from tests.server_plan_bench import PlanServer, plan_server
 
 T = TypeVar("T")
 
+SECRET = "sk-live-0123456789abcdefghijklmnop"
 PAINTS = (
     {
         "when": {"system": "You plan changes"},
@@ -59,7 +60,11 @@ PAINTS = (
     {
         "when": {"offered": "write"},
         "turns": [
-            {"calls": [{"tool": "write", "arguments": {"path": "today.txt", "content": "green\n"}}]},
+            {
+                "calls": [
+                    {"tool": "write", "arguments": {"path": "today.txt", "content": f"green {SECRET}\n"}}
+                ]
+            },
             {"text": "Done."},
         ],
     },
@@ -134,11 +139,16 @@ def test_a_goal_becomes_a_plan_whose_patch_is_the_artifact(server: PlanServer) -
         task = next(event.task for event in events if event.HasField("task"))
         return events, await client.get_task(GetTaskRequest(id=task.id))
 
+    async def look(client: Client) -> Task:
+        return await client.get_task(GetTaskRequest(id=task.id))
+
     events, task = asked(server, work)
     states = [event.status_update.status.state for event in events if event.HasField("status_update")]
     assert states[-1] == TaskState.TASK_STATE_COMPLETED
     assert task.status.state == TaskState.TASK_STATE_COMPLETED
-    assert "+green" in get_artifact_text(task.artifacts[0])
+    assert f"+green {SECRET}" in get_artifact_text(task.artifacts[0])
+    shown = get_artifact_text(asked(server, look, "viewer").artifacts[0])
+    assert ("+green" in shown, SECRET in shown) == (True, False), "who may not apply it needs no secret of it"
     assert not (server.repository / "today.txt").exists()
     account = server.get(f"/plans/{task.id}")
     assert (account["goal"], account["needs"]) == ("paint it", "review")
@@ -389,15 +399,14 @@ def test_what_the_protocols_library_logs_is_masked(
     server: PlanServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It quotes what it could not read."""
-    secret = "sk-live-0123456789abcdefghijklmnop"
     configure_logging(server.bench.container.settings)
     try:
-        called(server, "ListTasks", pageSize=secret)
+        called(server, "ListTasks", pageSize=SECRET)
     finally:
         structlog.reset_defaults()
     said = capsys.readouterr()
     assert "a2a.said" in said.err
-    assert secret not in said.err + said.out
+    assert SECRET not in said.err + said.out
     assert not logging.getLogger("a2a").propagate
 
 
