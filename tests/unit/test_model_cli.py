@@ -120,6 +120,8 @@ def test_without_a_name_it_is_the_default(agents: Agents) -> None:
     [
         ("opneai/gpt-4.1-mini", 2, "did you mean openai/gpt-4.1-mini?"),
         ("opneai/x", 2, "there is no provider 'opneai'; did you mean openai? the providers are anthropic, "),
+        ("nope/gpt-4", 2, "no provider 'nope'; did you mean openai/gpt-4o? the providers are anthropic, "),
+        ("gpt-4o", 2, "a model is named provider/model; did you mean openai/gpt-4o?"),
         ("nope/foo", 2, "there is no provider 'nope'; the providers are anthropic, "),
         ("quux/x", 2, "there is no provider 'quux'; the providers are anthropic, "),
         ("openai/gpt-4o", 2, "set OPENAI_API_KEY"),

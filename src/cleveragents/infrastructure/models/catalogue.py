@@ -219,11 +219,12 @@ class ModelCatalogue:
         close = get_close_matches(provider, self.providers(), n=1, cutoff=0.75)
         if close and f"{close[0]}/{model}" in listed:
             return f"there is no provider {provider!r}; did you mean {close[0]}/{model}?"
-        near = get_close_matches(name, [*listed, *bare], n=1, cutoff=0.75)
-        if near:
-            return f"did you mean {bare.get(near[0], near[0])}?"
         what = f"there is no provider {provider!r}" if model else "a model is named provider/model"
-        meant = f"did you mean {close[0]}? " if close else ""  # a model of it that nobody knows is no advice
+        near = [bare.get(one, one) for one in get_close_matches(name, [*listed, *bare], n=1, cutoff=0.75)]
+        if near and not model:
+            return f"{what}; did you mean {near[0]}?"
+        near = near or close  # a model of it that nobody knows is no advice
+        meant = f"did you mean {near[0]}? " if near else ""
         return f"{what}; {meant}the providers are {', '.join(self.providers())}"
 
     @cached_property
