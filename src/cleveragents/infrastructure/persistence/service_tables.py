@@ -78,7 +78,7 @@ tokens = Table(
 )
 
 # What a request with that key was answered. No answer yet: it is being worked on, or its server died.
-# `made`: the id of what was made for it, kept in the transaction that made it.
+# `made`: the id of what was made for it (of a correction, its plan's), kept in the transaction that made it.
 idempotency_keys = Table(
     "idempotency_keys",
     METADATA,

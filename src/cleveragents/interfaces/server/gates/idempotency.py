@@ -40,7 +40,8 @@ _KEEP_NO_ANSWER = "keep_no_answer"
 _SECRET = (
     409,
     "answered-once",
-    "this was done before; its answer held a secret, which was given once and is not kept",
+    "this was done before; its answer held a secret, which is told once and not kept: if it never came, "
+    "revoke what was made, and ask with another key",
 )
 _KEY = re.compile(r"[!-~]{1,200}")
 _LARGEST = 1_000_000
