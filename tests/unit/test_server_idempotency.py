@@ -15,11 +15,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.testclient import TestClient
 
 from cleveragents.application.ports.answers import Claim
-from cleveragents.domain.plan import Phase, PlanState
+from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.user import Role, TokenKind
 from cleveragents.errors import OutcomeUnknown, QueueFull, UnknownPlan
 from cleveragents.infrastructure.persistence.service_tables import idempotency_keys
 from cleveragents.infrastructure.persistence.sql_answer_store import PATIENCE
+from cleveragents.infrastructure.persistence.sql_plan_store import SqlPlanStore
 from cleveragents.interfaces.desk.ending import delete
 from cleveragents.interfaces.desk.server_requests import requested_for_all, shared_plan
 from cleveragents.interfaces.server.gates.idempotency import claim_of
@@ -222,6 +223,27 @@ def test_a_plan_whose_server_was_killed_before_it_was_queued_is_queued_by_the_ne
     assert (again.id, again.standing) == (made.id, (Phase.STRATEGIZE, PlanState.QUEUED))
     assert container.jobs.get(str(again.job_id)).payload["plan_id"] == made.id
     assert shared_plan(container, asked, by="ada", claim=claim(bench, "unqueued")) == again
+
+
+class Died(BaseException):
+    """Instead of a kill."""
+
+
+class Unmoved(SqlPlanStore):
+    """Of a server that is killed when the job is there and the plan does not know of it yet."""
+
+    def move(self, *_: object, **__: object) -> Plan:
+        raise Died
+
+
+def test_a_plan_whose_job_was_submitted_under_other_settings_is_found_again(bench: ServerBench) -> None:
+    container, asked = bench.container, NewPlan(**WANTED).asked()
+    lifecycle, store = container.plan_parts.lifecycle, Unmoved(container.database, container.identifiers)
+    killed = replace(lifecycle, plans=store, max_parallel=lifecycle.max_parallel + 1)
+    with pytest.raises(Died):
+        killed.create(requested_for_all(container, asked, by="ada"), claim(bench, "resettled"))
+    made = claim(bench, "resettled").made
+    assert shared_plan(container, asked, by="ada", claim=claim(bench, "resettled")).id == made
 
 
 def test_a_plan_that_was_made_and_deleted_is_not_made_again(bench: ServerBench) -> None:

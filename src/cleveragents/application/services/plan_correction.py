@@ -174,7 +174,7 @@ class PlanCorrection:
         was killed before they could do that."""
         if plan.state is not PlanState.WAITING or plan.waiting_for != waiting_for_correction(plan):
             return plan
-        return self.pausing.lifecycle.queue(plan, going_on_with(model))
+        return self.pausing.lifecycle.queueing.queued(plan, going_on_with(model))
 
     def think_again(self, plan: Plan, findings: str, execution: ToolExecution, fence: Fence) -> Plan | None:
         """For the run that works on the plan, whose result shows that it was decided wrongly: all that its

@@ -75,13 +75,21 @@ class PlanQueue:
                 raise
             return now  # the job was claimed at once, and took the plan up itself
 
+    def queued(self, plan: Plan, more: Mapping[str, JsonValue] | None = None) -> Plan:
+        """As `queue`; as it stands, if somebody else decided about it since it was read, or a job that was
+        told something else, or submitted under other settings, is about to take it up."""
+        try:
+            return self.queue(plan, more)
+        except (StalePlan, DuplicateKey):
+            return self.plans.get(plan.id)
+
     def started(self, plan: Plan, claim: Claim | None = None) -> Plan:
         """The plan that was made, with a job; as it is, if it has had one. `QueueFull`: then the plan is
         gone, unless somebody took over the claim that it was made under, whose it is: `RequestUnderWay`."""
         if plan.standing != _MADE:
             return plan
         try:
-            return self.queue(plan)
+            return self.queued(plan)
         except QueueFull:
             self.plans.delete(plan, now=self.clock.now(), claim=claim)
             raise
@@ -125,10 +133,7 @@ class PlanQueue:
         """The parent; queued, if it waits for its sub-plans and one of these came to rest since it looked."""
         if not waits_for_sub_plans(parent) or not has_news(parent, children):
             return parent
-        try:
-            return self.queue(parent)
-        except (StalePlan, DuplicateKey):
-            return self.plans.get(parent.id)  # somebody else does
+        return self.queued(parent)
 
     def job_of(self, plan: Plan) -> Job | None:
         """The job that goes on with it, or went; None if there never was one."""
