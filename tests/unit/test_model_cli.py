@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from socket import socket
@@ -127,8 +128,28 @@ def test_without_a_name_it_is_the_default(agents: Agents) -> None:
         ("openai/gpt-4o", 2, "set OPENAI_API_KEY"),
         ("openai/gpt-4.1-mni", 2, "did you mean openai/gpt-4.1-mini?"),
         ("scripted/none.yaml", 2, "there is no file none.yaml"),
+        ("scripted/~nobody-of-that-name/x", 2, "there is no file ~nobody-of-that-name/x"),
+        ("scripted/a\0b", 2, "there is no file "),
     ],
 )
 def test_mistakes_end_in_a_sentence(agents: Agents, name: str, code: int, said: str) -> None:
     ended = agents("model", "test", name)
     assert (ended.code, said in ended.err) == (code, True)
+
+
+def test_a_file_that_is_no_script_is_said_to_be_what_it_is(agents: Agents, tmp_path: Path) -> None:
+    for content, said in (
+        (b"", "s.yaml is empty; a script begins with `rules:`"),
+        (b"\0\xff", "s.yaml is no text; a script begins with `rules:`"),
+        (b"key: hunter2", "s.yaml is no script; a script begins with `rules:`"),
+    ):
+        (tmp_path / "s.yaml").write_bytes(content)
+        ended = agents("model", "test", "scripted/s.yaml")
+        assert (ended.code, ended.err) == (2, f"error: model 'scripted/s.yaml': {said}\n")
+    (tmp_path / "d").mkdir()
+    assert "d is a directory; a script is a file" in agents("model", "test", "scripted/d").err
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe is no plain file" in agents("model", "test", "scripted/pipe").err
+    assert "there is no file none.yaml\n" in agents("model", "test", "scripted/none.yaml").err
+    (tmp_path / "loop").symlink_to("loop")
+    assert "loop cannot be read: " in agents("model", "test", "scripted/loop").err

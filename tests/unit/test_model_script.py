@@ -109,7 +109,13 @@ def test_delays_are_slept(tmp_path: Path) -> None:
     [
         ("rules: [", "line 1"),
         ("- a", "begins with `rules:`"),
-        ("rules:\n  - replay: {}", "line 2: unknown key 'replay'"),
+        ("rules:\n  - replay: {}", "line 2: unknown key 'replay'; did you mean 'reply'?"),
+        (
+            "rules:\n  - reply: {text: 5}\n    wen: {}\n    turns: [{calls: [{tol: x}]}]\nold: 1",
+            "line 2: 'text' should be a valid string; line 3: unknown key 'wen'; did you mean 'when'?; "
+            "line 4: 'tool' is missing; line 4: unknown key 'tol'; did you mean 'tool'?; "
+            "line 5: unknown key 'old'; known: version, facts, rules",
+        ),
         ("rules:\n  - when: {}", "line 2: 'rules' needs either reply or turns"),
         ("rules:\n  - reply: {}\n    turns: []", "needs either reply or turns"),
         ("rules:\n  - when: {user: '('}\n    reply: {}", "line 2: 'user' is no regular expression"),

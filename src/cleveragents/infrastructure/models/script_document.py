@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from cleveragents.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
     from cleveragents.infrastructure.models.script import Script
@@ -56,8 +57,9 @@ def read_script(content: str | bytes, source: str) -> Script:
         return Script.model_validate(plain(document.data))
     except ValidationError as error:
         problems = [_described(details) for details in error.errors(include_url=False)]
-        lines = [f"line {document.line(place)}: {problem}" for place, problem in problems]
-        raise ConfigurationError(source, "; ".join(lines)) from None
+        lines = sorted((document.line(place), problem) for place, problem in problems)
+        said = "; ".join(f"line {line}: {problem}" for line, problem in lines)
+        raise ConfigurationError(source, said) from None
 
 
 def _no_script(source: str) -> ConfigurationError:
@@ -68,11 +70,35 @@ def _refusal(source: str, problems: tuple[str, ...]) -> ConfigurationError:
     return ConfigurationError(source, "; ".join(problems))
 
 
+def _keys_at(place: tuple[str | int, ...]) -> tuple[str, ...]:
+    """Which keys a part of a script may have."""
+    from cleveragents.infrastructure.models.script import Script
+
+    part: object = Script
+    for step in place:
+        if isinstance(step, str):
+            part = _part_in(_fields_of(part)[step].annotation)
+    return tuple(_fields_of(part))
+
+
+def _fields_of(part: object) -> Mapping[str, FieldInfo]:
+    from pydantic import BaseModel
+
+    return part.model_fields if isinstance(part, type) and issubclass(part, BaseModel) else {}
+
+
+def _part_in(annotation: object) -> object:
+    """The part that a field holds, alone or in a list."""
+    return next(filter(_fields_of, (annotation, *map(_part_in, get_args(annotation)))), None)
+
+
 def _described(details: ErrorDetails) -> tuple[tuple[str | int, ...], str]:
+    from cleveragents.infrastructure.yaml.shape import did_you_mean
+
     place = tuple(details["loc"])
     key = next((part for part in reversed(place) if isinstance(part, str)), "the script")
     if details["type"] == "extra_forbidden":
-        return place, f"unknown key {key!r}"
+        return place, f"unknown key {key!r}; {did_you_mean(key, _keys_at(place[:-1]))}"
     if details["type"] == "missing":
         return place, f"{key!r} is missing"
     return (

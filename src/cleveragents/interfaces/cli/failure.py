@@ -18,7 +18,7 @@ import click
 
 from cleveragents import __version__
 from cleveragents.domain.redaction import redact_text
-from cleveragents.errors import CleverAgentsError
+from cleveragents.errors import CleverAgentsError, UnknownModel
 
 __all__ = ["report", "report_usage", "say_error"]
 
@@ -29,7 +29,7 @@ _NO_SUCH_NUMBER = re.compile(r" is not (a valid (integer|float)( range)?|in the 
 def report(error: Exception) -> int:
     """Tells the user on stderr; returns the exit code."""
     if isinstance(error, CleverAgentsError):
-        say_error(str(error))
+        say_error(_in_full(error))
         return error.exit_code
     if isinstance(error, MemoryError):
         say_error("there is not enough memory")
@@ -61,6 +61,17 @@ def report_usage(error: click.ClickException) -> int:
         usage = context.command.get_usage(context).partition(": ")[2]
         click.echo(f"usage: {' '.join(usage.split())}; --help says more", err=True)
     return error.exit_code
+
+
+def _in_full(error: CleverAgentsError) -> str:
+    """What it says; of a script also what servers tell nobody: which files are there."""
+    if isinstance(error, UnknownModel):
+        from cleveragents.infrastructure.models.providers.scripted import what_is_there
+
+        there = what_is_there(error.name)
+        if there is not None:
+            return str(UnknownModel(error.name, there))
+    return str(error)
 
 
 def _in_our_words(said: str) -> str:

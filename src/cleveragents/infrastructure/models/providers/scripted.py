@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
+from codecs import getincrementaldecoder
 from pathlib import Path
 
 from cleveragents.application.ports.models import Model, ModelFacts
 from cleveragents.errors import ConfigurationError, UnknownModel
 from cleveragents.infrastructure.models.provider import Opening, Provider
 
-__all__ = ["PROVIDER"]
+__all__ = ["PROVIDER", "what_is_there"]
+
+_LOOKED_AT = 4096
 
 
 def _open(opening: Opening) -> Model:
@@ -30,7 +34,7 @@ def _path(name: str, model: str) -> Path:
     machine, and are not to find out which files it has."""
     from cleveragents.infrastructure.models.script_document import NO_SCRIPT, UNREADABLE, load_script
 
-    path = Path(model).expanduser()
+    path = _place(model)
     nothing = UnknownModel(name, f"there is no file {model}, or {NO_SCRIPT}")
     if not _is_readable(path):
         raise nothing
@@ -42,6 +46,49 @@ def _path(name: str, model: str) -> Path:
             raise nothing from None
         raise
     return path
+
+
+def what_is_there(name: str) -> str | None:
+    """Why a model that the catalogue refused is no script; None where it was not to be one. Only for who may
+    look at this machine's files anyway."""
+    from cleveragents.infrastructure.models.script_document import NO_SCRIPT
+
+    provider, _, model = name.partition("/")
+    if provider != PROVIDER.name or not model:
+        return None
+    try:
+        path = _place(model)
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            return f"{model} is a directory; a script is a file"
+        if not stat.S_ISREG(mode):
+            return f"{model} is no plain file, as a script is"
+        with path.open("rb") as opened:
+            begins = opened.read(_LOOKED_AT)
+    except (FileNotFoundError, NotADirectoryError):
+        return f"there is no file {model}"
+    except OSError as error:
+        return f"{model} cannot be read: {error.strerror}"
+    except ValueError:  # no name of a file has a NUL in it
+        return None
+    return model + NO_SCRIPT.replace("it is no script", _kind_of(begins), 1)
+
+
+def _place(model: str) -> Path:
+    try:
+        return Path(model).expanduser()
+    except RuntimeError:  # `~somebody`, and there is no such user
+        return Path(model)
+
+
+def _kind_of(begins: bytes) -> str:
+    if not begins.strip():
+        return " is empty"
+    try:
+        getincrementaldecoder("utf-8")().decode(begins)
+    except UnicodeDecodeError:
+        return " is no text"
+    return " is no text" if b"\0" in begins else " is no script"
 
 
 def _is_readable(path: Path) -> bool:
