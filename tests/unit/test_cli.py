@@ -169,6 +169,7 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
         (["run", "x", "--max-tokens", "1.5"], "'--max-tokens': '1.5' is no whole number from 1 on\n"),
         (["plan", "list", "--limit", "0"], "'--limit': 0 is no whole number from 1 to 10,000\n"),
         (["serve", "--port", "x"], "'--port': 'x' is no whole number from 0 to 65,535\n"),
+        (["events", "tail", "--after", "x"], "'--after': 'x' is no whole number from 0 on\n"),
     ],
 )
 def test_a_mistyped_word_is_answered_with_the_nearest(agents: Agents, wrong: list[str], hint: str) -> None:

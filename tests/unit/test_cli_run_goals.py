@@ -313,8 +313,8 @@ def test_the_meter_tells_what_the_records_say(agents: Agents, repository: Path) 
     # Of a call under way nothing is spent yet; one of which nobody said what it took counts at its worst.
     assert (spent or "").partition(",")[2] == (under_way or "").partition(",")[2]
     assert "$" in (under_way or "")
-    assert f"{reading.spent.tokens + 7:,} tokens" in (cut_off or "")
-    assert (cut_off or "").endswith(" at most: a call that was cut off counts in full")
+    assert f", at most {reading.spent.tokens + 7:,} tokens and $" in (cut_off or "")
+    assert (cut_off or "").endswith(": a call that was cut off counts in full")
     tokens, money = spending_words(reading)
     assert tokens == f"{reading.spent.tokens:,} of 200,000 tokens"
     assert reading.spent.tokens > 0

@@ -92,7 +92,9 @@ def _number_wanted(kind: click.ParamType[object]) -> str:
     whole = "whole number" if isinstance(kind, click.types.IntParamType) else "number"
     if not isinstance(kind, (click.IntRange, click.FloatRange)):
         return whole
-    least, most = (None if end is None else f"{end:,.10g}" for end in (kind.min, kind.max))
+    # What only the store's largest number bounds is as good as not bounded.
+    ends = (kind.min, None if kind.max is None or kind.max >= 2**63 - 1 else kind.max)
+    least, most = (None if end is None else f"{end:,.10g}" for end in ends)
     if least is None:
         return whole if most is None else f"{whole} up to {most}"
     if kind.min_open:

@@ -191,10 +191,14 @@ def spent_in_words(parts: PlanParts, plan: Plan) -> str | None:
         return None
     calls = _calls(parts, plan)
     spent = _spent(parts.thinking.budgets.view(plan.root), plan, calls)
-    price = dollars(spent.picodollars) if facts["usd"] is not None else "price not known"
-    told = f"{counted(len(calls), 'model call')}, {counted(spent.tokens, 'token')}, {price}"
+    known = facts["usd"] is not None
+    price = dollars(spent.picodollars) if known else "price not known"
+    asked, tokens = counted(len(calls), "model call"), counted(spent.tokens, "token")
     unsaid = any(call.state == "forfeited" or (call.state == "settled" and not call.usage) for call in calls)
-    return f"{told} at most: a call that was cut off counts in full" if unsaid else told
+    if not unsaid:
+        return f"{asked}, {tokens}, {price}"
+    most = f"at most {tokens}{' and ' if known else ', '}{price}"
+    return f"{asked}, {most}: a call that was cut off counts in full"
 
 
 def _calls(parts: PlanParts, plan: Plan) -> list[ModelCall]:
