@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cleveragents.domain.decision import Decision
     from cleveragents.domain.plan import Plan
 
-__all__ = ["correct_plan", "ensure_sensible", "split_name"]
+__all__ = ["correct_plan", "ensure_sensible", "split_name", "tell_of_trial"]
 
 _SHOWN_FILES = 20
 _NAMED_FILES = 5
@@ -76,6 +76,8 @@ def correct_plan(
     if dry_run:
         assert number is not None
         _show(output, plan, parts.correction.preview(plan, number))
+        if not output.for_programs:
+            tell_of_trial(guidance)
         return
     if model is not None:
         from cleveragents.interfaces.desk.model_choice import ensure_model_fits
@@ -111,6 +113,12 @@ def ensure_sensible(number: int | None, guidance: str | None, append: bool, dry_
         raise click.UsageError("which DECISION? `agents plan tree PLAN` shows them; or --append")
     if guidance is None and not dry_run:
         raise click.UsageError("say with --guidance what is wanted instead")
+
+
+def tell_of_trial(guidance: str | None) -> None:
+    """Says that nothing was changed, and how it is."""
+    how = "with --guidance instead of" if guidance is None else "without"
+    progress(f"nothing was changed; {how} --dry-run it is")
 
 
 def _corrected(
@@ -185,7 +193,6 @@ def _show(output: Output, plan: Plan, undoing: Undoing) -> None:
         click.echo(f"cancelled: sub-plan {child}")
     for child in undoing.sub_plans_kept:
         click.echo(f"goes on: sub-plan {child}")
-    progress("nothing was changed; with --guidance instead of --dry-run it is")
 
 
 def _line(decision: Decision) -> str:

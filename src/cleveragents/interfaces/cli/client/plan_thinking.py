@@ -137,6 +137,8 @@ def _correct_plan(
     if dry_run:
         assert undoing is not None
         _show_undoing(output, undoing)
+        if not output.for_programs:
+            plan_correct.tell_of_trial(guidance)
         return
     words = sys.stdin.read() if guidance == "-" else guidance or ""
     body = {"decision": number, "guidance": words, "model": model}
@@ -189,7 +191,6 @@ def _show_undoing(output: Output, undoing: Account) -> None:
     lines += [f"goes on: sub-plan {child}" for child in undoing["sub_plans_kept"]]
     for line in lines:
         click.echo(printable(line))
-    progress("nothing was changed; with --guidance instead of --dry-run it is")
 
 
 tree_of_plan = client_command(plan_thinking.tree_of_plan, _tree_of_plan)
