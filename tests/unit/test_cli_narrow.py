@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import termios
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cleveragents.interfaces.cli.narrow import columns_for, in_lines, steps_in_lines
-from cleveragents.interfaces.cli.output import Output
+from cleveragents.interfaces.cli.output import Output, printed, progress
 from tests.cli_bench import REPLACE, Agents, Terminal, command_line, paint_shop, use_home
 
 STEPS = [("agents plan diff 7QX2", "shows what it changed"), ("agents plan undo 7QX2", "takes it out again")]
@@ -98,3 +101,34 @@ def test_an_error_is_broken_between_words_and_never_within_a_command_that_fits(
     assert len(in_lines(long, Terminal())) > 1
     assert in_lines("", Terminal()) == [""]
     assert in_lines(said, StringIO()) == [said]
+
+
+def test_a_sentence_is_broken_between_words_and_what_may_be_copied_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide(monkeypatch, 40)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    progress("the plan goes on; `agents plan cancel 7QX2` stops it\a")
+    progress("  agents plan rollback 01M7EMB7PF5FZZMZKGQEAJMPDK 3")
+    printed("7QX2    test_prices_of_a_customer.py passed")
+    progress("")
+    assert terminal.getvalue().split("\n") == [
+        "the plan goes on;",
+        "`agents plan cancel 7QX2` stops it\\x07",
+        "  agents plan rollback 01M7EMB7PF5FZZMZKGQEAJMPDK 3",
+        "7QX2    test_prices_of_a_customer.py passed",
+        "",
+        "",
+    ]
+
+
+def test_the_terminal_that_is_written_to_counts_where_the_result_goes_to_a_file(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    leader, follower = os.openpty()
+    termios.tcsetwinsize(follower, (24, 40))
+    with os.fdopen(leader), os.fdopen(follower, "w") as terminal:
+        lines = in_lines("there is no setting 'worker.nope'; did you mean 'worker.poll_seconds'?", terminal)
+    assert lines == ["there is no setting 'worker.nope'; did", "you mean 'worker.poll_seconds'?"]

@@ -27,8 +27,9 @@ from rich.text import Text
 from cleveragents.domain.budget import PICODOLLARS, Limits, Spend
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
-from cleveragents.interfaces.cli.footer import Footer, terminal_size
+from cleveragents.interfaces.cli.footer import Footer
 from cleveragents.interfaces.cli.interruption import STOPPING
+from cleveragents.interfaces.cli.narrow import terminal_size
 from cleveragents.interfaces.cli.plan_meter import Reading, spending_words
 from cleveragents.interfaces.cli.plan_outcome import joint_exit_code, short_ids
 from cleveragents.interfaces.cli.rich_board import RichBoard

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cleveragents.application.services.plan_family import short_of, title_of
 from cleveragents.interfaces.cli.live_view import LiveView, PlainView, is_for_terminal
-from cleveragents.interfaces.cli.output import progress
+from cleveragents.interfaces.cli.output import printed, progress
 from cleveragents.interfaces.cli.plan_outcome import short_ids
 
 if TYPE_CHECKING:
@@ -48,11 +48,13 @@ class PlainBoard:
 
     def __init__(self, plans: Sequence[Plan], *, alone: bool = False) -> None:
         prefixes = {one: "" if alone else f"{short}  " for one, short in short_ids(plans).items()}
-        self._views = {one: PlainView(prefix) for one, prefix in prefixes.items()}
+        self._views = {one: PlainView(prefix, write_output=printed) for one, prefix in prefixes.items()}
 
     def view_of(self, plan: Plan) -> LiveView:
         known = self._views.get(plan.id)
-        return known or announced(self._views, plan, PlainView(f"{short_of(plan.id)}  "))
+        return known or announced(
+            self._views, plan, PlainView(f"{short_of(plan.id)}  ", write_output=printed)
+        )
 
     def say(self, message: str) -> None:
         progress(message)

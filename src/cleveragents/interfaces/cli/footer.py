@@ -6,8 +6,6 @@ whoever is killed in the middle leaves a few lines too many on the screen, and a
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import threading
 from collections.abc import Callable
@@ -15,14 +13,14 @@ from contextlib import suppress
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from cleveragents.interfaces.cli.narrow import at_words
+from cleveragents.interfaces.cli.narrow import at_words, terminal_size
 
 if TYPE_CHECKING:
     from typing import TextIO
 
     from rich.text import Text
 
-__all__ = ["REFRESH_SECONDS", "Footer", "Size", "terminal_size"]
+__all__ = ["REFRESH_SECONDS", "Footer", "Size"]
 
 REFRESH_SECONDS = 0.125
 _END_SECONDS = 5.0
@@ -158,12 +156,3 @@ class Footer:
         with suppress(OSError):  # the terminal is gone; the plan is not
             self._stream.write(text)
             self._stream.flush()
-
-
-def terminal_size(stream: TextIO) -> Size:
-    """Of the terminal that the stream goes to, or what is said of it otherwise."""
-    try:
-        size = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):
-        size = shutil.get_terminal_size()
-    return size.columns or 80, size.lines or 24

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from cleveragents.interfaces.cli.output import Output
 
-__all__ = ["NARROW", "at_words", "columns_for", "in_lines", "is_narrow", "steps_in_lines"]
+__all__ = ["NARROW", "at_words", "columns_for", "in_lines", "is_narrow", "steps_in_lines", "terminal_size"]
 
 NARROW = 60
 """With fewer columns than that, a table has room for two things."""
@@ -43,7 +44,7 @@ def in_lines(text: str, stream: TextIO, *, taken: int = 0) -> list[str]:
     so much less room as is `taken` of it."""
     if not stream.isatty():
         return [text]
-    first, *others = at_words(" " * taken + text, max(shutil.get_terminal_size().columns - 1, 20))
+    first, *others = at_words(" " * taken + text, max(_columns(stream) - 1, 20))
     return [first[taken:], *others]
 
 
@@ -67,7 +68,21 @@ def at_words(text: str, width: int, indent: str = "") -> list[str]:
 def steps_in_lines(steps: Sequence[tuple[str, str]], stream: TextIO) -> list[str]:
     """Commands, each with what it does beside it; below it, on a terminal that has no room for both."""
     width = max((len(command) for command, _ in steps), default=0)
-    room = shutil.get_terminal_size().columns if stream.isatty() else None
+    room = _columns(stream) if stream.isatty() else None
     if room is not None and any(len(_INDENT) + width + 2 + len(what) > room for _, what in steps):
         return [line for command, what in steps for line in (_INDENT + command, 2 * _INDENT + what)]
     return [f"{_INDENT}{command.ljust(width)}  {what}" for command, what in steps]
+
+
+def terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Columns and lines of the terminal that the stream goes to, or what is said of it otherwise."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        size = shutil.get_terminal_size()
+    return size.columns or 80, size.lines or 24
+
+
+def _columns(stream: TextIO) -> int:
+    # What is asked first, where the result goes, may be a file.
+    return shutil.get_terminal_size(terminal_size(stream)).columns

@@ -17,9 +17,20 @@ from typing import Any, TypeVar
 import click
 
 from cleveragents.domain.json_value import JsonValue, thaw
+from cleveragents.interfaces.cli.narrow import in_lines
 from cleveragents.interfaces.desk.wording import ago, counted, timestamp
 
-__all__ = ["Output", "ago", "colour", "counted", "format_option", "printable", "progress", "timestamp"]
+__all__ = [
+    "Output",
+    "ago",
+    "colour",
+    "counted",
+    "format_option",
+    "printable",
+    "printed",
+    "progress",
+    "timestamp",
+]
 
 FORMATS = ("rich", "plain", "json", "stream-json")
 
@@ -74,8 +85,16 @@ def printable(text: str) -> str:
 
 
 def progress(message: str) -> None:
-    """A line about work under way, on stderr."""
-    click.echo(printable(message), err=True)
+    """A line about work under way, on stderr; where a terminal has no room for it, broken between words. What
+    is indented is no sentence, but a command or a part of a file, and is left as it is."""
+    shown = printable(message)
+    lines = [shown] if shown.startswith(" ") else in_lines(shown, sys.stderr)
+    click.echo("\n".join(lines), err=True)
+
+
+def printed(line: str) -> None:
+    """A line on stderr as it is: a terminal breaks it, and joins it again for whoever copies it."""
+    click.echo(printable(line), err=True)
 
 
 class Output:
