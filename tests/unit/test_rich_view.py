@@ -22,11 +22,13 @@ from pathlib import Path
 
 import pytest
 import structlog
+from rich.cells import cell_len
 from rich.text import Text
 
 from cleveragents.domain.budget import PICODOLLARS, Limits, Spend
 from cleveragents.domain.plan import Phase, Plan, PlanState
 from cleveragents.domain.progress import Progress, ProgressKind
+from cleveragents.interfaces.cli.board_row import beside
 from cleveragents.interfaces.cli.footer import Footer
 from cleveragents.interfaces.cli.interruption import STOPPING
 from cleveragents.interfaces.cli.narrow import terminal_size
@@ -216,6 +218,16 @@ def test_what_is_said_is_broken_between_words_and_what_commands_print_is_left_as
         "  a line of a command, which may be copi",
         "ed",
     ]
+
+
+def test_what_was_said_last_and_what_is_done_are_seen_in_wide_characters_too() -> None:
+    screen = Screen(columns=40)
+    view = live(screen)
+    tell(view, ProgressKind.PIECE, f"{'長' * 30} 終 ")
+    view.draw()
+    assert f"…{'長' * 17} 終" in screen.text
+    row = beside(["P37000"], "長" * 60, "reads", 80)
+    assert (row, cell_len(row)) == (f"P37000  {'長' * 17}…  reads", 50)
 
 
 def test_what_plans_of_a_table_say_is_broken_between_words() -> None:

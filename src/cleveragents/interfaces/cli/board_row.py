@@ -80,12 +80,17 @@ def fitted(short: str, phase: str, state: str, tokens: str, goal: str, doing: st
 
 def beside(cells: Sequence[str], goal: str, doing: str, width: int) -> str:
     """The cells, and in the rest of the room what it is about and what it does; both, if that is enough."""
+    from rich.cells import set_cell_size
+
     rest = width - sum(len(cell) + len(GAP) for cell in cells)
     if width < NARROW:
         return GAP.join([*cells, _cut(goal, rest)])
     for_goal = max(10, (rest - len(GAP)) // 2)
-    return GAP.join([*cells, _cut(goal, for_goal).ljust(for_goal), doing])
+    return GAP.join([*cells, set_cell_size(_cut(goal, for_goal), for_goal), doing])
 
 
 def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: max(room - 1, 0)]}…"
+    """In so many columns, of which a character may take two."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= room else f"{set_cell_size(text, max(room - 1, 0))}…"

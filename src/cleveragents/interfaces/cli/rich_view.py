@@ -168,7 +168,7 @@ class RichView:
         above = [
             styled(printable(f"── {heading} ").ljust(width, "─"), "cyan"),
             styled(printable(f"{spinner(now)} {doing}"), ""),
-            *(styled(printable(_end_of(f"  {line}", width)), "dim italic") for line in answer),
+            *(styled(_end_of(printable(f"  {line}"), width), "dim italic") for line in answer),
         ]
         last = [styled(line, "dim") for line in in_lines(spent, width)]
         # One line is for what scrolls.
@@ -244,7 +244,14 @@ def in_lines(words: list[str], width: int) -> list[str]:
 
 def _end_of(line: str, width: int) -> str:
     """What was said last is at the end."""
-    return line if len(line) <= width else f"…{line[-(width - 1) :]}"
+    from rich.cells import cell_len
+
+    if cell_len(line) <= width:
+        return line
+    end = line[-width:]
+    while cell_len(end) >= width:  # a character may take two columns
+        end = end[1:]
+    return f"…{end}"
 
 
 def _forget_what_was_typed() -> None:
