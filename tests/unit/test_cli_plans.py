@@ -452,6 +452,9 @@ def test_a_check_that_does_not_pass_is_told_before_and_refused_at_apply(
 ) -> None:
     ran = agents(*REPLACE, "--check", "no-such-program")
     assert "check no-such-program: not run (it has to pass" in ran.err
+    assert "install what it lacks, or run the goal again with another --check" in ran.err
+    steps = (f"apply {ran.id}   runs its checks again", "not wanted; another run can have another check")
+    assert [step in agents("plan", "show", ran.id).out for step in steps] == [True, True]
     refused = agents("plan", "apply", ran.id)
     assert refused.code == 3
     assert "apply/constrained" in refused.out

@@ -37,6 +37,7 @@ from cleveragents.interfaces.cli.plan_view import diff_options, shown_diff, told
 from cleveragents.interfaces.desk.accounts import found_plan, place_of
 from cleveragents.interfaces.desk.calls import spelt_arguments
 from cleveragents.interfaces.desk.changes import changes_of
+from cleveragents.interfaces.desk.checks import has_not_run, unpassed_checks
 from cleveragents.interfaces.desk.meanings import goal_of, waited
 
 if TYPE_CHECKING:
@@ -239,6 +240,8 @@ def is_to_be_applied(
     try:
         ensure_checked(parts, plan)  # an apply would refuse it, after running the checks once more
     except CheckFailed:
+        if has_not_run(unpassed_checks(parts, plan)):
+            tell("a check did not run: install what it lacks, or run the goal again with another --check;")
         tell("edit its files where `agents plan show` says they are, then `agents plan reread` it; or:")
         told_next(parts, plan, commit)
         raise

@@ -6,7 +6,7 @@ leads to another one, of which nothing has been said yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from cleveragents.application.services.apply_obstacles import merged_tree_of
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from cleveragents.domain.check import CheckRun
     from cleveragents.domain.plan import Plan
 
-__all__ = ["checks_of", "has_passed", "verdict_in_words"]
+__all__ = ["checks_of", "has_not_run", "has_passed", "unpassed_checks", "verdict_in_words"]
 
 Row = dict[str, JsonValue]
 
 _SEEN = (CheckVerdict.PASSED, CheckVerdict.FAILED)
+_SAID_NOTHING = ("not run", CheckVerdict.VOID.value)
 _TAKEN = (PlanState.APPLIED, PlanState.UNDONE)
 
 
@@ -44,6 +45,16 @@ def checks_of(parts: PlanParts, plan: Plan, tree: str | None) -> list[Row]:
             "details": run.details,
         }
     return list(last.values())
+
+
+def unpassed_checks(parts: PlanParts, plan: Plan) -> list[Row]:
+    """The required ones of which an apply would have to find something else than they said last."""
+    return [row for row in checks_of(parts, plan, None) if row["required"] and not has_passed(row)]
+
+
+def has_not_run(rows: Iterable[Mapping[str, JsonValue]]) -> bool:
+    """Whether one of them could not be run, or on the wrong files, so that it said nothing."""
+    return any(row["verdict"] in _SAID_NOTHING for row in rows)
 
 
 def has_passed(row: Mapping[str, JsonValue]) -> bool:

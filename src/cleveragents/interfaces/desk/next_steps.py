@@ -13,6 +13,7 @@ from cleveragents.domain.plan import Phase, PlanState
 from cleveragents.domain.remote import remote_of
 from cleveragents.domain.sub_plan import CONFLICT, waits_for_sub_plans
 from cleveragents.interfaces.desk.accounts import place_of
+from cleveragents.interfaces.desk.checks import has_not_run, unpassed_checks
 from cleveragents.interfaces.desk.meanings import DONE, is_stopped, is_undecided, waited, works_below
 from cleveragents.interfaces.desk.missing_worker import missing_worker, waits_for_worker
 from cleveragents.interfaces.desk.remains import is_kept
@@ -49,7 +50,7 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
     elif plan.standing == DONE and plan.parent_id is not None:
         return _steps_of_part(parts, plan)
     elif plan.standing == DONE:
-        steps = [diff, apply, reject]
+        steps = [diff, *_steps_of_done(parts, plan, apply, reject)]
     elif plan.phase is Phase.APPLY and plan.state in (PlanState.CONSTRAINED, PlanState.ERRORED):
         steps = [diff, ("review FILE…", "leaves files out"), (f"apply{wanted}", "tries again"), reject]
     elif plan.state is PlanState.ERRORED:
@@ -66,6 +67,17 @@ def steps_from(parts: PlanParts, plan: Plan, commit: CommitRequest | None = None
         finding_out = [diff, (f"apply{wanted}", "finds out, and applies it if it was not")]
         steps = finding_out if is_unknown(plan) else _steps_of_running(parts, plan)
     return [*missing_worker(parts, plan), *_spelt_steps(steps, plan)]
+
+
+def _steps_of_done(parts: PlanParts, plan: Plan, *steps: tuple[str, str]) -> list[tuple[str, str]]:
+    """To apply and to reject it, with what comes of that where a check did not pass."""
+    (apply, brings), (reject, says) = steps
+    unpassed = unpassed_checks(parts, plan)
+    if unpassed:
+        brings = f"runs its checks again, and {brings} if they pass"
+    if has_not_run(unpassed):
+        says = f"{says}; another run can have another check"  # a plan keeps those that it was made with
+    return [(apply, brings), (reject, says)]
 
 
 def _steps_of_running(parts: PlanParts, plan: Plan) -> list[tuple[str, str]]:
