@@ -169,6 +169,16 @@ def test_no_command_shows_the_help_and_is_a_usage_error(agents: Agents) -> None:
         (["run", "x", "--max-tokens", "1.5"], "'--max-tokens': '1.5' is no whole number from 1 on\n"),
         (["plan", "list", "--limit", "0"], "'--limit': 0 is no whole number from 1 to 10,000\n"),
         (["serve", "--port", "x"], "'--port': 'x' is no whole number from 0 to 65,535\n"),
+        (
+            ["config", "set", "worker.concurrency", "-1"],
+            "no such option '-1'; before a value that begins with -, write --\nusage: agents config set",
+        ),
+        (["config", "set", "worker.concurrency", "--", "-1"], "should be a whole number >= 1"),
+        (
+            ["config", "set", "worker.concurrency=8"],
+            "KEY and VALUE are two words: agents config set worker.concurrency VALUE\nusage: agents ",
+        ),
+        (["config", "set", "worker.concurrency"], "missing argument 'VALUE'\nusage: agents config set "),
         (["events", "tail", "--after", "x"], "'--after': 'x' is no whole number from 0 on\n"),
     ],
 )

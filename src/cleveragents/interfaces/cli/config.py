@@ -96,9 +96,9 @@ def get_setting(session: Session, key: str, output: Output) -> None:
 
 @config.command("set")
 @_key_argument
-@click.argument("value")
+@click.argument("value", required=False, metavar="VALUE")
 @pass_session
-def set_setting(session: Session, key: str, value: str) -> None:
+def set_setting(session: Session, key: str, value: str | None) -> None:
     """Set KEY to VALUE in your own file; VALUE - reads it from standard input.
 
     The file keeps its comments. A wrong value is refused before anything is written. Reading a value with a
@@ -112,6 +112,10 @@ def set_setting(session: Session, key: str, value: str) -> None:
     from cleveragents.infrastructure.configuration.editing import set_value
     from cleveragents.infrastructure.configuration.values import find_key
 
+    if value is None:
+        name, glued, _ = key.partition("=")
+        hint = f"; KEY and VALUE are two words: agents config set {name} VALUE" if glued else ""
+        raise click.UsageError(f"missing argument 'VALUE'{hint}")
     found = find_key(key, "config set")
     path = _user_file()
     set_value(path, found, _from_stdin() if value == "-" else value)

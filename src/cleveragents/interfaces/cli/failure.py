@@ -23,6 +23,7 @@ from cleveragents.errors import CleverAgentsError, UnknownModel
 __all__ = ["report", "report_usage", "say_error"]
 
 _LOG_BOUND = 1 << 20
+_NEGATIVE = re.compile(r"-\.?[0-9]")
 _NO_SUCH_NUMBER = re.compile(r" is not (a valid (integer|float)( range)?|in the range \S+)(?=\.?$)")
 
 
@@ -53,6 +54,8 @@ def report_usage(error: click.ClickException) -> int:
         near = [] if misplaced else _shown_options(error.ctx)
         error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     said = error.format_message()
+    if isinstance(error, click.NoSuchOption) and _NEGATIVE.match(error.option_name):
+        said = f"{said.removesuffix('.')}; before a value that begins with -, write --"
     if isinstance(error, click.BadParameter) and error.param is not None:
         said = _NO_SUCH_NUMBER.sub(f" is no {_number_wanted(error.param.type)}", said)
     say_error(_in_our_words(said))
