@@ -681,7 +681,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("actor", "run", "builtin/executor"), 2, "agents --server local actor run"),
         (("model", "test"), 2, "say which model; the server has none"),
         (("model", "test", "no-provider/of-that-name"), 2, "no-provider"),
-        (("context", "--at", "--upload-pack=x", "x"), 2, "--at: is not written as such a thing is"),
+        (("context", "--at", "--upload-pack=x", "x"), 2, "--at: should name a commit"),
         (("context", "--at", "nowhere", "x"), 2, "resource shop has no commit nowhere"),
         (("context", "--in", "/no/such", "x"), 2, "/no/such is no directory"),
         (("context", "--in", "README.md", "x"), 2, "a question in a file is asked with --file"),
@@ -720,7 +720,7 @@ def test_a_result_is_pushed_to_a_new_branch_of_a_remote_and_never_over_another(
         (("run", "goal", "--include", "x"), 2, "--include cannot go through a server"),
         (("run", "goal", "--here"), 2, "say --server local to run it in this terminal"),
         (("run", "goal", "--actor", "no-such.yaml"), 2, "no-such.yaml: is not a file"),
-        (("run", "goal", "--model", " "), 2, "--model: is not written as such a thing is"),
+        (("run", "goal", "--model", " "), 2, "--model: should not be empty"),
         (("context",), 2, "say what you want to know"),
     ],
 )

@@ -18,6 +18,7 @@ _PATTERNS: Mapping[str, str] = {
     "the first and the last are letters or digits",
     r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?/[a-z0-9]([a-z0-9-]*[a-z0-9])?$": "should be as in namespace/name: "
     "letters, digits and -, in lower case",
+    r"^[A-Za-z0-9_][A-Za-z0-9._+/^~-]*$": "should name a commit, as HEAD~1 or a branch does",
     r"^[0-9A-Za-z]+$": "should be letters and digits",
     r"^[0-9A-Z]+$": "should be digits and letters, in upper case",
     r"^[0-9]+$": "should be a whole number",
@@ -31,9 +32,7 @@ def field_problem(one: Mapping[str, Any]) -> str:
     if one["type"] == "missing":
         return "is missing"
     if one["type"] == "string_pattern_mismatch":
-        words = _PATTERNS.get(str(one["ctx"]["pattern"]))
-        if words is not None:
-            return words
+        return _PATTERNS.get(str(one["ctx"]["pattern"]), "is not written as such a thing is")
     return redact_text(_KIND.sub("", str(one["msg"])).removeprefix("Value error, "))
 
 
