@@ -156,6 +156,16 @@ def test_a_call_that_might_not_fit_is_not_made(budgets: SqlBudgetStore) -> None:
     assert not model.asked
 
 
+def test_nobody_is_asked_when_the_plans_time_is_over(budgets: SqlBudgetStore) -> None:
+    left = [1.0, 0.0]
+    model = FakeModel("m/a")
+    of = replace(calls(budgets, model), seconds_left=lambda: left.pop(0))
+    ask(of)
+    with pytest.raises(BudgetExhausted, match="--timeout TIME"):
+        ask(of)
+    assert (len(model.asked), budgets.view("plan").spent.steps) == (1, 1)
+
+
 @pytest.mark.parametrize("limits", [Limits(tokens=800), Limits(picodollars=100 + 7_000)])
 def test_a_shorter_answer_is_asked_for_where_the_budget_leaves_no_more(
     budgets: SqlBudgetStore, limits: Limits

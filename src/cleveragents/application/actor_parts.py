@@ -198,11 +198,7 @@ class ActorParts:
         if plan.parent_id is None:
             return strategy.limit_seconds
         root = SqlPlanStore(self._container.database, self._container.identifiers).get(plan.root)
-        return (
-            strategy.limit_seconds
-            if root.strategy is None
-            else Strategy.from_json(root.strategy).limit_seconds
-        )
+        return (strategy if root.strategy is None else Strategy.from_json(root.strategy)).limit_seconds
 
     def ensure_priced(self, actors: Actors, cast: Iterable[str], model: str) -> None:
         """`PriceUnknown` unless money can be counted whichever model is asked, the fallback among them."""
@@ -382,6 +378,7 @@ class ActorParts:
             retries=settings.retries,
             patience_seconds=settings.timeout_seconds,
             open_calls=self._open_calls.of(plan.root),
+            seconds_left=ground.seconds_left,
         )
         model = str(ground.job.payload.get("model") or ground.casting.model or settings.default)
 

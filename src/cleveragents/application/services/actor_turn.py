@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from cleveragents.application.ports.actors import ActorRequest, ActorRunner, Answer
 from cleveragents.application.ports.checkpoints import Fence
 from cleveragents.application.services.actor_stage import ActorGround, Stage
+from cleveragents.application.services.model_calls import out_of_time
 from cleveragents.application.services.starting_context import context_for
 from cleveragents.domain.json_value import JsonValue
-from cleveragents.domain.plan import Plan
 from cleveragents.domain.progress import Progress
 from cleveragents.domain.redaction import redact_content_text
-from cleveragents.errors import ActorAsks, ActorStopped, AgentFailed, BudgetExhausted, DeadlineExceeded
+from cleveragents.errors import ActorAsks, ActorStopped, AgentFailed, DeadlineExceeded
 
 __all__ = ["ActorTurn"]
 
@@ -44,10 +44,11 @@ class ActorTurn:
         said then. `NeedsHuman` where it asks a person, `BudgetExhausted`."""
         plan, strategy, job = ground.plan, ground.strategy, ground.job
         who, part = stage.actors.get(actor), stage.named(part)
-        left = ground.seconds_left()
-        if left <= 0:
-            raise _out_of_time(plan)
+        if ground.seconds_left() <= 0:
+            raise out_of_time(plan.id)
         host = stage.host(part, reads=reads or who.read_only)
+        context = context_for(who, stage, host, about or f"{plan.goal}\n\n{task}")
+        left = ground.seconds_left()  # what it is shown took its time, too
         request = ActorRequest(
             actor=who,
             thread_id=f"{plan.id}/{part}",
@@ -58,7 +59,7 @@ class ActorTurn:
                 "instructions": redact_content_text(
                     _with_rules(stage.instructions, strategy.invariants, strategy.guidance)
                 ),
-                "context": context_for(who, stage, host, about or f"{plan.goal}\n\n{task}"),
+                "context": context,
             },
             host=host,
             stop=job.token,
@@ -73,7 +74,7 @@ class ActorTurn:
         except DeadlineExceeded as late:
             if late.seconds < left:  # a limit of the actor's own, which no budget of the plan's raises
                 raise ActorStopped(actor, str(late)) from None
-            raise _out_of_time(plan) from None
+            raise out_of_time(plan.id) from None
         except ActorStopped as stopped:
             if isinstance(stopped, AgentFailed) or _LIMIT in stopped.reason:
                 raise
@@ -104,10 +105,6 @@ def _after(begins: Callable[[], None], told: Callable[[Progress], None] | None) 
 
 def _answer(kept: JsonValue) -> Answer | None:
     return Answer(str(kept["question"]), str(kept["text"])) if isinstance(kept, Mapping) else None
-
-
-def _out_of_time(plan: Plan) -> BudgetExhausted:
-    return BudgetExhausted(plan.id, "the time it may take is over", "--timeout TIME")
 
 
 def _with_rules(instructions: str, invariants: Sequence[str], guidance: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ from cleveragents.errors import (
     ModelUnavailable,
 )
 
-__all__ = ["CallName", "ModelCalls"]
+__all__ = ["CallName", "ModelCalls", "out_of_time"]
 
 _LEAST_OUTPUT = 512
 """Tokens that an answer needs to be worth asking for, when the budget leaves no more."""
@@ -37,6 +37,11 @@ _ELSEWHERE_SECONDS = 2.0
 """How long calls of other processes are waited for: nobody here knows whether they are alive."""
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
+
+
+def out_of_time(plan_id: str) -> BudgetExhausted:
+    """What a plan is told whose time is over."""
+    return BudgetExhausted(plan_id, "the time it may take is over", "--timeout TIME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,8 @@ class ModelCalls:
 
     A try that may have cost something is paid for before the next is made, up to `retries` times more; what
     costs nothing the model itself tries again. `patience_seconds` is how long an answer may take: after it
-    nothing is tried again, and no call under way is waited for any longer.
+    nothing is tried again, and no call under way is waited for any longer. When there are no `seconds_left`,
+    no call is begun any more.
 
     Cancel safety: a cancelled call has closed its connection, and counts at its worst case; one that still
         waits for room has reserved nothing.
@@ -70,6 +76,7 @@ class ModelCalls:
     patience_seconds: float = 600.0
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     open_calls: OpenCalls = field(default_factory=OpenCalls)
+    seconds_left: Callable[[], float] | None = None
 
     async def reply(
         self,
@@ -109,6 +116,8 @@ class ModelCalls:
         return await self._call(model, request, name, heard)
 
     async def _call(self, model: Model, request: ModelRequest, name: CallName, heard: _Heard) -> ModelReply:
+        if self.seconds_left is not None and self.seconds_left() <= 0:  # guard: an actor's time began later
+            raise out_of_time(self.plan_id)
         reservation, request = await self._leave(model, request, name)
         priced = model.facts.price is not None
         try:
