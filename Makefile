@@ -1,5 +1,6 @@
 # Two commands for a newcomer: `make demo` and `make test`. Both need Python >= 3.11, git and make, make their
-# own virtual environment in .venv, install exactly what requirements/*.lock says, and touch nothing else but uv's cache.
+# own virtual environment in .venv, install exactly what requirements/*.lock says, and touch nothing else but uv's
+# cache. `make test` as root with apt-get also installs Chromium and bubblewrap, which some tests need.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -17,6 +18,7 @@ demo: $(VENV)/.runtime  ## six goals at once on a sample repository: planned, do
 	@$(BIN)/agents demo
 
 test: $(VENV)/.dev  ## everything that CI runs
+	@./requirements/system
 	@$(BIN)/nox
 
 bench: $(VENV)/.dev  ## the benchmarks, each beside its floor
